@@ -64,6 +64,8 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
     if not verdict.complete:
         resume = format_command(kind.resume, result.search, storage)
         print(f"resume    {resume}  (errors are in {result.folder})")
+        if kind.opaque and not any(variant["scores"] for variant in result.value["variants"]):
+            print("          or with a corrected --metric or --metric-file, if that was wrong")
     if kind.opaque:
         print(f"next      {format_command('report --search', result.search, storage)}")
         return

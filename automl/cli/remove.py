@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -233,8 +234,12 @@ def _files(path: Path) -> Iterator[os.stat_result]:
 
 
 def _last_use(path: Path) -> float:
-    """Return the time of the last use [s since 1970]. File systems may note reading once a day only."""
-    return max((max(state.st_mtime, state.st_atime) for state in _files(path)), default=time.time())
+    """Return the time of the last use [s since 1970]. File systems may note reading once a day only.
+
+    Listing a folder is no use of it.
+    """
+    uses = (max(s.st_mtime, 0 if stat.S_ISDIR(s.st_mode) else s.st_atime) for s in _files(path))
+    return max(uses, default=time.time())
 
 
 def _size(path: Path) -> int:

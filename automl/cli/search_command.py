@@ -12,7 +12,7 @@ from automl.base.errors import InputError
 from automl.base.escape import printable
 from automl.base.serialise import to_json
 from automl.cli.command import print_json
-from automl.cli.options import JSON_OPTION, TRUST_OPTION, only, option, with_options_of
+from automl.cli.options import JSON_OPTION, only, option, with_options_of
 from automl.config.search_options import FILES, SEARCH, SPACE, RuntimeOptions, SearchOptions
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def search(
     ),
     top: int | None = option(None, "Number of finalists, with --confirm.", SEARCH, shown="3", rare=True),
     dry_run: bool = option(False, "Estimate cost and power without training.", None, "--dry-run"),
-    trust: bool = TRUST_OPTION,
+    trust: bool = option(False, "Allow resuming code that only the files name.", FILES, "--trust", rare=True),
     as_json: bool = JSON_OPTION,
     **values: Any,
 ) -> None:

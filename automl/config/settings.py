@@ -1,7 +1,7 @@
 """User settings of a search, stored in its `search.json`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,7 +74,8 @@ class Settings(RuntimeOptions, SearchOptions):
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        for key in ("resource", "label", "callbacks"):  # JSON and the command line have lists
+        # JSON and the command line have lists, or None.
+        for key in (declared.name for declared in fields(self) if declared.default == ()):
             value = getattr(self, key) or ()
             object.__setattr__(self, key, tuple(value) if isinstance(value, list | tuple) else (value,))
         for key in ("attention", "prior"):
@@ -93,7 +94,8 @@ class Settings(RuntimeOptions, SearchOptions):
         self._adopt_function()
         check_settings(self)
         # Each of these raises InputError for an invalid value.
-        _ = (self.limits, self.shape, self.seconds, self.runtime, TrialConfig(seed=self.seed))
+        _ = (self.limits, self.shape, self.seconds, self.runtime, self.backbone_options)
+        TrialConfig(seed=self.seed)
 
     def _adopt_function(self) -> None:
         """Make the training function the search's space, if there is one."""
@@ -179,7 +181,7 @@ class Settings(RuntimeOptions, SearchOptions):
         """The parsed options of the backbone. Raise InputError for another form than NAME=VALUE."""
         if self.backbone_option and self.backbone is None:
             raise InputError(
-                f"--option {self.backbone_option[0]} is of --backbone; name one, or leave it out"
+                f"--option {self.backbone_option[0]} is for --backbone; name one, or leave it out"
             )
         parsed = {}
         for text in self.backbone_option:

@@ -54,7 +54,7 @@ class ConfirmOptions:
     space: "str | SpaceFunction | Space | None" = option(None, kind=str | None)
     storage: str | None = option(None, kind=str, cli_default=STORAGE)
     callbacks: "Sequence[str | Callback] | None" = option(None, None, "--callback", rare=True, kind=LISTED)
-    trust: bool = option(False, None, "--trust")
+    trust: bool = option(False, None, "--trust", rare=True)
 
 
 @dataclass(frozen=True)

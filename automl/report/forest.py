@@ -46,7 +46,7 @@ def forest(verdict: WrittenVerdict) -> Plot:
 
 def _missing(verdict: WrittenVerdict) -> str:
     seeds = f"{verdict.seeds} paired seeds" if verdict.seeds != 1 else "1 paired seed"
-    return f"No variant has an interval against the baseline so far, with {seeds}."
+    return f"No variant has an interval against the baseline, with {seeds}."
 
 
 def _table(verdict: WrittenVerdict) -> Table:

@@ -85,7 +85,7 @@ def _classes(scored: Sequence[_Scored]) -> Plot:
         figure=figure,
         says=(
             f"The lowest F1 has {card.labels[first]}, {card.f1[first]:.3f}: of its {int(card.counts[first])} "
-            f"inputs {card.recall[first]:.0%} are differing."
+            f"inputs {card.recall[first]:.0%} are found."
         ),
         note=(
             "F1 is the harmonic mean of recall, the share of a class's inputs that are found, and precision, "

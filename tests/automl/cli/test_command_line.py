@@ -438,7 +438,9 @@ def test_invalid_argument_about_an_earlier_search(
     assert sorted(folder.glob("searches/**/*")) == before
 
 
-NOWHERE: dict[str, Any] = {"resource": (), "label": (), "concurrent": None, "callbacks": (), "stop": None}
+NOWHERE: dict[str, Any] = {
+    "resource": (), "label": (), "concurrent": None, "callbacks": (), "stop": None, "trust": True,
+}  # fmt: skip
 ELSEWHERE = ("--label", "zone=b", "--concurrent", "2", "--stop", "never")
 ON_TWO_IN_B = {**NOWHERE, "label": ("zone=b",), "concurrent": 2, "stop": "never"}
 
@@ -450,13 +452,19 @@ ON_TWO_IN_B = {**NOWHERE, "label": ("zone=b",), "concurrent": 2, "stop": "never"
         (("auto", "--name", "older", "--trials", "9"), ("resume", "older", 9, NOWHERE)),
         (("auto", "--name", "older", *ELSEWHERE), ("resume", "older", None, ON_TWO_IN_B)),
         (("auto", "--name", "new"), ("run", "new")),
-        (("older",), ("resume", "older", None, {})),
+        (("older",), ("resume", "older", None, {"trust": False})),
+        (("older", "--trust"), ("resume", "older", None, {"trust": True})),
         (
             ("older", "--trials", "+9", *ELSEWHERE),
-            ("resume", "older", "+9", {"label": ["zone=b"], "concurrent": 2, "stop": "never"}),
+            (
+                "resume",
+                "older",
+                "+9",
+                {"trust": False, "label": ["zone=b"], "concurrent": 2, "stop": "never"},
+            ),
         ),
     ],
-    ids=["exists", "more trials", "other nodes", "new", "by name", "by name, other nodes"],
+    ids=["exists", "more trials", "other nodes", "new", "by name", "with trust", "by name, other nodes"],
 )
 @pytest.mark.usefixtures("earlier")
 def test_repeated_job_starts_or_resumes(

@@ -101,4 +101,4 @@ def test_other_options_concern_the_command_alone(command: str) -> None:
     """They print, resume, or lead to another command. All others are declared in a class."""
     declared = {name for source in SOURCES[command] for name, *_ in options_of(source)}
     others = {parameter.name for parameter in COMMANDS[command].params} - declared - {*COMMON}
-    assert others <= {"as_json", "dry_run", "resume", "confirm", "top", "init_from"}
+    assert others <= {"as_json", "dry_run", "resume", "confirm", "top", "init_from", "trust"}

@@ -94,7 +94,7 @@ def open_image_cache(items: Sequence[Item], classes: Sequence[str], side: int, n
         write_rows(path, schema, _rows(items, side, name, skipped), about)
         if skipped:
             print(f"warning: left out {_list_skipped(skipped)}", file=sys.stderr, flush=True)
-        return f"decoded {len(items)} {name} images"
+        return f"decoded {len(items) - len(skipped)} {name} images"
 
     return ImageCache.open_cached(
         f"{digest} {side} {FORMAT}".encode(), write, needed=len(items) * side * side * 3
