@@ -326,6 +326,7 @@ class FakeCommands(FakeWorkers):
         if (variant, seed) in self.broken:
             scheduler.end(trial.number, Report(error=self.reason, traceback=self.output))
             return
-        metrics = {"epoch": 1, "resource": 1, "acc": self.score(variant, seed)}
+        name = trial.config.training.reports.name
+        metrics = {"epoch": 1, "resource": 1, name: self.score(variant, seed)}
         metrics |= {"seconds": self.clock, "processor_seconds": self.seconds(variant, seed)}
         scheduler.end(trial.number, Report(history=[metrics], finished=True))  # type: ignore[arg-type]

@@ -20,6 +20,8 @@ from automl.tasks.command.referee import run_referee
 from automl.trials.session import Stopped
 
 BASELINE, CANDIDATE = "train --seed {seed}", "train --wide --seed {seed}"
+BROKEN = [("baseline", 1), ("candidate", 1)]
+NO_METRIC = "the command printed no metric: no line matches --metric 'acc=(.*)'"
 Score = Callable[[str, int], float]
 
 
@@ -209,15 +211,13 @@ def test_repeated_failures_end_the_comparison(at_work: Any) -> None:
 
 
 def test_a_mistake_in_an_option_ends_the_comparison_at_once(at_work: Any) -> None:
-    reason = "the command printed no metric: no line matches --metric 'acc=(.*)'"
-    workers = at_work(FakeCommands(gain(0), broken=[("baseline", 1), ("candidate", 1)], reason=reason))
+    workers = at_work(FakeCommands(gain(0), broken=BROKEN, reason=NO_METRIC))
     assert not compare(concurrent=1).verdict.complete
     assert len(workers.trained) == 1
 
 
 def test_a_mistake_in_an_option_is_corrected_with_resume(at_work: Any) -> None:
-    fails = {"broken": [("baseline", 1), ("candidate", 1)], "reason": "the command printed no metric"}
-    at_work(FakeCommands(gain(0), **fails))
+    at_work(FakeCommands(gain(0), broken=BROKEN, reason=NO_METRIC))
     compare(metric="accuracy=(.*)", concurrent=1, unit="%", margin=0.5)
     at_work(FakeCommands(gain(9)))
     result = run_referee(resume="mine", metric="acc=(.*)")
@@ -242,7 +242,7 @@ def test_a_mistake_in_an_option_is_corrected_with_resume(at_work: Any) -> None:
 def test_a_corrected_metric_keeps_a_direction_that_was_given(
     at_work: Any, began: dict[str, Any], corrected: dict[str, Any], maximize: bool
 ) -> None:
-    at_work(FakeCommands(gain(0), broken=[("baseline", 1), ("candidate", 1)], reason="no metric"))
+    at_work(FakeCommands(gain(0), broken=BROKEN, reason=NO_METRIC))
     compare(concurrent=1, **began)
     at_work(FakeCommands(gain(0), most=0))
     with pytest.raises(Stopped):
