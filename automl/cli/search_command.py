@@ -213,7 +213,7 @@ def _print_leaders(result: "Search") -> None:
         leaders[f"{full} full"] = result.best_with_full(full)
     for title, trial in leaders.items():
         if trial is None:
-            print(f"{title:9} no trial completed")
+            print(f"{title:9} no such trial completed")
         else:
             run = result.runs.get(trial.number) or "not in MLflow yet"
             print(f"{title:9} {result.describe_score(trial)}  {describe_model(trial)}  (run {run})")

@@ -7,7 +7,7 @@ what has no colour of its own are `currentColor`: the page's, by its theme.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import cycle, product
+from itertools import cycle
 from typing import Any
 
 import altair as alt
@@ -30,6 +30,9 @@ RED, GREY, INK, DARK, WHITE = "#CC3311", "#808080", "currentColor", "#000000", "
 
 DIFFERENCE = [RED, WHITE, BLUE]
 DEEP = 0.94  # the part of the scale from which white text has more contrast than black
+
+HEXAGON = "M0,-.9L.78,-.45L.78,.45L0,.9L-.78,.45L-.78,-.45Z"
+HOURGLASS = "M-.8,-.8L.8,-.8L-.8,.8L.8,.8Z"
 
 _KNOWN = {
     "ssa": (BLUE, "circle"),
@@ -73,8 +76,8 @@ def colours_and_shapes(types: Iterable[str]) -> dict[str, tuple[str, str]]:
 
     Every shape has an area, since points are filled.
     """
-    spare = cycle(product(("arrow", "triangle-left", "wedge"), (YELLOW, BLUE, GREEN, RED)))
-    return {kind: _KNOWN.get(kind) or next(spare)[::-1] for kind in sorted(set(types))}
+    spare = zip(cycle((BLUE, ORANGE, GREEN, RED)), cycle((HEXAGON, HOURGLASS, "triangle-left")), strict=False)
+    return {kind: _KNOWN.get(kind) or next(spare) for kind in sorted(set(types))}
 
 
 def order(kinds: Iterable[str]) -> list[str]:

@@ -207,12 +207,15 @@ class HybridSpace:
 
     def _published(self) -> list[dict[str, Any]]:
         full, depth, types = self.full, self.model.depth, self._types
-        models = [{"uniform": True, "kind": kind} for kind in self._uniform[1:]]
+        uniform: list[dict[str, Any]] = [{"uniform": True, "kind": kind} for kind in self._uniform[1:]]
+        models: list[dict[str, Any]] = []
         for count in sorted({depth // period for period in PERIODS} - {0}) if full is None else [full]:
             if 0 < count < depth:
                 others = [layer for layer in range(depth) if layer not in interleave(depth, count)]
                 models += [{"uniform": False, **choices.modules(others, kind, {})} for kind in types]
-        return [{**model, **self.baseline} for model in models]
+        # With a number of full layers, models that have it come first.
+        ordered = [*uniform, *models] if full is None else [*models, *uniform]
+        return [{**model, **self.baseline} for model in ordered]
 
 
 def _find_tokenizer(backbone: str) -> Path | None:
