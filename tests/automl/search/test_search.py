@@ -15,6 +15,7 @@ from automl.config.settings import Settings
 from automl.search.prepare import make_plan
 from automl.search.search import EXPORTS, RESULT_FILE, Search, load
 from automl.storage.folder import new_folder
+from automl.tasks.language_modelling import LanguageData, LanguageModel
 from automl.tracking.run_spec import flat
 from search.class_metrics import ACCURACY
 from search.config import Model, TrialConfig
@@ -138,6 +139,15 @@ def test_repr_of_a_result(result: Result) -> None:
     assert html.count("<tr>") == 7
     assert ".confirm()<" in html
     assert "no trial completed" in repr(result([0.8], None, State.PRUNED))
+
+
+def test_the_best_trial_with_some_full_layers(result: Result) -> None:
+    search = result([0.8, 0.9, 0.7], None)
+    placements = ({}, {"block1.mixer": "linear"}, {"block2.mixer": "linear"})
+    for trial, placement in zip(search.trials, placements, strict=True):
+        model = LanguageModel(options={"depth": 3}, placement=placement)
+        trial.config = TrialConfig(task="language-modelling", data=LanguageData(), model=model)
+    assert [getattr(search.best_with_full(full), "number", None) for full in (3, 2, 1)] == [0, 1, None]
 
 
 def test_its_trials_are_a_table(result: Result) -> None:

@@ -69,6 +69,13 @@ def test_the_number_of_full_layers_can_be_fixed(full: int) -> None:
     assert not any(set(kinds) == {"full"} for kinds in drawn) or full == 6
 
 
+def test_models_with_the_full_layers_that_were_asked_for_come_first() -> None:
+    space = SPACES["hybrid"].with_full(2)
+    counts = [kinds_of(space(optuna.trial.FixedTrial(dict(p)))).count("full") for p in space.published()]
+    types = len(space.types or ())
+    assert counts == [2] * types + [0] * (len(counts) - types)
+
+
 def test_controls_of_the_user_stay_with_other_layers() -> None:
     space = replace(SPACES["hybrid"], controls=lambda config: {})
     assert space.with_full(1).controls is space.with_attention(["linear"]).controls is space.controls
