@@ -44,6 +44,7 @@ NOT_COMPARED: Mapping[str, str] = {
         "the fingerprint of a training function with its metric is compared",
     ),
     "full": "the fingerprint of the space with as many full layers is compared",
+    "backbone_option": "the fingerprint of the space with these options is compared",
     "data": "the digest of all splits is compared",
     "trials": "number of trials",
     "budget": "duration of the search",
