@@ -136,6 +136,7 @@ LONG = "30d"  # time without use from which on `clean` deletes
 KINDS = {
     "downloads": "downloaded datasets",
     "extracted": "extracted archives",
+    "commits": "checked-out commits",
     "code-index": "indices of source files",
     "inductor": "compiled layers",
     "profile": "measured costs of models",

@@ -88,6 +88,9 @@ class RefereeOptions:
             `python train.py --seed {seed}`.
         candidates: Command that may be better. Repeatable. In Python a command or a list.
             p is adjusted for their number.
+        command: With --baseline-ref, the command of every commit. It runs in a clean copy of the repository.
+        baseline_ref: Commit to compare with: a branch, a tag or a hash. In place of `baseline`.
+        candidate_refs: Commit that may be better. Repeatable. In Python a commit or a list.
         resume: Name of a comparison to resume. Failed runs are repeated. Or its result, in place of all other
             arguments but `storage`.
         metric: Regular expression with a group, or key of a JSON line, in the output. The group is the
@@ -118,6 +121,11 @@ class RefereeOptions:
     baseline: str | None = option(None, shown=False, sentences=2)
     candidates: str | Sequence[str] = option((), None, "--candidate", kind=LISTED, shown=False, sentences=2)
     _: KW_ONLY
+    command: str | None = option(None, shown=False, rare=True)
+    baseline_ref: str | None = option(None, shown=False, rare=True)
+    candidate_refs: str | Sequence[str] = option(
+        (), None, "--candidate-ref", kind=LISTED, shown=False, rare=True
+    )
     resume: "str | NamedSearch | None" = option(None, kind=str | None, shown=False, sentences=2)
     metric: str | None = option(None, METRIC, shown=False)
     metric_file: str | None = option(None, METRIC, shown=False)

@@ -30,6 +30,7 @@ from automl.storage.metadata import collect_provenance, write_metadata
 from automl.storage.storage import check_not_temporary
 from automl.storage.user_code import remember
 from automl.tasks.command import CommandModel, CommandTraining
+from automl.tasks.command.commits import SHORT, check_out, find_commits
 from automl.tasks.command.config import COMMAND, OUT
 from search.config import Data, TrialConfig
 from search.config.tasks import declare_metric
@@ -53,7 +54,8 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
     """Test with fresh paired seeds whether one of several commands is better than another.
 
     A command is a program with its arguments, and runs without a shell in the current folder. `{seed}` in it
-    becomes the seed, and `{out}` the path of a folder that only this run has. With `resume`, continue a
+    becomes the seed, and `{out}` the path of a folder that only this run has. With `baseline_ref`, one
+    command runs in clean copies of the repository at several commits. With `resume`, continue a
     comparison that was stopped, and repeat runs that failed. If no run has a score yet, options of the metric
     can be corrected with it: the outputs of finished commands are read again.
 
@@ -81,16 +83,16 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
         return _resume(asked)
     check_not_temporary(asked.storage)
     commands = _commands(asked)
-    if twice := next((command for command in commands if commands.count(command) > 1), None):
-        raise InputError(f"each command must be given once; got {twice!r} twice")
+    commits = find_commits(asked.baseline_ref, _listed(asked.candidate_refs)) if asked.baseline_ref else []
     protocol = Options(
-        top=len(commands) - 1,
+        top=max(len(commits), len(commands)) - 1,
         seeds=asked.seeds,
         margin=asked.margin,
         sequential=asked.sequential,
         init="scratch",
     )
     configs = [_configuration(command, asked) for command in commands]
+    names = [f"candidate {i}" for i in range(1, len(commands))] if len(commands) > 2 else ["candidate"]
     if asked.chance is not None and not isfinite(asked.chance):
         raise InputError(f"--chance must be a finite number; got {asked.chance}")
     first = secrets.randbelow(FRESH) if asked.seed is None else asked.seed
@@ -98,6 +100,9 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
         raise InputError(
             f"--seed must be {SEEDS - asked.seeds} or less with {asked.seeds} seeds; got {first}"
         )
+    if commits:  # the checks are done
+        configs = [configs[0].change(data={"path": str(check_out(commit))}) for commit in commits]
+        names = [f"candidate {commit.digest[:SHORT]}" for commit in commits[1:]]
     settings = Settings(
         **{"space": REFEREE, "seed": first, **{name: getattr(asked, name) for name in OF_RUNS}}
     )
@@ -105,7 +110,7 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
         number=1,
         options=protocol,
         seeds=list(range(first, first + asked.seeds)),
-        variant_set=VariantSet(variants=_variants(configs), baseline_candidates=[], warnings=[]),
+        variant_set=VariantSet(variants=_variants(configs, names), baseline_candidates=[], warnings=[]),
         provenance=collect_provenance(),
         inputs=0,
         chance=None if asked.chance is None else Chance(value=asked.chance, error=0.0, step=0.0),
@@ -121,15 +126,34 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
 
 
 def _commands(asked: RefereeOptions) -> list[str]:
-    """Return the commands, the baseline first. Raise InputError if an argument is missing."""
+    """Return the commands, the baseline first, or the one of all commits.
+
+    Raise InputError if an argument is missing, or a command was given twice.
+    """
+    of_commits = {"--command": asked.command, "--candidate-ref": asked.candidate_refs}
+    if asked.baseline_ref is not None or any(of_commits.values()):
+        needed = {"--baseline-ref": asked.baseline_ref, "--metric": asked.metric, **of_commits}
+        if asked.baseline or asked.candidates or (missing := [name for name in needed if not needed[name]]):
+            lacking = "" if asked.baseline or asked.candidates else f"; {missing[0]} is missing"
+            raise InputError(
+                f"commits are compared with --baseline-ref, --candidate-ref, --command and --metric, and "
+                f"without --baseline and --candidate{lacking}"
+            )
+        return [str(asked.command)]
     needed = {"--baseline": asked.baseline, "--metric": asked.metric, "--candidate": asked.candidates}
     if missing := [option for option, value in needed.items() if not value]:
         raise InputError(
             f"automl referee needs {missing[0]}, as in: automl referee --baseline 'python train.py --seed "
             f"{{seed}}' --candidate 'python train.py --wide --seed {{seed}}' --metric 'accuracy=(.*)'"
         )
-    candidates = [asked.candidates] if isinstance(asked.candidates, str) else asked.candidates
-    return [str(asked.baseline), *candidates]
+    commands = [str(asked.baseline), *_listed(asked.candidates)]
+    if twice := next((command for command in commands if commands.count(command) > 1), None):
+        raise InputError(f"each command must be given once; got {twice!r} twice")
+    return commands
+
+
+def _listed(values: str | Sequence[str]) -> list[str]:
+    return [values] if isinstance(values, str) else list(values)
 
 
 def _resume(asked: RefereeOptions) -> ConfirmResult:
@@ -225,11 +249,8 @@ def _configuration(command: str, asked: RefereeOptions) -> TrialConfig:
     )
 
 
-def _variants(configs: Sequence[TrialConfig]) -> list[Variant]:
+def _variants(configs: Sequence[TrialConfig], names: Sequence[str]) -> list[Variant]:
     baseline, *candidates = configs
-    names = (
-        [f"candidate {i}" for i in range(1, len(candidates) + 1)] if len(candidates) > 1 else ["candidate"]
-    )
     return [
         Variant(name="baseline", role=Role.BASELINE, config=baseline),
         *(

@@ -8,7 +8,6 @@ model     The models of sequences
 resnet1d  A residual network for time series, with the same sites for attention as the image networks
 rounds    The two searches of LARNN's author: each of its space, and the best LARNN beside the published one
 space     Spaces of sensor sequences: the two published searches of LARNN, and attention in a 1-D CNN
-study     The published searches for the hyperparameters of a LARNN (arXiv 1808.05578)
 task      Classification of sequences of sensor readings
 """
 
@@ -33,7 +32,7 @@ SPEC = TaskSpec(
     published="automl.tasks.sequence_classification.data.ucihar:DATASETS",
     backbones="automl.tasks.sequence_classification.model:BACKBONES",
     subject="automl.tasks.sequence_classification.model:subject",
-    studies="automl.tasks.sequence_classification.study:STUDIES",
+    studies="automl.tasks.sequence_classification.space:STUDIES",
 )
 
 __all__ = ["SPEC", "SequenceData"]

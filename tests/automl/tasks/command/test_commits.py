@@ -1,0 +1,98 @@
+"""Comparisons of commits of a repository."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confirm_cases import FakeCommands
+
+import automl.trials.session
+from automl.base.errors import InputError
+from automl.confirm.confirm_result import ConfirmResult
+from automl.tasks.command.referee import run_referee
+
+COMMAND = "python train.py --seed {seed}"
+
+
+def git(folder: Path, *words: str) -> None:
+    options = ("-c", "user.name=me", "-c", "user.email=me@here", "-c", "init.defaultBranch=main")
+    subprocess.run(["git", *options, *words], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture
+def repository(tmp_path: Path, played: None, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a repository with three commits of `code/train.py`. Its folder `code` is the current one."""
+    monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "cache"))
+    root = tmp_path / "my repository"
+    root.mkdir()
+    git(root, "init")
+    (root / "README").write_text("empty")
+    git(root, "add", ".")
+    git(root, "commit", "-m", "Begin")
+    (root / "code").mkdir()
+    for line in ("slow", "fast"):
+        (root / "code/train.py").write_text(line)
+        git(root, "add", ".")
+        git(root, "commit", "-m", f"Be {line}")
+    (root / "code/train.py").write_text("not committed")
+    monkeypatch.chdir(root / "code")
+    score = {"baseline": 0.0}
+    workers = FakeCommands(lambda variant, seed: score.get(variant, 9.0) + seed % 7 / 100)
+    monkeypatch.setattr(automl.trials.session, "open_workers", workers.open)
+    return root
+
+
+def compare(**options: Any) -> ConfirmResult:
+    whole = {"command": COMMAND, "metric": "acc=(.*)", "baseline_ref": "HEAD~1", "candidate_refs": ["HEAD"]}
+    return run_referee(**{**whole, "name": "mine", "seed": 1, **options})
+
+
+def test_the_command_runs_in_a_clean_copy_of_each_commit(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = compare()
+    assert result.verdict.final == "better"
+    variants = {variant["name"]: variant["config"] for variant in result.value["variants"]}
+    baseline, candidate = variants
+    assert baseline == "baseline"
+    assert candidate.startswith("candidate ")
+    folders = [Path(config["data"]["path"]) for config in variants.values()]
+    assert [(folder / "train.py").read_text() for folder in folders] == ["slow", "fast"]
+    assert (repository / "code/train.py").read_text() == "not committed"
+    shown = capsys.readouterr().err
+    assert "--baseline-ref HEAD~1 is" in shown
+    assert "Be fast" in shown
+    assert "warning: uncommitted changes are in none of these commits" in shown
+    again = run_referee(resume="mine")
+    assert again.verdict.final == "better"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"candidate_refs": "gone"}, "--candidate-ref gone is no commit of the repository around"),
+        ({"candidate_refs": "--all"}, "--candidate-ref --all is no commit"),
+        (
+            {"candidate_refs": "main~1"},
+            "HEAD~1 and --candidate-ref main~1 are the same commit",
+        ),
+        ({"baseline_ref": "HEAD~2"}, "--baseline-ref HEAD~2 has no folder code; run this in one that it has"),
+        ({"command": None}, "without --baseline and --candidate; --command is missing"),
+        ({"baseline_ref": None}, "--baseline-ref is missing"),
+        ({"candidate_refs": ()}, "--candidate-ref is missing"),
+        ({"baseline": COMMAND}, "without --baseline and --candidate$"),
+        ({"command": "python train.py"}, "must contain {seed}"),
+    ],
+)
+@pytest.mark.usefixtures("repository")
+def test_mistakes(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        compare(**options)
+
+
+def test_a_folder_without_a_repository(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(repository.parent)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(repository.parent.parent))
+    with pytest.raises(InputError, match="is no commit of the repository around"):
+        compare()
