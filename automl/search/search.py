@@ -32,6 +32,7 @@ from search.trial_scheduler import rank_trials, select_leaders
 if TYPE_CHECKING:
     import pandas
 
+    from automl.cli.status import Status
     from automl.confirm.confirm_result import ConfirmResult
     from automl.export.predict import Predictions
     from automl.export.run_export import ExportResult
@@ -215,6 +216,18 @@ class Search(Summary, SearchData):
     def resume(self, **settings: Any) -> "Search":
         """Resume the search, or extend it with `trials="+20"`. The settings are those of `run_search`."""
         return automl.run_search(resume=self, **settings)
+
+    def status(self) -> "Status":
+        """Read how far the search is now, as `read_status` does."""
+        return automl.read_status(self)
+
+    def sync(self) -> int:
+        """Write missing runs to MLflow, and return the number of trials there, as `run_sync` does."""
+        return automl.run_sync(self)
+
+    def remove(self) -> None:
+        """Delete the search with its files, as `run_remove` does."""
+        automl.run_remove(self)
 
     def describe(self, trial: TrialRecord) -> str:
         """Return the score of a completed trial, its number and its attention in one line."""

@@ -184,7 +184,9 @@ def test_its_methods_are_the_functions_of_the_api(tmp_path: Path, monkeypatch: p
     def function(name: str) -> Callable[..., None]:
         return lambda *arguments, **options: calls.update({name: (*arguments, options)})
 
-    for name in ("run_confirm", "run_report", "run_export", "run_predict", "run_search"):
+    for name in (
+        "run_confirm", "run_report", "run_export", "run_predict", "run_search", "run_sync", "run_remove"
+    ):  # fmt: skip
         monkeypatch.setattr(automl, name, function(name))
     fake_search(tmp_path)
     search = load("mine", storage=tmp_path)
@@ -192,7 +194,12 @@ def test_its_methods_are_the_functions_of_the_api(tmp_path: Path, monkeypatch: p
     search.report()
     search.resume(trials="+2")
     search.predict(["seven.png"], trust=True)
+    assert search.status().state == "stopped"
+    search.sync()
+    search.remove()
     assert calls == {
+        "run_sync": (search, {}),
+        "run_remove": (search, {}),
         "run_confirm": (search, {"top": 1}),
         "run_report": (search, {}),
         "run_search": ({"resume": search, "trials": "+2"},),
