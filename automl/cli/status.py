@@ -142,7 +142,9 @@ def read_status(search: str | NamedSearch | None = None, storage: str | None = N
     started = confirmations(folder)
     trials_folder, study, plan = trials_of(folder, metadata)
     records = read_records(trials_folder, study, plan.needed)
-    best, baseline = select_leaders(records, plan) if metadata.settings.has_space else (None, None)
+    settings = metadata.settings
+    best, baseline = select_leaders(records, plan) if settings.has_space else (None, None)
+    milestones = plan.rungs().milestones if settings.has_space and not settings.is_grid else []
     first = plan.objectives[0]
 
     def shown(record: TrialRecord | None) -> tuple[str, float] | None:
@@ -173,10 +175,7 @@ def read_status(search: str | NamedSearch | None = None, storage: str | None = N
         state=state,
         trials=plan.trials,
         states={state: counts[state] for state in (*map(str, State), NOT_NEEDED, INTERRUPTED)},
-        rungs=[
-            (resource, sum(record.resource >= resource for record in records))
-            for resource in (plan.rungs().milestones if metadata.settings.has_space else ())
-        ],
+        rungs=[(m, sum(record.resource >= m for record in records)) for m in milestones],
         metric=first,
         best=shown(best),
         baseline=shown(baseline),
