@@ -1,6 +1,7 @@
 """Delete a search with its checkpoints, or what nothing has used for long: `automl remove` and `clean`."""
 
 import os
+import re
 import shutil
 import stat
 import time
@@ -218,10 +219,10 @@ def find_unused(older_than: str = LONG) -> list[UnusedFiles]:
 
 def _ended_sessions(folder: Path) -> Iterator[Path]:
     """Yield the folders of this user's Ray sessions that no process of this machine names."""
-    running = b""
+    running: set[bytes] = set()  # words of command lines
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):  # the process has ended, or is another user's
-            running += file.read_bytes()
+            running.update(re.split(rb"[^\w-]", file.read_bytes()))
     for session in folder.glob("session_2*"):
         if session.stat().st_uid == os.getuid() and os.fsencode(session.name) not in running:
             yield session

@@ -9,13 +9,13 @@ import pytest
 from automl.base.errors import InputError
 from search.config import TrialConfig
 from search.drawn import check_fixed_parameters
-from search.space import Space, draw_randomly
+from search.space import Space
 from search.spaces import SPACES, load_space
 
 GOOD = """
 from automl.tasks.image_classification import ImageTraining
 from search.config import TrialConfig
-from search.space import Space, draw_randomly
+from search.space import Space
 
 def space(trial):
     return TrialConfig(training=ImageTraining(epochs=trial.suggest_int("epochs", 1, 9)))
@@ -166,13 +166,3 @@ def test_two_files_of_one_name_are_two_spaces(tmp_path: Path) -> None:
 def test_a_space_needs_only_a_trial() -> None:
     space = Space(name="s", draw=lambda trial: TrialConfig(), baseline={}, summary="")
     assert space(optuna.trial.FixedTrial({})) == TrialConfig()
-
-
-@pytest.mark.parametrize("name", [name for name, space in SPACES.items() if space.with_backbone])
-def test_options_of_a_backbone_are_those_of_all_its_models(name: str) -> None:
-    first = SPACES[name](optuna.trial.FixedTrial(dict(SPACES[name].baseline))).model
-    backbone, options = ("gpt", {"depth": 3}) if first.kinds else ("xresnet18", {"width": 0.5})
-    space = load_space(name, backbone, None, options)
-    configs = [config for _, config in draw_randomly(space, 3, first=space.baseline) if config]
-    assert all(config.model.options.items() >= options.items() for config in configs)
-    assert all(len(config.model.kinds) in (0, 3) for config in configs)

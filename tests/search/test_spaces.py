@@ -375,3 +375,13 @@ def test_choices_of_training_by_name() -> None:
     assert training == ImageTraining(
         policy="rand", erasing=0.25, cutmix=1.0, flip=False, class_weights="balanced"
     )
+
+
+@pytest.mark.parametrize("name", [name for name, space in SPACES.items() if space.with_backbone])
+def test_options_of_a_backbone_are_those_of_all_its_models(name: str) -> None:
+    first = SPACES[name](optuna.trial.FixedTrial(dict(SPACES[name].baseline))).model
+    backbone, options = ("gpt", {"depth": 3}) if first.kinds else ("xresnet18", {"width": 0.5})
+    space = load_space(name, backbone, None, options)
+    configs = [config for _, config in draw_randomly(space, 3, first=space.baseline) if config]
+    assert all(config.model.options.items() >= options.items() for config in configs)
+    assert all(len(config.model.kinds) in (0, 3) for config in configs)

@@ -127,7 +127,7 @@ def test_clean_deletes_unused_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     (tmp_path / "mine.py").touch()
     remember([f"{tmp_path}/mine.py:Net"])
-    running = f"session_2026-01-01_00-00-00_000000_{os.getpid()}"
+    running = "session_2026-01-01_00-00-00_000000_12"  # the ended one begins like it
     process = subprocess.Popen([sys.executable, "-c", "input()", running], stdin=subprocess.PIPE)
     files = [
         *(

@@ -28,6 +28,7 @@ from automl.search.earlier import learn
 from automl.search.run_search import resume_search
 from automl.storage.folder import find_search
 from automl.storage.storage import Storage
+from automl.storage.user_code import remember
 from automl.tasks import open_task
 from automl.tasks.image_classification.data import open_image_records
 from automl.tasks.same_data import check_same_data, find_search_of, restore_manifest
@@ -67,7 +68,8 @@ def trials_of_photos(photos: Path) -> list[TrialRecord]:
 
 
 def searched(photos: Path, name: str = "mine") -> Path:
-    """Return the folder of a search of the unchanged photos."""
+    """Return the folder of a search of the unchanged photos, with a space that was named on this machine."""
+    remember([f"{Path('my_space.py').resolve()}:mine"])
     return fake_search(
         Path("searches"), trials_of_photos(photos), name, space="my_space.py:mine", data=str(photos)
     )
