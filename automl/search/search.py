@@ -32,7 +32,6 @@ from search.trial_scheduler import rank_trials, select_leaders
 if TYPE_CHECKING:
     import pandas
 
-    from automl.cli.status import Status
     from automl.confirm.confirm_result import ConfirmResult
     from automl.export.predict import Predictions
     from automl.export.run_export import ExportResult
@@ -217,8 +216,8 @@ class Search(Summary, SearchData):
         """Resume the search, or extend it with `trials="+20"`. The settings are those of `run_search`."""
         return automl.run_search(resume=self, **settings)
 
-    def status(self) -> "Status":
-        """Read how far the search is now, as `read_status` does."""
+    def status(self) -> Any:
+        """Return how far the search is now, as `read_status` does."""
         return automl.read_status(self)
 
     def sync(self) -> int:
