@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any, ParamSpec, TypeVar, get_args
 
+from automl.base.errors import InputError
 from automl.base.escape import shell
 
 OPTION = "option"  # the key of the `Option` in the metadata of a field
@@ -133,6 +134,14 @@ def format_option(setting: str, value: object) -> str:
     if isinstance(value, bool):
         return option_name(setting if value else f"no_{setting}")
     return f"{option_name(setting)} {value}"
+
+
+def split_option(text: str) -> tuple[str, str]:
+    """Return name and value of `NAME=VALUE`, a value of `--option` or `--backbone-option`."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise InputError(f"an option is NAME=VALUE; got {text!r}")
+    return name, value
 
 
 def advise_weights(backbone: str) -> str:

@@ -71,14 +71,6 @@ def passed_on(context: typer.Context, *others: str) -> dict[str, Any]:
     return {name: value for name, value in context.params.items() if name not in own}
 
 
-def split_option(text: str) -> tuple[str, str]:
-    """Return name and value of `NAME=VALUE`, a value of `--option` or `--backbone-option`."""
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise InputError(f"an option is NAME=VALUE; got {text!r}")
-    return name, value
-
-
 def only(context: typer.Context, option: str, *allowed: str) -> None:
     """Raise InputError for options that cannot be combined with `option`."""
     flags = {parameter.name: parameter.opts[0] for parameter in context.command.params}

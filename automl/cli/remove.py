@@ -201,7 +201,8 @@ def run_clean(older_than: str = LONG) -> list[UnusedFiles]:
 def find_unused(older_than: str = LONG) -> list[UnusedFiles]:
     """Return what `run_clean` deletes. Raise InputError if the time is invalid."""
     seconds, rows = parse_seconds(older_than, "--older-than"), []
-    root, ray = cache_root(), Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray"
+    temporary = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"  # as Ray chooses
+    root, ray = cache_root(), Path(temporary) / "ray"
     candidates = {
         (DECODED, root): [path for path in root.glob("*.arrow") if path.is_file()],
         **{(kind, root / name): [*(root / name).glob("*")] for name, kind in KINDS.items()},

@@ -8,9 +8,10 @@ import typer
 
 from automl.base.errors import InputError
 from automl.base.escape import printable, shell
+from automl.base.options import split_option
 from automl.base.serialise import to_json
 from automl.cli.command import print_json
-from automl.cli.options import JSON_OPTION, option, split_option
+from automl.cli.options import JSON_OPTION, option
 
 if TYPE_CHECKING:
     from automl.tasks.subject import Subject

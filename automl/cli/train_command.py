@@ -9,7 +9,8 @@ import typer
 
 from automl.base.errors import InputError
 from automl.base.escape import shell
-from automl.cli.options import only, split_option, with_options_of
+from automl.base.options import split_option
+from automl.cli.options import only, with_options_of
 from automl.config.search_options import RuntimeOptions
 from automl.trials.train_options import KEYS, RunOptions, TrainArguments, TrainOptions
 

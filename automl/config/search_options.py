@@ -124,7 +124,9 @@ class SearchOptions:
     space: Any = option("", SPACE, shown="by --data", kind=str | None)
     train: Any = option(None, SPACE, shown=False, kind=str | None)
     backbone: str | None = option(None, SPACE, shown=False)
-    backbone_option: Sequence[str] = option((), SPACE, "--option", rare=True, kind=list[str] | None)
+    backbone_option: Sequence[str] = option(
+        (), SPACE, "--option", "--backbone-option", rare=True, kind=list[str] | None
+    )
     attention: str | None = option(None, SPACE, shown=False)
     weights: str | None = option(None, SPACE, shown=False)
     weights_digest: str = ""

@@ -21,8 +21,8 @@ INIT = ("scratch", "shared")
 STOP = ("decided", "never")
 # Settings that the user's own training function does not get.
 OF_TASKS = (
-    "backbone", "weights", "subset", "size", "batch_size", "mixup", "flip", "augment", "class_weights",
-    "init", "compile", "max_cache", "context", "full", "vocabulary", "distil",
+    "backbone", "backbone_option", "weights", "subset", "size", "batch_size", "mixup", "flip", "augment",
+    "class_weights", "init", "compile", "max_cache", "context", "full", "vocabulary", "distil",
 )  # fmt: skip
 # Settings of the metric of a training function.
 OF_FUNCTIONS = ("minimize", "margin", "unit", "chance")

@@ -10,7 +10,7 @@ from attention.spec import parse_option
 from automl.base import live_objects, loading
 from automl.base.errors import InputError, unknown
 from automl.base.names import data_name, short_name
-from automl.base.options import document_fields, option_name
+from automl.base.options import document_fields, option_name, split_option
 from automl.base.registry import resolve
 from automl.base.serialise import convert_fields
 from automl.base.units import parse_amounts, parse_count, parse_labels, parse_seconds, parse_size
@@ -183,13 +183,7 @@ class Settings(RuntimeOptions, SearchOptions):
             raise InputError(
                 f"--option {self.backbone_option[0]} is for --backbone; name one, or leave it out"
             )
-        parsed = {}
-        for text in self.backbone_option:
-            name, equals, value = text.partition("=")
-            if not equals:
-                raise InputError(f"an option is NAME=VALUE; got {text!r}")
-            parsed[name] = parse_option(value)
-        return parsed
+        return {name: parse_option(value) for name, value in map(split_option, self.backbone_option)}
 
     @property
     def reported(self) -> Metric:

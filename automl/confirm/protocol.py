@@ -111,12 +111,7 @@ class Confirmation:
         return COMMANDS if self.commands() else MODELS
 
     def commands(self) -> list[str]:
-        """Return the commands that the variants run."""
-        commands = [getattr(variant.config.model, "command", "") for variant in self.variant_set.variants]
-        return [command for command in commands if command]
-
-    def named_commands(self) -> list[str]:
-        """Return the commands as names of user-defined code."""
+        """Return the commands that the variants run, each in its folder, as names of user-defined code."""
         configs = [variant.config for variant in self.variant_set.variants]
         commands = [(config.data.path, getattr(config.model, "command", "")) for config in configs]
         return [command_in(folder, command) for folder, command in commands if command]

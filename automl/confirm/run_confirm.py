@@ -86,7 +86,7 @@ def run_confirm(*search: Any, **options: Any) -> ConfirmResult:
                 folder, metadata, lambda: draw_space().space, records, chosen, finalist, earlier
             )
             begin(folder, confirmation)
-        check_trusted(f"comparing {metadata.name!r}", confirmation.named_commands(), trust=asked.trust)
+        check_trusted(f"comparing {metadata.name!r}", confirmation.commands(), trust=asked.trust)
         confirm_folder = folder / confirmation.folder
         with capture_library_logs(confirm_folder / "log.txt"):
             return run_trainings(

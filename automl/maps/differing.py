@@ -8,6 +8,7 @@ import json
 import logging
 import zipfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +53,8 @@ def save_differing(
 ) -> None:
     """Write the file, if the task has classes and pictures. A failure is logged, as all else is complete."""
     try:
+        with suppress(FileNotFoundError):  # of an earlier end
+            folder.remove(FILE)
         differing = find_differing(task, split, ours, theirs)
         if differing is not None:
             about = {name: getattr(differing, name) for name in ("split", "count", "true", "ours", "theirs")}

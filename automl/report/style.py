@@ -23,8 +23,8 @@ COSTS = ("time_ratio", "latency", "params", "macs")
 WIDTH = 340  # CSS pixels of a figure in a file: what a phone has between its margins
 HEIGHT = 190
 
-ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
-    "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
+ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
+    "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7",
 )  # fmt: skip
 RED, GREY, INK, DARK, WHITE = "#CC3311", "#808080", "currentColor", "#000000", "#ffffff"
 

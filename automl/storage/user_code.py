@@ -39,8 +39,8 @@ def check_trusted(what: str, names: Iterable[str], *, trust: bool) -> None:
     names = list(names)
     if names and not trust and not is_remembered(names):
         raise InputError(
-            f"{what} would run {_listed(names)} with all your permissions. If you trust its author, add "
-            f"--trust (from Python trust=True)"
+            f"{what} would run {_listed(names)} with all your permissions. It was not named on this machine, "
+            f"or has changed since. If you trust its author, add --trust (from Python trust=True)"
         )
     announce(what, names)
 

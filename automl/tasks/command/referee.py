@@ -118,7 +118,7 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
     reports = configs[0].training.reports  # type: ignore[attr-defined]
     plan = Plan(trials=0, budget=1.0, metric=reports, objectives=[reports.name], baseline_share=0.0)
     called = UserCallbacks(settings.callbacks)
-    remember([*settings.user_code(), *confirmation.named_commands()])
+    remember([*settings.user_code(), *confirmation.commands()])
     with new_folder(settings, plan, fingerprint="", data="") as (folder, metadata):
         path = begin(folder, confirmation)
         with capture_library_logs(path / "log.txt"):

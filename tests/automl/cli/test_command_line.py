@@ -220,6 +220,10 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
         (*SEARCH, "woof", "--backbone", "xresnet18", "--option", "wide=1"),
         ["unknown option", "'wide'; choose from stem, width"],
     ),
+    (
+        ("search", "--train", "spaces.py:raises", "--metric", "m", "--option", "width=1"),
+        ["--backbone-option is for built-in tasks; leave it out with --train"],
+    ),
     (("study", "ssa-equal-time", "--small", "--dry-run"), ["has several searches", "Leave --dry-run out"]),
     ((*SEARCH, "digits", "--warm-start", "older"), ["no search called 'older' in searches", "--storage"]),
     ((*SEARCH, "digits", "--prior", "older"), ["no search called 'older' in searches", "--storage"]),

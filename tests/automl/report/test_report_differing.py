@@ -76,5 +76,7 @@ def test_the_report_shows_them(task: Task, tmp_path: Path) -> None:
     html = plot.figure.element()
     assert html.count("<img") == 3
     assert "1: 1, not 2" in html
+    save_differing(task, "validation", [of_best], [of_best], Storage(str(folder)))
+    assert not (folder / "differing.npz").exists(), "nothing differs at a later end"
     (folder / "differing.npz").write_bytes(b"damaged")
     assert read_differing(Storage(str(folder))) is None
