@@ -16,7 +16,7 @@ from torch import Tensor
 from automl.base.errors import InputError, unknown
 from automl.base.terminal import progress
 from automl.config.settings import Settings
-from automl.data.pictures.augment import centre_crop, crop_boxes, draw_boxes
+from automl.data.augment import centre_crop, crop_boxes, draw_boxes
 from automl.data.pictures.picture import describe_sizes, read_sizes
 from automl.data.splits import SPLITS
 from automl.data.tally import Tally, join_examples
