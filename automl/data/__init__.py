@@ -13,5 +13,6 @@ manifest      The list of a search's inputs with their hashes, and comparisons o
 arrow         Memory-mapped Arrow files of the cache
 shared        Cache files in a search's storage, for all nodes
 digits        The handwritten digits of scikit-learn, and scenes of overlapping ones
-pictures      Pictures: formats, reading one file, decoding and augmentation, for every task of images
+pictures      Recognises image files, reads one, and decodes it to a square, for every task of images
+augment       Random crops and flips of whole batches of images, on the device
 """

@@ -33,8 +33,7 @@ from automl.data.csv_table import read_groups, read_labels
 from automl.data.digest import SIZE, hash_contents
 from automl.data.files import name_to_text, walk
 from automl.data.near_layouts import find_labels_of_images
-from automl.data.pictures.formats import is_image
-from automl.data.pictures.picture import Picture, open_picture, read_channel
+from automl.data.pictures import Picture, is_image, open_picture, read_channel
 from automl.data.records import RecordFile, Records
 from automl.data.splits import SPLIT_NAMES, SPLITS
 from automl.data.tally import join_examples

@@ -8,7 +8,7 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from automl.data.augment import centre_crop, crop_boxes, draw_boxes, normalise
-from automl.data.pictures.picture import decode
+from automl.data.pictures import decode
 from backbones import IMAGENET
 
 SIDE = 64
