@@ -6,12 +6,11 @@ res3, after res4, and at up to seven sites of ResNet and FPN.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import optuna
 
-import backbones
 from automl.tasks.detection import DetectionData, DetectionModel, DetectionTraining
 from backbones.placement import Placement
 from search import choices
@@ -73,19 +72,17 @@ PYRAMID = ("fpn.p2", "fpn.p3", "fpn.p4", "fpn.p5")
 
 def list_sites(model: DetectionModel) -> list["Site"]:
     """Return the sites after residual blocks and in their branches, and the levels of the pyramid."""
-    return _list_sites(model.backbone, tuple(sorted(model.options.items())), model.channels)
-
-
-@cache
-def _list_sites(backbone: str, options: tuple[tuple[str, Any], ...], channels: int) -> list["Site"]:
     import torch  # takes seconds
 
     from automl.tasks.detection.model import SIDE, build_detector
+    from automl.tasks.memo import remember_sites
 
-    with torch.random.fork_rng(devices=[]):
-        backbone_model = backbones.build(backbone, classes=2, size=SIDE, **dict(options))
-        model = build_detector(backbone_model, classes=1, channels=channels, representation=8, proposals=10)
-        sites = backbones.sites(model, [torch.rand(3, SIDE, SIDE) for _ in range(2)])
+    narrow = replace(model, representation=8, proposals=10)
+    sites = remember_sites(
+        ["detection space", model.backbone, dict(model.options), model.channels],
+        lambda: build_detector(narrow, narrow.build(classes=2, size=SIDE), classes=1),
+        lambda: [torch.rand(3, SIDE, SIDE) for _ in range(2)],
+    )
     return [site for site in sites if ".block" in site.name or site.name in PYRAMID]
 
 

@@ -5,6 +5,7 @@ Source: S. Ren et al., Faster R-CNN (2015), arXiv 1506.01497; K. He et al., Mask
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -49,10 +50,7 @@ from search.config import TrialConfig
 Target = dict[str, Tensor]
 
 
-@lru_cache(maxsize=8)
-def load_images(data: DetectionData, split: Split) -> DetectionImages:
-    """Return the images of a split, loaded once in a process."""
-    return open_split(data.source, split, path=data.path, size=data.size, subset=data.subset)
+load_images = lru_cache(maxsize=8)(open_split)  # once in a process
 
 
 class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
@@ -90,13 +88,11 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
 
     @classmethod
     def records(cls, config: TrialConfig) -> Records[Any]:
-        data = cls.data_of(config)
-        return open_detection_records(data.source, path=data.path, subset=data.subset)
+        return open_detection_records(cls.data_of(config))
 
     @classmethod
     def shared_name(cls, config: TrialConfig) -> str:
-        data = cls.data_of(config)
-        return shared_name(data.source, data.path, data.size)
+        return shared_name(cls.data_of(config))
 
     def stored_files(self, splits: Sequence[Split]) -> Mapping[str, Path]:
         return {split: load_images(self.data, split).file.path for split in splits}
@@ -130,23 +126,8 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
         return self.chosen.build(classes=len(self.labels), size=self.canvas)
 
     def _plain(self) -> nn.Module:
-        chosen = self.chosen
-        return build_detector(
-            self._body(),
-            classes=len(self.labels),
-            masks=self.masks,
-            channels=chosen.channels,
-            representation=chosen.representation,
-            anchor=chosen.anchor,
-            proposals=chosen.proposals,
-            regions=chosen.regions,
-            detections=chosen.detections,
-            canvas=self.canvas,
-            frozen_stages=chosen.frozen_stages,
-            frozen_norms=chosen.frozen_norms,
-            norm=chosen.norm,
-            normalisation=find(chosen.backbone).normalisation,
-        )
+        chosen = replace(self.chosen, masks=self.masks)
+        return build_detector(chosen, self._body(), classes=len(self.labels), canvas=self.canvas)
 
     def initialise(self, model: nn.Module) -> list[str]:
         return initialise_backbone(

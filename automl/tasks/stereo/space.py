@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import optuna
 
-import backbones
 from automl.tasks.stereo import StereoData, StereoModel, StereoTraining
 from backbones.placement import Placement
 from search import choices
@@ -52,21 +51,18 @@ KIND: Mapping[str, Any] = {"normalisation": "softmax", "decomposed_heads": 1, "r
 
 def list_sites(data: StereoData, model: StereoModel) -> list["Site"]:
     """Return the sites with several channels. After the aggregation there is one, the costs."""
-    options = tuple(sorted(model.options.items()))
-    return _list_sites(model.backbone, data.height, data.width, data.max_disparity, options)
-
-
-@cache
-def _list_sites(
-    backbone: str, height: int, width: int, max_disparity: int, options: tuple[tuple[str, Any], ...]
-) -> list["Site"]:
     import torch  # takes seconds
 
+    from automl.tasks.memo import remember_sites
     from automl.tasks.stereo.model import STEREO
 
-    model = STEREO[backbone].build(max_disparity=max_disparity, **dict(options))
-    image = torch.zeros(2, 3, height, width)
-    return [site for site in backbones.sites(model, (image, image)) if site.channels > 1]
+    size = data.height, data.width
+    sites = remember_sites(
+        ["stereo space", model.backbone, dict(model.options), *size, data.max_disparity],
+        lambda: STEREO[model.backbone].build(max_disparity=data.max_disparity, **model.options),
+        lambda: (torch.zeros(2, 3, *size), torch.zeros(2, 3, *size)),
+    )
+    return [site for site in sites if site.channels > 1]
 
 
 def planes(trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialConfig:

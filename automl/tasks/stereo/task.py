@@ -69,12 +69,11 @@ class Stereo(RecordTask[StereoData, StereoModel, StereoTraining]):
 
     @classmethod
     def records(cls, config: TrialConfig) -> StereoPairs:
-        data = cls.data_of(config)
-        return open_pairs(data.source, path=data.path, subset=data.subset)
+        return open_pairs(cls.data_of(config))
 
     @classmethod
     def shared_name(cls, config: TrialConfig) -> str | None:
-        return shared_name(config.data.source, config.data.path)
+        return shared_name(cls.data_of(config))
 
     def model(self) -> nn.Module:
         data = self.data

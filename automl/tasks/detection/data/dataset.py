@@ -25,6 +25,7 @@ from automl.data.pictures import read_picture
 from automl.data.records import ImageRecords
 from automl.data.splits import make_single_class_labels, select_subset
 from automl.data.tally import Tally
+from automl.tasks.detection import DetectionData
 from automl.tasks.detection.data import masks
 from automl.tasks.detection.data.annotations import build_objects
 from automl.tasks.detection.data.coco_folder import DetectionListing, read_coco_folder
@@ -85,16 +86,17 @@ class DetectionCache(ArrowFile):
 
 
 def open_detection_cache(
-    photos: Sequence[Photo], categories: Mapping[int, str], size: int, name: str, *, has_masks: bool
+    photos: Sequence[Photo], listing: DetectionListing, size: int, name: str
 ) -> DetectionCache:
     """Return the cache of `photos` whose longer sides have at most `size` pixels. Builds it if it is missing
     or damaged.
 
-    `name` describes the images in messages.
+    `listing` is their dataset, and `name` describes them in messages.
 
     Raises InputError for an image that cannot be decoded or has another size than in its annotations, and if
     the cache folder is full or not writable.
     """
+    categories, has_masks = listing.categories, listing.has_masks
     about = {"classes": list(categories.values()), "categories": list(categories), "has_masks": has_masks}
     key = hashlib.sha256(json.dumps([FORMAT, size, has_masks, list(categories.items())]).encode())
     for photo in photos:
@@ -215,47 +217,24 @@ class DetectionImages:
         return [self.file.names[row] for row in self._rows]
 
 
-def read_listing(source: str, path: str | Path | None) -> DetectionListing:
-    """List the images of a source before they are decoded.
-
-    Raises InputError for an unknown source, a path that is missing or not allowed, and like
-    `read_coco_folder`.
-    """
-    if source not in SOURCES:
-        raise unknown("data source of detection", source, SOURCES)
-    if source == "scenes":
-        if path is not None:
-            raise InputError(f"scenes are bundled and take no path; got {path}. Drop --data")
-        return read_scenes()
-    if path is None:
-        raise InputError("detection needs the path of a folder in COCO's layout; pass --data FOLDER")
-    return read_coco_folder(path)
-
-
-def open_split(
-    source: str, split: str, *, path: str | None = None, size: int, subset: float = 1.0
-) -> DetectionImages:
+def open_split(data: DetectionData, split: str) -> DetectionImages:
     """Open one split of a source. Decodes it to its cache if needed.
 
     Without test images, half of the validation images become the test split. Without validation images, a
     fifth of the training images is held out for each. The images are ranked by a hash of their content
     (`automl.data.splits`).
 
-    The longer side of an image has at most `size` pixels. `subset` is the approximate fraction of the images
-    of "train" and "validation" that is used.
-
-    Raises InputError like `read_listing` and `open_detection_cache`, and for a split without objects.
+    Raises InputError like `open_detection_records` and `open_detection_cache`, and for a split without
+    objects.
     """
-    listed, cache = Tally(), shared.find_split(DetectionCache, shared_name(source, path, size), split)
+    listed, cache = Tally(), shared.find_split(DetectionCache, shared_name(data), split)
     if cache is None:
-        records = open_detection_records(source, path=path)
-        listing, listed = records.file, records.tally
-        cache = open_detection_cache(
-            records.inputs(split), listing.categories, size, f"{source} {split}", has_masks=listing.has_masks
-        )
+        records = open_detection_records(data)
+        listed = records.tally
+        cache = open_detection_cache(records.inputs(split), records.file, data.size, f"{data.source} {split}")
     rows = np.arange(len(cache))
     if split != "test":
-        rows = select_subset(make_single_class_labels(rows), cache.keys, subset)
+        rows = select_subset(make_single_class_labels(rows), cache.keys, data.subset)
     images = DetectionImages(cache, rows, listed)
     if not any((~images.objects(i).crowd).any() for i in range(len(images))):
         raise InputError(
@@ -265,16 +244,23 @@ def open_split(
     return images
 
 
-def open_detection_records(
-    source: str, *, path: str | None = None, subset: float = 1.0
-) -> ImageRecords[DetectionListing]:
+def open_detection_records(data: DetectionData) -> ImageRecords[DetectionListing]:
     """List the images of a source and their splits, without decoding them.
 
-    Raises InputError like `read_listing`, and if a missing split cannot be held out.
+    Raises InputError for an unknown source, a path that is missing or not allowed, like `read_coco_folder`,
+    and if a missing split cannot be held out.
     """
-    return ImageRecords(read_listing(source, path), subset)
+    if data.source not in SOURCES:
+        raise unknown("data source of detection", data.source, SOURCES)
+    if data.source == "scenes":
+        if data.path is not None:
+            raise InputError(f"scenes are bundled and take no path; got {data.path}. Drop --data")
+        return ImageRecords(read_scenes(), data.subset)
+    if data.path is None:
+        raise InputError("detection needs the path of a folder in COCO's layout; pass --data FOLDER")
+    return ImageRecords(read_coco_folder(data.path), data.subset)
 
 
-def shared_name(source: str, path: str | None, size: int) -> str:
-    """Return the name under which a search's storage keeps the dataset, decoded at `size` pixels."""
-    return f"detection {source} {path or ''} {size}"
+def shared_name(data: DetectionData) -> str:
+    """Return the name under which a search's storage keeps the decoded dataset."""
+    return f"detection {data.source} {data.path or ''} {data.size}"

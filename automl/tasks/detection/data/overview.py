@@ -8,6 +8,7 @@ from pathlib import Path
 from automl.data.pictures import describe_sizes
 from automl.data.splits import SPLITS
 from automl.data.tally import Tally, join_examples
+from automl.tasks.detection import DetectionData
 from automl.tasks.detection.data.dataset import open_detection_records
 from automl.tasks.detection.data.objects import Photo, check_sizes
 
@@ -61,7 +62,7 @@ def summarise_detection(path: str | Path) -> DetectionOverview:
 
     Raises InputError like `open_detection_records` and `check_sizes`.
     """
-    records = open_detection_records("coco", path=str(path))
+    records = open_detection_records(DetectionData(source="coco", path=str(path)))
     listing, tally = records.file, Tally()
     splits: dict[str, list[Photo]] = {split: records.inputs(split) for split in SPLITS}
     for photo, turn in zip(listing.inputs, check_sizes(listing.inputs), strict=True):
