@@ -78,7 +78,7 @@ class Remote:
         return self.address.rpartition("/")[2]
 
 
-def fetch_files(name: str, files: Sequence[Remote], cache: Path) -> Path:
+def fetch_files(name: str, files: Sequence[Remote]) -> Path:
     """Return the folder with the content of `files`, kept under `name`. Archives are unpacked side by side.
 
     Raises InputError if a file cannot be downloaded or has another checksum. The received part is kept, and
@@ -109,7 +109,7 @@ def fetch_files(name: str, files: Sequence[Remote], cache: Path) -> Path:
         for path in paths:
             _remove(path)
 
-    return enter_single_folder(once(cache / "downloads" / name, fetch))
+    return enter_single_folder(once(cache_root() / "downloads" / name, fetch))
 
 
 def _unpack(path: Path, folder: Path, file: Remote) -> None:
@@ -284,7 +284,7 @@ def download_published(name: str) -> tuple[PublishedDataset, Path]:
     if name not in known:
         raise InputError(f"{unknown('published dataset', name, known)} `automl data --list` describes them.")
     chosen = known[name]
-    folder = fetch_files(chosen.key, chosen.files, cache_root())
+    folder = fetch_files(chosen.key, chosen.files)
     inside = next(folder.glob(chosen.inside), None) if chosen.inside else None
     return chosen, inside or folder
 

@@ -125,7 +125,7 @@ def publish(storage: Storage, name: str, files: Mapping[str, Path], folder: Path
     described = {}
     for split, path in files.items():
         size = path.stat().st_size
-        described[split] = {"name": path.name, "size": size, "sha256": hash_file(path, cache_root())}
+        described[split] = {"name": path.name, "size": size, "sha256": hash_file(path)}
         try:
             if target.size(path.name) != size:
                 target.send(path, path.name)

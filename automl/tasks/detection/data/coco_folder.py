@@ -32,7 +32,6 @@ from automl.data.files import (
 )
 from automl.data.records import Listing
 from automl.data.tally import Tally, join_examples
-from automl.storage.cache_folder import cache_root
 from automl.tasks.detection.data.annotations import Annotations, check_names, read_annotations, read_content
 from automl.tasks.detection.data.objects import Photo
 
@@ -244,7 +243,7 @@ def _list_photos(
         raise InputError(
             f"{annotations.file} names {len(images)} images; {len(missing)} do not exist: {entries}"
         )
-    pixels = hash_contents(images, cache_root())
+    pixels = hash_contents(images)
     return [
         Photo(
             name=name_to_text(path.relative_to(root)),

@@ -24,7 +24,6 @@ from automl.base.errors import InputError
 from automl.data.arrow import write_rows
 from automl.data.digest import SIZE, hash_contents
 from automl.data.records import RecordFile
-from automl.storage.cache_folder import cache_root
 from automl.tasks.language_modelling.data.files import (
     BINARY,
     COMPRESSED,
@@ -204,7 +203,7 @@ def open_documents(path: str | Path) -> DocumentFile:
     """Return the documents at `path` from the cache. Raises InputError like `read_documents`."""
     files = find_text_files(path)
     named = json.dumps([files.names, files.splits, files.tally.left_out])
-    key = f"documents {FORMAT} {named}".encode() + b"".join(hash_contents(files.paths, cache_root()))
+    key = f"documents {FORMAT} {named}".encode() + b"".join(hash_contents(files.paths))
 
     def write(target: Path) -> str:
         write_rows(target, SCHEMA, _make_rows(files), {"left_out": files.tally.left_out})

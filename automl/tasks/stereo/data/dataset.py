@@ -21,7 +21,6 @@ from automl.data.arrow import map_in_threads, write_rows
 from automl.data.digest import SIZE, hash_contents
 from automl.data.records import RecordFile, Records
 from automl.data.splits import SPLITS
-from automl.storage.cache_folder import cache_root
 from automl.tasks.stereo import StereoData
 from automl.tasks.stereo.data import planes
 from automl.tasks.stereo.data.files import read_disparity, read_views
@@ -94,7 +93,7 @@ def open_cached_pairs(data: StereoData) -> PairsFile:
     if (shared_set := shared.find_split(PairsFile, f"{shared_name(data)}")) is not None:
         return shared_set
     pairs = find_pairs(path)
-    hashes = hash_contents([file for pair in pairs for file in pair.files], cache_root())
+    hashes = hash_contents([file for pair in pairs for file in pair.files])
     digests = [hashlib.sha256(b"".join(hashes[i : i + 3])).digest() for i in range(0, len(hashes), 3)]
     named = json.dumps([(pair.name, pair.group, pair.split) for pair in pairs])
     key = f"stereo {FORMAT} {named}".encode() + b"".join(hashes)
