@@ -269,13 +269,14 @@ def test_node_with_only_the_decoded_files_has_the_same_splits(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(KINDS[kind][0](tmp_path / "d", groups_of("a{}"), None))
+    data = DetectionData(source="coco", path=path, size=64, subset=0.5)
 
     def opened() -> dict[str, Any]:
         if kind == "coco":
-            return {s: open_detection_split("coco", s, path=path, size=64, subset=0.5) for s in SPLITS}
+            return {s: open_detection_split(data, s) for s in SPLITS}
         return {s: open_split("folder", s, path=path, size=24, subset=0.5) for s in SPLITS}
 
-    name = shared_name_of_detection("coco", path, 64) if kind == "coco" else shared_name("folder", path, 24)
+    name = shared_name_of_detection(data) if kind == "coco" else shared_name("folder", path, 24)
     expected = opened()
     files = {split: images.file.path for split, images in expected.items()}
     files_in_storage = shared.publish(Storage(str(tmp_path / "kept")), name, files, tmp_path)
