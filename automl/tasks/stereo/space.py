@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import optuna
 
 from automl.tasks.stereo import StereoData, StereoModel, StereoTraining
-from backbones.placement import Placement
 from search import choices
 from search.config import TrialConfig
 from search.space import Space
@@ -65,27 +64,17 @@ def list_sites(data: StereoData, model: StereoModel) -> list["Site"]:
     return [site for site in sites if site.channels > 1]
 
 
-def planes(trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialConfig:
-    """Draw from the bundled pairs: up to three modules of any type."""
-    placement = choices.placement(trial, list_sites(PLANES, SMALL), kinds=kinds)
-    return _config(trial, PLANES, SMALL, placement, epochs=8, batch_sizes=[2, 4, 8])
-
-
-def sceneflow(trial: optuna.Trial, kinds: Sequence[str] = choices.LINEAR) -> TrialConfig:
-    """Draw PSMNet as published, whose volume has 393,216 positions, with up to three linear modules."""
-    placement = choices.placement(trial, list_sites(SCENEFLOW, FULL), kinds=kinds)
-    return _config(trial, SCENEFLOW, FULL, placement, epochs=10, batch_sizes=[6, 12, 24])
-
-
-def _config(
+def draw(
     trial: optuna.Trial,
+    kinds: Sequence[str] = choices.TYPES,
+    *,
     data: StereoData,
     model: StereoModel,
-    placement: Placement,
-    *,
     epochs: int,
     batch_sizes: Sequence[int],
 ) -> TrialConfig:
+    """Draw a PSMNet with up to three modules. The volume of the published one has 393,216 positions."""
+    placement = choices.placement(trial, list_sites(data, model), kinds=kinds)
     return TrialConfig(
         task=TASK,
         data=data,
@@ -105,14 +94,16 @@ def published(data: StereoData, model: StereoModel, plain: Mapping[str, Any]) ->
 SPACES = (
     Space(
         name="planes",
-        draw=planes,
+        draw=partial(draw, data=PLANES, model=SMALL, epochs=8, batch_sizes=[2, 4, 8]),
         baseline=PLANES_PLAIN,
         published=partial(published, PLANES, SMALL, PLANES_PLAIN),
         summary="disparities of bundled stereo pairs of 80x176 pixels; a narrow PSMNet",
     ),
     Space(
         name="sceneflow",
-        draw=sceneflow,
+        draw=partial(
+            draw, kinds=choices.LINEAR, data=SCENEFLOW, model=FULL, epochs=10, batch_sizes=[6, 12, 24]
+        ),
         baseline=SCENEFLOW_PLAIN,
         published=partial(published, SCENEFLOW, FULL, SCENEFLOW_PLAIN),
         summary="PSMNet as published; --data of Scene Flow, KITTI, Middlebury or a CSV of pairs",
