@@ -37,9 +37,7 @@ from backbones.trace import trace
 
 STRIDES = (4, 8, 16, 32)  # Strides of the levels p2 to p5.
 SIDE = 128  # Side of the images with which a backbone is traced [pixels].
-FIRST_LEVEL = 2  # p2
 POOLED, MASK = 7, 14  # Side of a pooled region for the box head and the mask head [positions].
-CANONICAL_SIDE, CANONICAL_LEVEL = 224, 4  # Side of a region [pixels] that is pooled from the canonical level.
 RATIOS = (0.5, 1.0, 2.0)  # Ratios of height to width of the anchors.
 GROUPS = 8  # Groups of a group norm. Fewer if they do not divide the channels.
 
@@ -210,8 +208,7 @@ def _regions(side: int) -> MultiScaleRoIAlign:
     names = [str(i) for i in range(len(STRIDES))]
     pooling = MultiScaleRoIAlign(featmap_names=names, output_size=side, sampling_ratio=2)
     pooling.scales = [1 / stride for stride in STRIDES]
-    last = FIRST_LEVEL + len(STRIDES) - 1
-    pooling.map_levels = LevelMapper(FIRST_LEVEL, last, CANONICAL_SIDE, CANONICAL_LEVEL)
+    pooling.map_levels = LevelMapper(2, 5)  # p2 to p5
     return pooling
 
 

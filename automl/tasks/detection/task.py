@@ -16,27 +16,16 @@ from torch import Tensor, nn
 
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
-from automl.data.pictures import SUFFIXES, is_picture
 from automl.data.records import Records
 from automl.tasks.base import EvaluationBatch, RecordTask
 from automl.tasks.checks import ModelCheck, check_backbone
-from automl.tasks.deployment import Arrays, Deployment, read_usage, spread_indices
+from automl.tasks.deployment import Deployment, read_usage, spread_indices
 from automl.tasks.detection import SPEC, DetectionData, DetectionModel, DetectionTraining
 from automl.tasks.detection.config import BOX_AP
 from automl.tasks.detection.data import DetectionImages, open_detection_records, open_split, shared_name
 from automl.tasks.detection.data.augment import augment, draw_augmentations
 from automl.tasks.detection.data.masks import decode_masks
-from automl.tasks.detection.deploy import (
-    IMAGES,
-    OUTPUTS,
-    REQUEST,
-    SIZES,
-    compare_detections,
-    describe_detections,
-    pad_images,
-    read_image,
-    write_detections,
-)
+from automl.tasks.detection.deploy import IMAGES, OUTPUTS, REQUEST, SIZES, DetectionDeployment, pad_images
 from automl.tasks.detection.graph import DetectorGraph
 from automl.tasks.detection.model import STRIDES, build_detector
 from automl.tasks.detection.score import DetectionEvaluator, Truth, metric_names
@@ -53,7 +42,7 @@ Target = dict[str, Tensor]
 load_images = lru_cache(maxsize=8)(open_split)  # once in a process
 
 
-class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
+class Detection(DetectionDeployment, RecordTask[DetectionData, DetectionModel, DetectionTraining]):
     """Detection of boxes and masks.
 
     Its metrics are those of `DetectionEvaluator`, the primary one `box_ap` or `mask_ap`. A training batch is
@@ -63,8 +52,6 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
 
     spec = SPEC
     noun = "images"
-    suffixes = SUFFIXES
-    tolerance = 1e-2
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         super().__init__(config, runtime)
@@ -202,10 +189,6 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
         train, validation = self.train, load_images(self.data, "validation")
         return str(train.listed + train.file.count_changes() + validation.file.count_changes())
 
-    @classmethod
-    def reads(cls, file: Path) -> bool:
-        return is_picture(file)
-
     def deployment(self, model: nn.Module) -> Deployment:
         """Return the graph from bytes `(N, S, S, 3)` and image sizes to boxes, labels, scores and masks."""
         device = self.runtime.device
@@ -229,29 +212,6 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
         return {
             name: value.to(self.runtime.device) for name, value in pad_images(chosen, self.canvas).items()
         }
-
-    def compare(self, ours: Arrays, theirs: Arrays) -> float:
-        return compare_detections(ours, theirs)
-
-    @classmethod
-    def read_inputs(
-        cls, exported: Mapping[str, Any], paths: Sequence[str | Path]
-    ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-        """Read image files of any size, scaled like validation images."""
-        for path in paths:
-            yield str(path), read_image(path, exported)
-
-    @classmethod
-    def describe(cls, exported: Mapping[str, Any], outputs: Arrays) -> tuple[str, dict[str, Any]]:
-        """Describe the objects that are more likely present than not, with boxes in pixels of the graph's
-        image.
-        """
-        return describe_detections(exported, outputs)
-
-    @classmethod
-    def write(cls, exported: Mapping[str, Any], name: str, outputs: Arrays, path: Path) -> list[Path]:
-        """Write `PATH.json` in COCO's result format, and a picture with boxes and masks, `PATH.png`."""
-        return write_detections(exported, name, outputs, path)
 
     def usage(self) -> str:
         return read_usage(__file__).format(canvas=self.canvas, size=self.data.size)

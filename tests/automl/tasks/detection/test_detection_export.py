@@ -27,7 +27,7 @@ from automl.storage.storage import Storage
 from automl.tasks import open_task
 from automl.tasks.detection import DetectionData, DetectionTraining
 from automl.tasks.detection.data import scenes
-from automl.tasks.detection.deploy import compare_detections
+from automl.tasks.detection.deploy import DetectionDeployment
 from automl.tasks.detection.task import Detection
 from search.config import TrialConfig
 
@@ -214,4 +214,4 @@ def answer(scores: list[float], shift: float = 0.0) -> dict[str, np.ndarray]:
 def test_forms_are_compared_by_what_they_find(
     theirs: dict[str, np.ndarray], least: float, most: float
 ) -> None:
-    assert least <= compare_detections(answer([0.9, 0.5, 0.05]), theirs) <= most
+    assert least <= DetectionDeployment().compare(answer([0.9, 0.5, 0.05]), theirs) <= most
