@@ -29,7 +29,7 @@ from automl.tasks.detection.deploy import IMAGES, OUTPUTS, REQUEST, SIZES, Detec
 from automl.tasks.detection.graph import DetectorGraph
 from automl.tasks.detection.model import STRIDES, build_detector
 from automl.tasks.detection.score import DetectionEvaluator, Truth, metric_names
-from automl.tasks.initial import initialise_backbone
+from automl.tasks.initial import initialise
 from automl.tasks.task_data import Split
 from backbones import find
 from backbones.libraries import LIBRARIES
@@ -117,9 +117,8 @@ class Detection(DetectionDeployment, RecordTask[DetectionData, DetectionModel, D
         return build_detector(chosen, self._body(), classes=len(self.labels), canvas=self.canvas)
 
     def initialise(self, model: nn.Module) -> list[str]:
-        return initialise_backbone(
-            model, "backbone.body", self.chosen, self._body, classes=len(self.labels), size=self.canvas
-        )
+        sizes = {"classes": len(self.labels), "size": self.canvas}
+        return initialise(model, self.chosen, path="backbone.body", body=self._body, **sizes)
 
     def batches(self, epoch: int) -> Iterator[tuple[list[Tensor], list[Target]]]:
         """Yield images `(3, H, W)` from 0 to 1, and their objects without crowds, in torchvision's format.
