@@ -40,14 +40,7 @@ REMEDY = "try again, or pass a copy with --data PATH, or set AUTOML_MIRROR to an
 
 @dataclass(frozen=True, kw_only=True)
 class Checksum:
-    """The published hash of a file, in hexadecimal.
-
-    Attributes:
-        sha256: of the whole file.
-        md5: of the whole file.
-        first_md5: of the first MiB, which fastai publishes.
-        size: in bytes.
-    """
+    """The published hash of a file, in hexadecimal. `first_md5` is of the first MiB, as fastai publishes."""
 
     sha256: str | None = None
     md5: str | None = None
@@ -62,11 +55,7 @@ class Checksum:
 
 @dataclass(frozen=True, kw_only=True)
 class Remote:
-    """A file to download.
-
-    Attributes:
-        size: its approximate size in bytes; 0 if unknown.
-    """
+    """A file to download. `size` is about its size in bytes; 0 if unknown."""
 
     address: str
     size: int = 0

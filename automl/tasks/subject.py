@@ -24,12 +24,10 @@ class Subject:
     """Model that is examined without a dataset.
 
     Attributes:
-        name: Name of its backbone.
         build: Builds the model on the CPU.
         example: Creates a batch of so many inputs on the CPU.
         loss: Computes a loss of the model in training mode for a batch from `example`.
-        description: Description of its input.
-        batch: Default number of inputs of a step.
+        description: Of its input.
         images: True if the input is one tensor of images.
     """
 

@@ -15,13 +15,7 @@ SHORT = 7  # characters of a hash in names
 
 @dataclass(frozen=True, kw_only=True)
 class Commit:
-    """A commit of the repository.
-
-    Attributes:
-        option: The option that names it.
-        ref: The branch, tag or hash that was given.
-        digest: Its hash.
-    """
+    """A commit: the option that names it, the branch, tag or hash that was given, and its hash."""
 
     option: str
     ref: str

@@ -31,8 +31,7 @@ TAIL = 2000  # characters of output in a message
 def train(job: Job) -> Iterator[list[Metrics]]:
     """Run the command of a job. Yield its metrics, as those of one epoch.
 
-    Raises:
-        CommandFailed: The command cannot be started, failed, or reported no metric.
+    Raises CommandFailed if the command cannot be started, failed, or reported no metric.
     """
     description = job.config.to_json()
     with suppress(OSError, ValueError):

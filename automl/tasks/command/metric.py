@@ -20,10 +20,8 @@ LISTED = 20  # largest number of columns in a message
 def find_metric(training: CommandTraining, printed: Iterable[Path], out: Path) -> float:
     """Return the metric that a command reported, in the folder `out` of its run or in what it `printed`.
 
-    Loggers print to standard error, the second file of `printed`.
-
-    Raises:
-        InputError: The metric is missing, not a finite number, or was printed more than once.
+    Loggers print to standard error, the second file of `printed`. Raises InputError if the metric is missing,
+    not a finite number, or was printed more than once.
     """
     if training.metric_file:
         text = _read_file(out / training.metric_file, training)

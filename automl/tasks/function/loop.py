@@ -307,8 +307,7 @@ class RunningTrial(Trial):
     def content(self, *, finished: bool) -> dict[str, Any]:
         """Return the content of a checkpoint of the current state.
 
-        Raises:
-            InputError: A state holds something that a checkpoint cannot.
+        Raises InputError if a state holds something that a checkpoint cannot.
         """
         states = {}
         if not finished:
@@ -366,8 +365,7 @@ def train(job: Job) -> Iterator[list[Metrics]]:
 
     Raises:
         TooSlow: Too few epochs fit into the baseline's time.
-        Diverged: A metric is not finite.
-        InputError: The function does not use its trial as it must.
+        Other errors: As `RunningTrial.run`.
     """
     # Without the states of `trial.state` the function starts over.
     content = job.content if job.content is not None and job.content["optimizer"] else None

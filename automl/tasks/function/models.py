@@ -17,10 +17,7 @@ from backbones.torch_internals import tree_leaves, tree_map_only
 
 @dataclass(frozen=True, kw_only=True)
 class Placed:
-    """The model that a function gave to `place`, with the trial's placement.
-
-    `batch_size` is the number of inputs of a training step.
-    """
+    """The model that a function gave to `place`, with the trial's placement and training batch size."""
 
     model: nn.Module
     example: Example
@@ -81,8 +78,7 @@ class NamedArguments(nn.Module):
 def deploy(model: nn.Module, exported: Exported, inputs: Mapping[str, Tensor]) -> Deployment:
     """Return the deployment of a trained model, for two inputs from `name_inputs`.
 
-    Raises:
-        InputError: The model fails, or an input or output has no batch as its first dimension.
+    Raises InputError if the model fails, or an input or output has no batch as its first dimension.
     """
     module = NamedArguments(model, arguments(exported.example)[1]).eval()
     positional = [value for name, value in inputs.items() if name not in module.keywords]
@@ -118,11 +114,7 @@ def deploy(model: nn.Module, exported: Exported, inputs: Mapping[str, Tensor]) -
 
 
 def name_inputs(model: nn.Module, example: Example) -> dict[str, Tensor]:
-    """Return the inputs of a model by the names of its arguments.
-
-    Raises:
-        InputError: An input is no tensor.
-    """
+    """Return the inputs of a model by the names of its arguments. Raises InputError if one is no tensor."""
     positional, keywords = arguments(example)
     parameters = inspect.signature(model.forward).parameters.values()
     known = [each.name for each in parameters if each.kind is not each.VAR_POSITIONAL]

@@ -63,12 +63,7 @@ class Sample(NamedTuple):
 
 
 class LabelledImages(Records[RecordFile]):
-    """The images of a source.
-
-    Attributes:
-        classes: names of the labels.
-        aspect: original width / height, float32 `(N,)`.
-    """
+    """The images of a source, with the names of the labels. `aspect` is the original width / height."""
 
     noun = "images"
 

@@ -17,11 +17,7 @@ MAX_DISPARITY = 192  # Largest disparity of a model without data.
 
 
 def check_stereo(name: str, options: Mapping[str, Any]) -> None:
-    """Check the name and the options of a stereo model.
-
-    Raises:
-        InputError: The model or an option is unknown, or a value is invalid.
-    """
+    """Raise InputError if a stereo model or one of its options is unknown, or a value is invalid."""
     psmnet.check(**with_defaults("stereo model", STEREO, name, options))
 
 

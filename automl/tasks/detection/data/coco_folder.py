@@ -60,11 +60,9 @@ HEAD = 1 << 16  # bytes of an annotation file in which one of its keys is
 
 @dataclass(frozen=True)
 class AnnotationFile:
-    """An annotation file.
+    """An annotation file and its split, None if the name does not tell.
 
-    Attributes:
-        split: its split; None if the name does not tell.
-        folders: the folders that may contain its images, the most likely first.
+    Its images may be in any of the `folders`. The most likely one is first.
     """
 
     path: Path
@@ -135,11 +133,8 @@ def read_coco_folder(path: str | Path) -> DetectionListing:
     """List all splits of the folder or archive `path` with hashes of their images, without decoding them.
 
     A category that groups others and has no objects in any split is left out. Groups of images come from
-    `labels.csv`.
-
-    Raises:
-        InputError: The path is no such folder, the split of a file is unknown, images are missing, or
-            `read_annotations` fails.
+    `labels.csv`. Raises InputError if the path is no such folder, the split of a file is unknown, or images
+    are missing, and like `read_annotations`.
     """
     root = _resolve_root(path)
     if not root.exists():

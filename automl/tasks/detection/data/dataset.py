@@ -61,12 +61,9 @@ class DetectionCache(ArrowFile):
     """An opened file of N images.
 
     Attributes:
-        classes: names of the classes.
-        categories: their ids in the annotations.
-        has_masks: whether every object has a mask.
+        categories: ids of the classes in the annotations.
         width, height: size of the originals, int32 `(N,)`.
         rows, columns: size of the stored images, int32 `(N,)`.
-        keys: hashes of the images, uint8 `(N, 32)`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -173,7 +170,6 @@ class DetectionImages:
     Attributes:
         classes: names of the labels from 1 on.
         categories: ids of the classes in the annotations.
-        has_masks: whether every object has a mask.
         listed: the tally of the listing of all splits.
     """
 

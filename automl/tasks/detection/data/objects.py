@@ -60,8 +60,7 @@ class Photo(Item):
 def check_sizes(photos: Sequence[Photo]) -> list[str | None]:
     """Return how EXIF turns each image when it is decoded; None for those that it does not turn.
 
-    Raises:
-        InputError: Images have another size than in their annotations, or cannot be read.
+    Raises InputError if images have another size than in their annotations, or cannot be read.
     """
     turns, wrong = [], []
     for turn, fault in map_in_threads("reading sizes of images", photos, _compare):
