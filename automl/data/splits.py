@@ -16,7 +16,7 @@ once.
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -96,11 +96,6 @@ def select_subset(labels: np.ndarray, keys: np.ndarray, fraction: float) -> np.n
 def order_subsets(keys: np.ndarray) -> np.ndarray:
     """Return the order of the inputs of one class in which every subset is a prefix, int64 `(N,)`."""
     return _bits(keys, SUBSET).argsort(kind="stable")
-
-
-def make_single_class_labels(inputs: Sized) -> np.ndarray:
-    """Return labels, int64 `(N,)`, for inputs that are split without regard to classes."""
-    return np.zeros(len(inputs), np.int64)
 
 
 def _bits(keys: np.ndarray, purpose: int) -> np.ndarray:

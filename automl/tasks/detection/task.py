@@ -91,7 +91,8 @@ class Detection(DetectionDeployment, RecordTask[DetectionData, DetectionModel, D
 
     def model(self) -> nn.Module:
         check = self.check()
-        model = self.placed(self._plain, lambda: self._example(2, "cpu"), self.canvas, len(self.labels))
+        example = [image.cpu() for image in self.example(2)]
+        model = self.placed(self._plain, lambda: example, self.canvas, len(self.labels))
         return set_format(model, check.memory_format)
 
     def check(self) -> ModelCheck:
@@ -100,7 +101,7 @@ class Detection(DetectionDeployment, RecordTask[DetectionData, DetectionModel, D
             self.chosen,
             [self.canvas, len(self.labels)],
             lambda: self._plain().get_submodule("backbone"),
-            lambda count: torch.stack(self._example(count, self.runtime.device)),
+            lambda count: torch.stack(self.example(count)),
             self.runtime,
             images=True,
             run=self.chosen.backbone.partition(":")[0] not in LIBRARIES,
@@ -161,12 +162,11 @@ class Detection(DetectionDeployment, RecordTask[DetectionData, DetectionModel, D
         return {name: value.to(self.runtime.device) for name, value in target.items()}
 
     def example(self, count: int) -> list[Tensor]:
-        return self._example(count, self.runtime.device)
-
-    def _example(self, count: int, device: torch.device | str) -> list[Tensor]:
         # Random images, so that the detector has something to find.
         generator = torch.Generator().manual_seed(0)
-        return list(torch.rand(count, 3, self.canvas, self.canvas, generator=generator).to(device))
+        return list(
+            torch.rand(count, 3, self.canvas, self.canvas, generator=generator).to(self.runtime.device)
+        )
 
     def loss(self, model: nn.Module, batch: tuple[list[Tensor], list[Target]]) -> Tensor:
         losses: dict[str, Tensor] = model(*batch)

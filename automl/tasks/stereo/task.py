@@ -62,10 +62,8 @@ class Stereo(StereoDeployment, RecordTask[StereoData, StereoModel, StereoTrainin
         return shared_name(cls.data_of(config))
 
     def model(self) -> nn.Module:
-        data = self.data
-        return self.placed(
-            self._plain, lambda: self._example(2, "cpu"), data.height, data.width, data.max_disparity
-        )
+        data, example = self.data, tuple(image.cpu() for image in self.example(2))
+        return self.placed(self._plain, lambda: example, data.height, data.width, data.max_disparity)
 
     def _plain(self) -> nn.Module:
         build = STEREO[self.chosen.backbone].build
@@ -100,10 +98,7 @@ class Stereo(StereoDeployment, RecordTask[StereoData, StereoModel, StereoTrainin
         return normalise(left), normalise(right), disparity
 
     def example(self, count: int) -> tuple[Tensor, Tensor]:
-        return self._example(count, self.runtime.device)
-
-    def _example(self, count: int, device: torch.device | str) -> tuple[Tensor, Tensor]:
-        image = torch.zeros(count, 3, self.data.height, self.data.width, device=device)
+        image = torch.zeros(count, 3, self.data.height, self.data.width, device=self.runtime.device)
         return image, image.clone()
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:

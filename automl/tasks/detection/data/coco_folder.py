@@ -35,11 +35,7 @@ from automl.data.tally import Tally, join_examples
 from automl.tasks.detection.data.annotations import Annotations, check_names, read_annotations, read_content
 from automl.tasks.detection.data.objects import Photo
 
-SPLIT_PREFIXES = {
-    "train": "train",
-    "val": "validation",
-    "test": "test",
-}  # by the first letters of a file's name
+SPLIT_PREFIXES = {"train": "train", "val": "validation", "test": "test"}  # by a file's first letters
 ROBOFLOW, LABEL_STUDIO = "_annotations.coco.json", "result.json"
 FOLDERS = {  # splits by the names of Roboflow's folders
     "train": "train",
@@ -246,7 +242,7 @@ def _list_photos(
             width=image.width,
             height=image.height,
             key=content,
-            content=_hash_content(content, image.annotations),
+            content=hashlib.sha256(content + json.dumps(image.annotations, sort_keys=True).encode()).digest(),
             annotations=image.annotations,
             group=groups.get(path, ""),
         )
@@ -258,10 +254,6 @@ def _find_below(folder: Path, name: str) -> Path:
     """Return the file with this name. Windows programs write backslashes as separators."""
     path = find_on_disk(folder, name)
     return path if "\\" not in name or is_file(path) else find_on_disk(folder, name.replace("\\", "/"))
-
-
-def _hash_content(pixels: bytes, annotations: object) -> bytes:
-    return hashlib.sha256(pixels + json.dumps(annotations, sort_keys=True).encode()).digest()
 
 
 def nearly_coco(folder: Path) -> Iterator[str]:

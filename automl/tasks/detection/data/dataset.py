@@ -23,7 +23,7 @@ from automl.data.arrow import ArrowFile, map_in_threads, write_rows
 from automl.data.digest import SIZE
 from automl.data.pictures import read_picture
 from automl.data.records import ImageRecords
-from automl.data.splits import make_single_class_labels, select_subset
+from automl.data.splits import select_subset
 from automl.data.tally import Tally
 from automl.tasks.detection import DetectionData
 from automl.tasks.detection.data import masks
@@ -230,7 +230,7 @@ def open_split(data: DetectionData, split: str) -> DetectionImages:
         cache = open_detection_cache(records.inputs(split), records.file, data.size, f"{data.source} {split}")
     rows = np.arange(len(cache))
     if split != "test":
-        rows = select_subset(make_single_class_labels(rows), cache.keys, data.subset)
+        rows = select_subset(np.zeros_like(rows), cache.keys, data.subset)
     images = DetectionImages(cache, rows, listed)
     if not any((~images.objects(i).crowd).any() for i in range(len(images))):
         raise InputError(
