@@ -1,6 +1,5 @@
 """A training that is any command.
 
-commits  Check out commits of the repository around the current folder, each into a clean copy
 config   Configuration of a training that is any command: the command, and where it reports its metric
 loop     Runs a trial that is a command, and measures it
 metric   Finds the metric of a command in what it printed, or in a file that it wrote

@@ -10,6 +10,7 @@ original), labels, crowd, areas and masks (run lengths at the stored size).
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from automl.base.errors import InputError, unknown
 from automl.data import shared
 from automl.data.arrow import ArrowFile, map_in_threads, write_rows
 from automl.data.digest import SIZE
+from automl.data.digits import COUNTS, SIDE, Scene, draw_scenes
 from automl.data.pictures import read_picture
 from automl.data.records import ImageRecords
 from automl.data.splits import select_subset
@@ -37,7 +39,6 @@ from automl.tasks.detection.data.objects import (
     describe_undecodable,
     scale_size,
 )
-from automl.tasks.detection.data.scenes import read_scenes
 
 FORMAT = 5  # Raise it when the format of the file or the decoding changes.
 
@@ -260,3 +261,42 @@ def open_detection_records(data: DetectionData) -> ImageRecords[DetectionListing
 def shared_name(data: DetectionData) -> str:
     """Return the name under which a search's storage keeps the decoded dataset."""
     return f"detection {data.source} {data.path or ''} {data.size}"
+
+
+@cache
+def read_scenes() -> DetectionListing:
+    """Return all scenes of `automl.data.digits` as a folder in COCO's layout would list them.
+
+    The box and the mask of a digit cover only what is visible of it.
+    """
+    splits: dict[str, list[Photo]] = {split: [] for split in COUNTS}
+    for scene in draw_scenes():
+        splits[scene.split].append(_make_photo(scene))
+    return DetectionListing(categories={i + 1: str(i) for i in range(10)}, splits=splits, has_masks=True)
+
+
+def _make_photo(scene: Scene) -> Photo:
+    annotations = [_make_annotation(*pair) for pair in zip(scene.masks, scene.categories, strict=True)]
+    key = hashlib.sha256(scene.image.tobytes()).digest()
+    content = hashlib.sha256(key + json.dumps(annotations).encode()).digest()
+    return Photo(
+        name=scene.name,
+        image=scene.image,
+        width=SIDE,
+        height=SIDE,
+        key=key,
+        content=content,
+        annotations=annotations,
+    )
+
+
+def _make_annotation(mask: np.ndarray, category: int) -> dict[str, Any]:
+    rows, columns = (np.flatnonzero(mask.any(axis)) for axis in (1, 0))
+    left, top = int(columns[0]), int(rows[0])
+    return {
+        "category_id": category,
+        "bbox": [left, top, int(columns[-1]) + 1 - left, int(rows[-1]) + 1 - top],
+        "area": int(mask.sum()),
+        "iscrowd": 0,
+        "segmentation": {"size": [*mask.shape], "counts": masks.encode_masks(mask[None])[0].decode()},
+    }

@@ -18,8 +18,8 @@ from automl.data.digits import SEEN
 from automl.storage.storage import Storage
 from automl.tasks.detection import DetectionData
 from automl.tasks.detection.data import masks, open_detection_records, open_split, shared_name
+from automl.tasks.detection.data.dataset import read_scenes
 from automl.tasks.detection.data.overview import summarise_detection
-from automl.tasks.detection.data.scenes import read_scenes
 
 pytestmark = pytest.mark.usefixtures("cache")
 
