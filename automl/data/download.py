@@ -82,19 +82,16 @@ def fetch_files(name: str, files: Sequence[Remote]) -> Path:
             _fetch(address, path, checked=file.checksum.is_whole)
             paths.append(path)
             _check(path, address, file.checksum)
-        if not (len(files) == 1 and files[0].name.endswith(PACKED)):
-            temporary.mkdir()
+        temporary.mkdir()
         for file, path in zip(files, paths, strict=True):
             if not file.name.endswith(PACKED):
                 shutil.copyfile(path, temporary / file.name)
-            elif len(files) == 1:
-                _unpack(path, temporary, file)
-            else:
-                inside = temporary / f".{file.name}"
-                _unpack(path, inside, file)
-                for child in list(inside.iterdir()):
-                    shutil.move(child, temporary / child.name)
-                inside.rmdir()
+                continue
+            inside = temporary / f".{file.name}"
+            _unpack(path, inside, file)
+            for child in list(inside.iterdir()):
+                shutil.move(child, temporary / child.name)
+            inside.rmdir()
         for path in paths:
             _remove(path)
 
@@ -283,9 +280,6 @@ def list_published() -> Iterator[str]:
     for dataset in published_datasets().values():
         size = f"{dataset.size / 1e9:.2f} GB" if dataset.size else "-"
         yield f"{dataset.name:24}{size:>10}  {dataset.about}"
-        unchecked = (
-            ""
-            if all(file.checksum.is_whole for file in dataset.files)
-            else "; not all files have a published hash"
-        )
-        yield f"{'':36}{dataset.license}; {dataset.source}{unchecked}"
+        is_checked = all(file.checksum.is_whole for file in dataset.files)
+        note = "" if is_checked else "; not all files have a published hash"
+        yield f"{'':36}{dataset.license}; {dataset.source}{note}"

@@ -99,11 +99,10 @@ class Pyramid(nn.Module):
 
 
 def _layer(chosen: DetectionModel) -> Callable[[int], nn.Module] | None:
-    return _group_norm if chosen.norm == "group" else None
-
-
-def _group_norm(channels: int) -> nn.GroupNorm:
-    return nn.GroupNorm(gcd(GROUPS, channels), channels)
+    """Return a function that builds the norm of so many channels."""
+    return (
+        (lambda channels: nn.GroupNorm(gcd(GROUPS, channels), channels)) if chosen.norm == "group" else None
+    )
 
 
 class NormedBoxHead(nn.Sequential):
@@ -273,12 +272,15 @@ def subject(backbone: str, size: int | None, options: Mapping[str, Any]) -> Subj
     )
 
 
-def _detection_loss(model: nn.Module, example: Example) -> Tensor:
-    """Return the summed losses of images with one object each."""
-    images = [image for image in example if isinstance(image, Tensor)]
-    targets = [_target(image) for image in images]
+def sum_losses(model: nn.Module, images: list[Tensor], targets: list[dict[str, Tensor]]) -> Tensor:
+    """Return the sum of the losses of images and their objects, a scalar."""
     losses: dict[str, Tensor] = model(images, targets)
     return torch.stack([loss.float() for loss in losses.values()]).sum()
+
+
+def _detection_loss(model: nn.Module, example: Example) -> Tensor:
+    images = [image for image in example if isinstance(image, Tensor)]
+    return sum_losses(model, images, [_target(image) for image in images])
 
 
 def _target(image: Tensor) -> dict[str, Tensor]:

@@ -27,7 +27,7 @@ from automl.tasks.detection.data.augment import augment, draw_augmentations
 from automl.tasks.detection.data.masks import decode_masks
 from automl.tasks.detection.deploy import IMAGES, OUTPUTS, REQUEST, SIZES, DetectionDeployment, pad_images
 from automl.tasks.detection.graph import DetectorGraph
-from automl.tasks.detection.model import STRIDES, build_detector
+from automl.tasks.detection.model import STRIDES, build_detector, sum_losses
 from automl.tasks.detection.score import DetectionEvaluator, Truth, metric_names
 from automl.tasks.initial import initialise
 from automl.tasks.task_data import Split
@@ -169,8 +169,7 @@ class Detection(DetectionDeployment, RecordTask[DetectionData, DetectionModel, D
         )
 
     def loss(self, model: nn.Module, batch: tuple[list[Tensor], list[Target]]) -> Tensor:
-        losses: dict[str, Tensor] = model(*batch)
-        return torch.stack([loss.float() for loss in losses.values()]).sum()
+        return sum_losses(model, *batch)
 
     def parts(self, split: Split) -> Iterator[EvaluationBatch]:
         data = load_images(self.data, split)

@@ -123,28 +123,24 @@ def _draw_row(split: str, i: int) -> Row:
 
 
 def _read_row(pair: Pair, content: bytes) -> Row:
-    changes: list[str] = []
-    arrays = read_pair(pair, changes)
     split = SPLITS.index(pair.split) if pair.split else -1
-    return _make_row(pair.name, pair.group or None, split, content, *arrays, changes)
+    return _make_row(pair.name, pair.group or None, split, content, *read_pair(pair))
 
 
-def read_pair(pair: Pair, changes: list[str] | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return both images and the disparities. `changes` receives the changes to the images.
+def read_pair(pair: Pair) -> tuple[np.ndarray, np.ndarray, np.ndarray, Sequence[str]]:
+    """Return both images, the disparities, and the changes to the images.
 
     Raises InputError if they cannot be read or differ in size.
     """
     disparity = read_disparity(pair.disparity)
-    left, right, new_changes = read_views(pair.left, pair.right, disparity.shape[::-1])
-    if changes is not None:
-        changes += new_changes
+    left, right, changes = read_views(pair.left, pair.right, disparity.shape[::-1])
     for file, array in ((pair.right, right), (pair.disparity, disparity)):
         if array.shape[:2] != left.shape[:2]:
             raise InputError(
                 f"{file} must have the size of its left image {pair.left}, "
                 f"{left.shape[1]} x {left.shape[0]} pixels; got {array.shape[1]} x {array.shape[0]}"
             )
-    return left, right, disparity
+    return left, right, disparity, changes
 
 
 def _make_row(
