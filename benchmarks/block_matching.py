@@ -21,7 +21,7 @@ from harness import write_values
 from automl.config.runtime import Runtime
 from automl.tasks.stereo import StereoData
 from automl.tasks.stereo.data import StereoPairs, open_pairs
-from automl.tasks.stereo.psmnet import STEP
+from automl.tasks.stereo.model import STEP
 from automl.tasks.stereo.score import StereoEvaluator
 
 WINDOWS = (3, 5, 7, 9, 11, 13)  # sides in pixels

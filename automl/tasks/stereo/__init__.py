@@ -3,8 +3,7 @@
 config  Configuration of stereo
 data    Pairs of rectified images with the disparity of the left one: readers, splits, cache and crops
 deploy  Deployment of a stereo model: a graph from two images to disparities, and pairs of input files
-model   The models of two rectified images
-psmnet  PSMNet: the disparity of each pixel of the left one of two rectified images
+model   The models of two rectified images: PSMNet
 score   Metrics and loss of disparities, over the pixels of batches and workers
 space   Spaces of stereo: attention in PSMNet's backbone, after its pyramid or in its volume
 study   The published comparison of PSMNet with and without decomposed attention (arXiv 1812.01243)

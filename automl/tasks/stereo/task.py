@@ -19,8 +19,7 @@ from automl.tasks.deployment import Deployment, read_usage, spread_indices
 from automl.tasks.stereo import SPEC, StereoData, StereoModel, StereoTraining
 from automl.tasks.stereo.data import StereoPairs, open_pairs, shared_name
 from automl.tasks.stereo.deploy import LEFT, OUTPUT, REQUEST, RIGHT, Disparities, StereoDeployment, pad_image
-from automl.tasks.stereo.model import STEREO
-from automl.tasks.stereo.psmnet import MULTIPLE, STEP
+from automl.tasks.stereo.model import MULTIPLE, STEP, STEREO
 from automl.tasks.stereo.score import StereoEvaluator, disparity_loss
 from automl.tasks.task_data import Split
 from search.config import TrialConfig
