@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from automl.base.errors import InputError
 from automl.base.terminal import progress
+from automl.data.files import unreadable_error
 from automl.storage.cache_folder import cache_root, once
 
 SIZE = 32  # bytes of a SHA-256
@@ -71,7 +71,7 @@ def _stamp(image: Path | np.ndarray) -> str | bytes:
     try:
         state = image.stat()
     except OSError as error:
-        raise _unreadable_error(image, error) from error
+        raise unreadable_error(image, error) from error
     return f"{image.absolute()}:{state.st_size}:{state.st_mtime_ns}"
 
 
@@ -82,8 +82,4 @@ def _content(image: Path | np.ndarray) -> bytes:
         with open(image, "rb") as file:
             return hashlib.file_digest(file, "sha256").digest()
     except OSError as error:
-        raise _unreadable_error(image, error) from error
-
-
-def _unreadable_error(path: Path, error: OSError) -> InputError:
-    return InputError(f"{path} cannot be read ({error.strerror}); make it readable or remove it")
+        raise unreadable_error(image, error) from error

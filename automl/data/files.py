@@ -17,6 +17,10 @@ def is_file(path: Path) -> bool:
         return False
 
 
+def unreadable_error(path: Path, error: OSError) -> InputError:
+    return InputError(f"{path} cannot be read ({error.strerror}); make it readable or remove it")
+
+
 def name_to_text(name: str | PurePath) -> str:
     r"""Return a file name or relative path as text, with `\\xe9` for a byte that is not UTF-8.
 
@@ -96,9 +100,7 @@ def _walk(
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as error:
-        raise InputError(
-            f"{folder} cannot be read ({error.strerror}); make it readable or remove it"
-        ) from error
+        raise unreadable_error(folder, error) from error
     for entry in entries:
         is_folder = entry.is_dir()
         if is_clutter(entry.name):

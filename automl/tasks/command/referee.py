@@ -111,11 +111,16 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
     settings = Settings(
         **{"space": REFEREE, "seed": first, **{name: getattr(asked, name) for name in OF_RUNS}}
     )
+    variants = [Variant(name="baseline", role=Role.BASELINE, config=configs[0])]
+    variants += [
+        Variant(name=name, role=Role.FINALIST, config=config, plain="baseline")
+        for name, config in zip(names, configs[1:], strict=True)
+    ]
     confirmation = Confirmation(
         number=1,
         options=protocol,
         seeds=list(range(first, first + asked.seeds)),
-        variant_set=VariantSet(variants=_variants(configs, names), baseline_candidates=[], warnings=[]),
+        variant_set=VariantSet(variants=variants, baseline_candidates=[], warnings=[]),
         provenance=collect_provenance(),
         inputs=0,
         chance=None if asked.chance is None else Chance(value=asked.chance, error=0.0, step=0.0),
@@ -252,17 +257,6 @@ def _configuration(command: str, asked: RefereeOptions) -> TrialConfig:
         model=model,
         training=CommandTraining(**{**vars(training), "reports": reports}),
     )
-
-
-def _variants(configs: Sequence[TrialConfig], names: Sequence[str]) -> list[Variant]:
-    baseline, *candidates = configs
-    return [
-        Variant(name="baseline", role=Role.BASELINE, config=baseline),
-        *(
-            Variant(name=name, role=Role.FINALIST, config=config, plain="baseline")
-            for name, config in zip(names, candidates, strict=True)
-        ),
-    ]
 
 
 @dataclass(frozen=True, kw_only=True)

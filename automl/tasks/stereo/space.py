@@ -1,4 +1,7 @@
-"""Spaces of stereo: attention in PSMNet's backbone, after its pyramid or in its volume."""
+"""Spaces of stereo: attention in PSMNet's backbone, after its pyramid or in its volume.
+
+`STUDIES` has the published comparison of PSMNet with and without decomposed attention (arXiv 1812.01243).
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -7,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import optuna
 
+from automl.tasks.published_study import read_studies
 from automl.tasks.stereo import StereoData, StereoModel, StereoTraining
-from search import choices
+from search import choices, grid
 from search.config import TrialConfig
 from search.space import Space
 
@@ -109,3 +113,24 @@ SPACES = (
         summary="PSMNet as published; --data of Scene Flow, KITTI, Middlebury or a CSV of pairs",
     ),
 )
+
+
+def _draw_published(trial: optuna.Trial, *, small: bool) -> TrialConfig:
+    """Draw PSMNet, plain or with one module after its pyramid."""
+    chosen = trial.suggest_categorical("model", ["PSMNet", "DA-PSMNet"])
+    placement = grid.decomposed(["backbone.pyramid"] if chosen == "DA-PSMNet" else [])
+    return TrialConfig(
+        task=TASK,
+        data=PLANES if small else SCENEFLOW,
+        model=replace(SMALL if small else FULL, placement=placement),
+        training=StereoTraining(epochs=4, batch_size=4, learning_rate=4e-3, schedule="one-cycle")
+        if small
+        else StereoTraining(),
+    )
+
+
+GRIDS = tuple(
+    grid.grid(f"da-stereo{form}", partial(_draw_published, small=bool(form)), {"model": "PSMNet"})
+    for form in ("", grid.SMALL)
+)
+STUDIES = read_studies(__file__)

@@ -114,7 +114,7 @@ def open_detection_cache(
 
 
 def _make_row(photo: Photo, labels: Mapping[int, int], size: int, has_masks: bool) -> dict[str, Any]:
-    pixels, changes = decode_photo(photo.image, photo.width, photo.height, size)
+    pixels, changes = decode_photo(photo, size)
     full, stored = (photo.height, photo.width), (pixels.shape[0], pixels.shape[1])
     objects = build_objects(photo.annotations, labels, full, masked=has_masks)
     return {
@@ -134,30 +134,29 @@ def _make_row(photo: Photo, labels: Mapping[int, int], size: int, has_masks: boo
     }
 
 
-def decode_photo(
-    image: Path | np.ndarray, width: int, height: int, size: int
-) -> tuple[np.ndarray, Sequence[str]]:
+def decode_photo(photo: Photo, size: int) -> tuple[np.ndarray, Sequence[str]]:
     """Return an image, uint8 `(rows, columns, 3)`, with at most `size` pixels at the longer side, and its
     changes.
 
-    `width` and `height` are those of the annotations. An image that EXIF turns stays as it is stored if only
-    then it has this size, since both kinds of annotations exist.
+    An image that EXIF turns stays as it is stored if only then it has the size of its annotations, since both
+    kinds of annotations exist.
 
     Raises InputError for an image that cannot be decoded or has another size.
     """
+    image, annotated = photo.image, (photo.width, photo.height)
     changes: Sequence[str] = ()
     if isinstance(image, np.ndarray):
         picture = Image.fromarray(image)
     else:
         try:
-            picture, _, _, changes = read_picture(image, annotated=(width, height))
+            picture, _, _, changes = read_picture(image, annotated=annotated)
         except MemoryError:
             raise
         except Exception as error:  # Pillow raises nearly any error for a damaged file.
             raise InputError(describe_undecodable(image, error)) from error
-        if picture.size != (width, height):
-            raise InputError(describe_size_mismatch(image, picture.size, (width, height)))
-    if (scaled := scale_size(width, height, size)) != (width, height):
+        if picture.size != annotated:
+            raise InputError(describe_size_mismatch(image, picture.size, annotated))
+    if (scaled := scale_size(*annotated, size)) != annotated:
         picture = picture.resize(scaled, Image.Resampling.BILINEAR)
     return np.asarray(picture), changes
 

@@ -68,7 +68,14 @@ def summarise_detection(path: str | Path) -> DetectionOverview:
     for photo, turn in zip(listing.inputs, check_sizes(listing.inputs), strict=True):
         if turn is not None:
             tally.keep(turn, [photo.name])
-    counts = {split: _count_objects(photos) for split, photos in splits.items()}
+    counts = {
+        split: Counter(
+            (entry["category_id"], bool(entry.get("iscrowd")))
+            for photo in photos
+            for entry in photo.annotations
+        )
+        for split, photos in splits.items()
+    }
     return DetectionOverview(
         objects={
             name: {split: counts[split][number, False] for split in SPLITS}
@@ -85,11 +92,4 @@ def summarise_detection(path: str | Path) -> DetectionOverview:
         masks=listing.has_masks,
         left_out=listing.left_out,
         tally=tally + records.tally,
-    )
-
-
-def _count_objects(photos: Sequence[Photo]) -> Counter[tuple[int, bool]]:
-    """Count the objects by category and crowd flag."""
-    return Counter(
-        (entry["category_id"], bool(entry.get("iscrowd"))) for photo in photos for entry in photo.annotations
     )
