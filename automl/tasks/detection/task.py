@@ -1,8 +1,4 @@
-"""Detection: boxes, categories and masks of the objects in images.
-
-Source: S. Ren et al., Faster R-CNN (2015), arXiv 1506.01497; K. He et al., Mask R-CNN (2017), arXiv
-1703.06870.
-"""
+"""Detection: boxes, categories and masks of the objects in images."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace

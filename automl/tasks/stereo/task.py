@@ -1,7 +1,4 @@
-"""Stereo: the disparity of each pixel of the left of two rectified images.
-
-Source: J.-R. Chang, Y.-S. Chen, Pyramid Stereo Matching Network (2018), arXiv 1803.08669.
-"""
+"""Stereo: the disparity of each pixel of the left of two rectified images."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
