@@ -63,8 +63,8 @@ AUGMENT: Mapping[str, Mapping[str, Any]] = {
 
 # Sites of one module in papers. SimpleSelfAttention and its symmetric form are inserted before the addition
 # of the first stage's last block, where they are compared with SAGAN's module. Decomposed attention is
-# inserted near the end of the third stage, as in non-local networks (X. Wang et al. (2018), table 2). Attention
-# with heads is inserted in the last stage that the backbone has, as in BoTNet (arXiv 2101.11605).
+# inserted near the end of the third stage, as in non-local networks (X. Wang et al. (2018), table 2).
+# Attention with heads is inserted in the last stage that the backbone has, as in BoTNet (arXiv 2101.11605).
 LAST = "last"
 PAPERS: Sequence[tuple[str, Mapping[str, Any]]] = (
     ("stage1 branch", {"type1": "ssa", "ks1": 1}),
