@@ -107,8 +107,9 @@ def memory_fraction(gpus: float) -> float:
     return MEMORY_FRACTION * gpus if 0 < gpus < 1 else 1.0
 
 
-def runtime_for(gpus: float, **options: Any) -> Runtime:
-    """Return the runtime of a process to which Ray assigned `gpus` GPUs."""
+def runtime_for(cpus: float, gpus: float, **options: Any) -> Runtime:
+    """Return the runtime of a process to which Ray assigned so much. Torch then uses as many threads."""
+    torch.set_num_threads(max(1, int(cpus)))
     return Runtime(device=device_for(gpus), memory_fraction=memory_fraction(gpus), **options)
 
 

@@ -8,7 +8,6 @@ gpu_sharing    Finds the fraction of a GPU for each trial, before the trials sta
 match_output   Finds a regular expression in the output; a program of its own
 supervise      Runs a command and ends its processes with the caller; a program of its own
 pace           Times trainings under the load of trials, for a forecast
-sent_code      User-defined code on its way to the processes of trials
 train          Trains one configuration without a search
 train_options  The options of `train`
 """

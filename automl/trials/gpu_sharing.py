@@ -92,5 +92,4 @@ def _measure(
     """Measure what a training of the baseline takes of a GPU. Runs in a process of Ray."""
     receive(code)
     shared.use(data)
-    torch.set_num_threads(max(1, int(cpus)))
-    return measure_gpu_use(baseline, runtime_for(1, **runtime))
+    return measure_gpu_use(baseline, runtime_for(cpus, 1, **runtime))

@@ -17,8 +17,6 @@ from statistics import fmean
 from time import perf_counter, process_time
 from typing import Any
 
-import torch
-
 from automl.base.loading import Code, receive
 from automl.config.device import synchronise
 from automl.config.runtime import runtime_for
@@ -82,8 +80,7 @@ class PaceWorker:
         self, config: TrialConfig, code: Code, cpus: float, gpus: float, runtime: dict[str, Any]
     ) -> None:
         receive(code)
-        torch.set_num_threads(max(1, int(cpus)))
-        self.runtime = runtime_for(gpus, **runtime)
+        self.runtime = runtime_for(cpus, gpus, **runtime)
         self.task = open_task(config, self.runtime)
 
     def ready(self) -> None:

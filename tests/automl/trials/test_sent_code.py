@@ -6,7 +6,7 @@ import pytest
 import ray
 
 from automl.base import live_objects, loading
-from automl.trials import sent_code
+from automl.trials import trial as sent_code
 
 NAME = "__main__:train"
 ARRAY = 40_000_000  # bytes of a notebook's array
