@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from automl.base.errors import InputError, unknown
 from automl.base.registry import contributions
-from backbones import vit, xresnet
-from backbones.libraries import IMAGENET, Normalisation
+from backbones import vit
+from backbones.libraries import IMAGENET, Normalisation, xresnet
 
 # Parameters of backbones and encoders that the task sets. They are no options.
 TASK_PARAMETERS = (
@@ -94,9 +94,7 @@ def table(*records: Backbone) -> Mapping[str, Backbone]:
 
 OWN = table(
     *(
-        Backbone(
-            name=name, build=partial(xresnet.build, name), dimensions=2, source="arXiv 1812.01187, fastai"
-        )
+        Backbone(name=name, build=partial(xresnet, name), dimensions=2, source="arXiv 1812.01187, fastai")
         for name in ("xresnet18", "xresnet34", "xresnet50", "xresnet101", "xresnet152")
     ),
     Backbone(name="vit", build=vit.build, dimensions=2, source="arXiv 2010.11929, 2203.09795; timm"),

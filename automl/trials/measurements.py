@@ -1,11 +1,11 @@
-"""Measures trainings before the trials start: what they take of a GPU, and their pace under the load of a search.
+"""Measures trainings before the trials start: what one takes of a GPU, and their pace under load.
 
 A short task on a whole GPU finds the fraction of it for each trial.
 
-The pace is that of several trainings at once. On a cluster and on GPUs, they are workers of Ray. On the cores of this machine, one training is
-timed in this process, beside processes that keep as many cores busy as other trainings would. That is because
-workers start slowly on a busy machine. Beside one such process on two cores, epochs of digits took 3.2 to 4.1
-s and were predicted as 4.2 s.
+The pace is that of several trainings at once. On a cluster and on GPUs, they are workers of Ray. On the cores
+of this machine, one training is timed in this process, beside processes that keep as many cores busy as other
+trainings would. That is because workers start slowly on a busy machine. Beside one such process on two cores,
+epochs of digits took 3.2 to 4.1 s and were predicted as 4.2 s.
 """
 
 import subprocess

@@ -4,8 +4,8 @@ A new process imports torch for seconds. A reused one keeps torch, the device an
 next trial at once. A trial that cannot be trained (out of memory, diverged, above a limit) reports this, and
 also its exceptions. Only the death of a process is handled by `search.tuner`.
 
-User-defined code is sent with a trial. A function of a notebook is packed with the values that it uses, such as
-arrays. Tune copies the configuration of a trial many times, so large code goes through Ray's object store.
+User-defined code is sent with a trial. A function of a notebook is packed with the values that it uses, such
+as arrays. Tune copies the configuration of a trial many times, so large code goes through Ray's object store.
 """
 
 import gc
