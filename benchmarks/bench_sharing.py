@@ -67,8 +67,7 @@ def cases(folder: str, gpu: bool) -> dict[str, TrialConfig]:
 
 
 def open_runtime(gpu: bool, at_once: int) -> Runtime:
-    torch.set_num_threads(1)
-    return runtime_for(1 / at_once if gpu else 0)
+    return runtime_for(1, 1 / at_once if gpu else 0)
 
 
 def train_when_asked(
