@@ -22,7 +22,6 @@ from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Semaphore
 from pathlib import Path
 
-import torch
 from harness import device_name, write_values
 from pictures import make_pictures
 
