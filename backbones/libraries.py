@@ -50,8 +50,7 @@ _INCEPTIONS = ("googlenet", "inception_v3")
 def _torchvision_names() -> Sequence[str]:
     from torchvision import models
 
-    names: list[str] = models.list_models(module=models)
-    return names
+    return models.list_models(module=models)
 
 
 def torchvision(
@@ -72,16 +71,14 @@ def torchvision(
         check_patches(f"torchvision:{name}", size, int(name.rpartition("_")[2]))
     if name.startswith("maxvit_") and size is not None:
         options = {"input_size": (size, size), **options}
-    model: nn.Module = models.get_model(name, weights=None, num_classes=classes, **options)
-    return model
+    return models.get_model(name, weights=None, num_classes=classes, **options)
 
 
 @cache
 def _timm_names() -> Sequence[str]:
     import timm
 
-    names: list[str] = timm.list_models()
-    return names
+    return timm.list_models()
 
 
 def timm(
@@ -132,8 +129,7 @@ def _timm_published(
     labels = classes if config is None else config.num_classes
     with torch.random.fork_rng(devices=[]):
         model = timm(name, classes=labels, size=size, pretrained=True, **options)
-    state: Mapping[str, Tensor] = model.state_dict()
-    return state
+    return model.state_dict()
 
 
 # Models such as `smp:Unet` return a class for each pixel.
@@ -152,8 +148,7 @@ def smp(
     Its encoder has new weights unless an option selects some.
     """
     options = {"encoder_weights": None, **options}
-    model: nn.Module = smp_library.create_model(name, classes=classes, in_channels=in_channels, **options)
-    return model
+    return smp_library.create_model(name, classes=classes, in_channels=in_channels, **options)
 
 
 LIBRARIES: Mapping[str, Library] = {
@@ -206,10 +201,7 @@ def xresnet(
     if not 1 / 16 <= width <= 16:
         raise InputError(f"a backbone's width must lie between 1/16 and 16; got {width}")
     channels = tuple(map(int, stem.split("-")))
-    model: nn.Module = getattr(_import_fastai(), name)(
-        n_out=classes, c_in=in_channels, widen=width, stem_szs=channels
-    )
-    return model
+    return getattr(_import_fastai(), name)(n_out=classes, c_in=in_channels, widen=width, stem_szs=channels)
 
 
 def _import_fastai() -> ModuleType:

@@ -241,8 +241,7 @@ def flip(trial: optuna.Trial) -> bool:
 
 def class_weights(trial: optuna.Trial) -> ClassWeights:
     """Draw the weights of the classes in the loss."""
-    chosen: ClassWeights = trial.suggest_categorical("class_weights", list(get_args(ClassWeights)))
-    return chosen
+    return trial.suggest_categorical("class_weights", list(get_args(ClassWeights)))
 
 
 NO_TYPE = ""  # type of modules in a space that draws no types

@@ -58,8 +58,7 @@ class ByTrials:
 
     def _covariance(self, variances: Array, noise: float) -> Array:
         weighted = zip([*variances, noise], self._kernels, strict=True)
-        total: Array = sum(variance * kernel for variance, kernel in weighted)
-        return total
+        return sum(variance * kernel for variance, kernel in weighted)
 
     def loss(self, y: Array, variances: Array, noise: float) -> tuple[float, Array]:
         factor = cho_factor(self._covariance(variances, noise), lower=True)
@@ -73,8 +72,7 @@ class ByTrials:
         self._factor = cho_factor(self._covariance(variances, noise), lower=True)
 
     def solve(self, values: Array) -> Array:
-        solution: Array = cho_solve(self._factor, values)
-        return solution
+        return cho_solve(self._factor, values)
 
     def precisions(self) -> Array:
         return np.diag(self.solve(self._kernels[-1]))
@@ -150,15 +148,12 @@ class ByEffects:
     def _unmix(self, values: Array) -> Array:
         """Return the inverse of the covariance without shared effects, times `values`."""
         sums = self._member.T @ values
-        result: Array = (values - self._member @ (self._shrinkage * sums.T).T) / self._noise
-        return result
+        return (values - self._member @ (self._shrinkage * sums.T).T) / self._noise
 
     def solve(self, values: Array) -> Array:
         unmixed = self._unmix(values)
-        solution: Array = unmixed - self._whitened @ cho_solve(self._factor, self._scaled.T @ unmixed)
-        return solution
+        return unmixed - self._whitened @ cho_solve(self._factor, self._scaled.T @ unmixed)
 
     def precisions(self) -> Array:
         half = solve_triangular(self._factor[0], self._whitened.T, lower=True)
-        precisions: Array = (1 - self._member @ self._shrinkage) / self._noise - np.square(half).sum(axis=0)
-        return precisions
+        return (1 - self._member @ self._shrinkage) / self._noise - np.square(half).sum(axis=0)

@@ -132,8 +132,7 @@ def _digest(client: Any, run: Any) -> str | None:
         if not parent:
             return None
         run = client.get_run(parent)
-    digest: str = run.data.params["data"]
-    return digest
+    return run.data.params["data"]
 
 
 def find_trial_run(identity: str, number: int) -> str:
@@ -147,8 +146,7 @@ def find_trial_run(identity: str, number: int) -> str:
         names = experiments(client)
         for parent in find_runs(client, names, {IDENTITY: identity}):
             for run in find_runs(client, names, {PARENT: parent.info.run_id, TRIAL: str(number)}):
-                identifier: str = run.info.run_id
-                return identifier
+                return run.info.run_id
     except MlflowException as error:
         raise InputError(f"MLflow at {uri} does not answer ({redact(str(error))})") from error
     raise InputError(f"MLflow at {uri} has no run of it")

@@ -114,8 +114,7 @@ def restore(state: TrainingState, content: dict[str, Any]) -> None:
 
 def select_scored_weights(content: Mapping[str, Any]) -> Mapping[str, Tensor]:
     """Return the weights that were scored: the averaged ones if there are any."""
-    weights: Mapping[str, Tensor] = content["average"] or content["model"]
-    return weights
+    return content["average"] or content["model"]
 
 
 def _size(content: object) -> int:
