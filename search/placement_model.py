@@ -390,6 +390,6 @@ class EffectDraw:
         order = np.argsort(-(weights @ self.values))
         return list(islice(filter(is_allowed, (placements[i] for i in order)), 1))
 
-    def total(self, placement: IndexedPlacement) -> float:
-        """Return a placement's score, relative to the intercept."""
-        return sum(weight * self(effect) for effect, weight in total_weights(placement).items())
+    def total(self, placement: IndexedPlacement, *, own: bool = True) -> float:
+        """Return a placement's score, relative to the intercept, with its remainder if `own`."""
+        return sum(weight * self(effect) for effect, weight in total_weights(placement, own=own).items())

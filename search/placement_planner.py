@@ -7,6 +7,7 @@ the placements that were tried, since only these can have their own `placement` 
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -70,22 +71,15 @@ class Planner:
         )
 
     def _alone(self, site: int, kind: str) -> float:
-        draw, prefix = self.draw, self.choices.prefix
-        options = sum(draw(Effect(Term.OPTION, (kind, *option))) for option in self.options[kind])
-        return (
-            draw(Effect(Term.COST))
-            + draw(Effect(Term.SITE, (prefix, site)))
-            + draw(Effect(Term.TYPE, kind))
-            + draw(Effect(Term.CELL, (prefix, site, kind)))
-            + options
-        )
+        module = IndexedModule(site, kind, self.options[kind])
+        return self.draw.total(IndexedPlacement(self.choices.prefix, (module,)), own=False)
 
     def _best_options(self, kind: str) -> tuple[tuple[str, Hashable], ...]:
-        options = []
-        for name, values in sorted(self.choices.options.get(kind, {}).items()):
-            gains = [self.draw(Effect(Term.OPTION, (kind, name, value))) for value in values]
-            options.append((name, values[int(np.argmax(gains))]))
-        return tuple(options)
+        def gain(name: str, value: Hashable) -> float:
+            return self.draw(Effect(Term.OPTION, (kind, name, value)))
+
+        options = sorted(self.choices.options.get(kind, {}).items())
+        return tuple((name, max(values, key=partial(gain, name))) for name, values in options)
 
     def gains(self, others: Collection[tuple[int, int]]) -> Array:
         """Return the gains of one more module, given the modules `others`, `(sites, types)`.
