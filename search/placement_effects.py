@@ -14,7 +14,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import FrozenTrial
 from scipy.sparse import csr_array
 
-from search.choices import MODULES, NO_TYPE, SITE, TYPE, PlacementParameter, has_choices, parse_parameter
+from search.choices import MODULES, NO_TYPE, SITE, TYPE, PlacementParameter, parse_parameter
 from search.score_likelihood import Matrix
 
 SETTING = "setting:"  # a further term, followed by the name of the hyperparameter
@@ -158,7 +158,11 @@ def parse_placement(
     if MODULES not in params:
         return None
     roles = {parse_parameter(name): value for name, value in params.items()}
-    ranges = {parse_parameter(name) for name, d in (distributions or {}).items() if not has_choices(d)}
+    ranges = {
+        parse_parameter(name)
+        for name, distribution in (distributions or {}).items()
+        if not isinstance(distribution, CategoricalDistribution)
+    }
     sites = {
         parameter.module: (parameter.prefix, value)
         for parameter, value in roles.items()

@@ -11,12 +11,6 @@ from search.drawn import FEW, Drawn
 from search.grid import GRID
 from search.placement_sampler import PlacementSampler
 
-
-def _cmaes(seed: int) -> BaseSampler:
-    # CMA-ES cannot draw categories or parameters of some trials only. These are drawn at random.
-    return optuna.samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False)
-
-
 AUTO = "auto"
 
 SAMPLERS: Mapping[str, Callable[[int], BaseSampler]] = {
@@ -27,7 +21,8 @@ SAMPLERS: Mapping[str, Callable[[int], BaseSampler]] = {
     "placement": lambda seed: PlacementSampler(seed),
     "gp": lambda seed: optuna.samplers.GPSampler(seed=seed),
     "nsga2": lambda seed: optuna.samplers.NSGAIISampler(seed=seed),
-    "cmaes": _cmaes,
+    # CMA-ES cannot draw categories or parameters of some trials only. These are drawn at random.
+    "cmaes": lambda seed: optuna.samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False),
 }
 
 
