@@ -132,14 +132,14 @@ def with_defaults(
         raise unknown(what, name, table)
     record = table[name]
     for option, value in options.items():
-        if option not in record.options:
-            raise unknown(f"option of {what} {name!r}", option, record.options)
-        check_value(record, option, value)
+        check_option(what, record, option, value)
     return {**record.options, **options}
 
 
-def check_value(record: Backbone, option: str, value: object) -> None:
-    """Raise `InputError` if the type of an option differs from its annotation."""
+def check_option(what: str, record: Backbone, option: str, value: object) -> None:
+    """Raise `InputError` if a model has no such option, or its type differs from the annotation."""
+    if option not in record.options:
+        raise unknown(f"option of {what} {record.name!r}", option, record.options)
     hint = record.hints.get(option)
     if get_origin(hint) is Literal:
         if value not in get_args(hint):

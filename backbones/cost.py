@@ -24,6 +24,7 @@ from backbones.example import Example, call
 from backbones.insertion import build_module
 from backbones.site import Site, features
 from backbones.torch_internals import FakeCopyMode, FakeTensorMode
+from backbones.trace import plain_transformers
 
 GATES: Mapping[type[nn.Module], int] = {nn.LSTM: 4, nn.GRU: 3}
 
@@ -60,7 +61,6 @@ def _formula(module: nn.Module) -> Any:
 
 def count_macs(model: nn.Module, example: Example) -> int:
     """Count the multiply-adds of a forward pass: matrix products, convolutions, attention and recurrences."""
-    fast = torch.backends.mha.get_fastpath_enabled()
     correction = 0  # counts by formulas minus the counter's own counts in the same layers
     before: list[int] = []
 
@@ -76,13 +76,11 @@ def count_macs(model: nn.Module, example: Example) -> int:
     for module in model.modules():
         if _formula(module) is not None:
             handles += [module.register_forward_pre_hook(entering), module.register_forward_hook(leaving)]
-    torch.backends.mha.set_fastpath_enabled(False)
     try:
         # Counting fails with parametrised weights in inference mode.
-        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        with plain_transformers(), torch.no_grad(), FlopCounterMode(display=False) as counter:
             call(model, example)
     finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
         for handle in handles:
             handle.remove()
     return int(counter.get_total_flops()) // 2 + correction

@@ -66,7 +66,7 @@ def trace(model: nn.Module, example: Example) -> Trace:
 
     stopped = None
     try:
-        with fake, torch.no_grad(), _plain_transformers(), _silent():
+        with fake, torch.no_grad(), plain_transformers(), _silent():
             args, kwargs = tree_map_only(Tensor, blank, arguments(example))
             recorder.flow.start(t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor))
             with recorder:
@@ -82,7 +82,7 @@ def trace(model: nn.Module, example: Example) -> Trace:
 
 
 @contextmanager
-def _plain_transformers() -> Iterator[None]:
+def plain_transformers() -> Iterator[None]:
     """Disable torch's fused layers of transformers, which call no submodules and read the values of masks."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)

@@ -24,7 +24,7 @@ from ray import tune
 from automl.base.errors import error_line
 from automl.base.loading import Code, receive
 from automl.base.serialise import to_json
-from automl.config.device import device_name, empty_cache, is_out_of_memory
+from automl.config.device import check_memory_of_others, device_name, empty_cache, is_out_of_memory
 from automl.config.limits import Limits
 from automl.config.runtime import Runtime, runtime_for
 from automl.costs.profile import measure
@@ -173,7 +173,7 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Generator[Report
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        runtime.check_memory_of_others()
+        check_memory_of_others(runtime.device, runtime.memory_fraction)
         reason = f"out of memory: {error_line(error)}"
     except Diverged as error:
         reason = str(error)
