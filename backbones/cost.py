@@ -8,7 +8,7 @@ computes the same.
 
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -37,26 +37,20 @@ def count_recurrent_macs(module: nn.LSTM | nn.GRU, x: Tensor | PackedSequence) -
     data = x.data if isinstance(x, PackedSequence) else x
     steps = data.shape[:-1].numel()  # (T, B, C), (B, T, C), (T, C), or packed (T, C)
     directions = 2 if module.bidirectional else 1
-    hidden = module.hidden_size
+    hidden, gates = module.hidden_size, next(n for kind, n in GATES.items() if isinstance(module, kind))
     output = getattr(module, "proj_size", 0) or hidden
     total = 0
     for layer in range(module.num_layers):
         inputs = directions * output if layer else module.input_size
-        total += directions * GATES[_kind(module)] * hidden * (inputs + output)
+        total += directions * gates * hidden * (inputs + output)
         total += directions * hidden * output if output != hidden else 0
     return steps * total
 
 
-FORMULAS: Mapping[type[nn.Module], Callable[[Any, Any], int]] = {
-    nn.LSTM: count_recurrent_macs,
-    nn.GRU: count_recurrent_macs,
-}
-
-
 def _formula(module: nn.Module) -> Any:
     """Return the formula of a layer, or its own `count_macs`. None if the counter knows its operations."""
-    kind = _kind(module)
-    return FORMULAS.get(kind) or getattr(kind, "count_macs", None)
+    is_recurrent = isinstance(module, tuple(GATES))
+    return count_recurrent_macs if is_recurrent else getattr(type(module), "count_macs", None)
 
 
 def count_macs(model: nn.Module, example: Example) -> int:
@@ -84,11 +78,6 @@ def count_macs(model: nn.Module, example: Example) -> int:
         for handle in handles:
             handle.remove()
     return int(counter.get_total_flops()) // 2 + correction
-
-
-def _kind(module: nn.Module) -> type[nn.Module]:
-    """Return the type that has a formula, if the module's type is it or a subclass."""
-    return next((kind for kind in FORMULAS if isinstance(module, kind)), type(module))
 
 
 def attention_cost(spec: Spec, site: Site) -> Cost:

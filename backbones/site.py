@@ -218,7 +218,7 @@ def _takes_insertion(model: nn.Module, path: str, output: Output) -> bool:
     """
     module = model.get_submodule(path)
     return not isinstance(module, nn.Sequential) or (
-        type(module).forward is nn.Sequential.forward and not output.length
+        type(module).forward is nn.Sequential.forward and output.alone
     )
 
 

@@ -198,6 +198,11 @@ class Output:
     length: int = 0
     uses_rest: bool = False
 
+    @property
+    def alone(self) -> bool:
+        """Return whether the output is the tensor itself and not the first of several."""
+        return not self.length
+
 
 @dataclass(frozen=True)
 class Operand:

@@ -335,12 +335,9 @@ class EffectModel:
         mean 0 and the variance of their term, beyond the predictions of earlier searches.
         """
         sums = add_earlier(sums, self.prior)
-        new = [
-            effect
-            for effect in dict.fromkeys(effect for effects in sums for effect in effects)
-            if effect not in self.columns
-        ]
-        columns = {**self.columns, **{effect: len(self.columns) + i for i, effect in enumerate(new)}}
+        columns = dict(self.columns)
+        for effect in (effect for effects in sums for effect in effects):
+            columns.setdefault(effect, len(columns))
         z = make_matrix(sums, columns)
         known = z[:, : len(self.columns)]
         prior = (z * np.array([self.variance(effect.term) for effect in columns])) @ z.T

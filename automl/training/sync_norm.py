@@ -40,9 +40,6 @@ class SyncBatchNorm(AnyBatchNorm):
             y = y * self.weight.view(shape) + self.bias.view(shape)
         return y.to(input.dtype)
 
-    def _check_input_dim(self, input: Tensor) -> None:
-        pass
-
 
 class Activated(nn.Module):
     """Norm with timm's activation after it, as in `timm.layers.BatchNormAct2d`."""
