@@ -142,7 +142,8 @@ class EffectModel:
     def _condition(self) -> None:
         """Compute the posterior of the effects, given `logs`."""
         self._variances = np.array([self.variance(effect.term) for effect in self.columns])
-        self._likelihood.factor(self._term_variances(self.logs), float(np.exp(self.logs[NOISE])))
+        variances = [*(np.exp(self.logs[name]) for name in self._terms), *self._unknown]
+        self._likelihood.factor(np.array(variances), float(np.exp(self.logs[NOISE])))
         self._solved = self._likelihood.solve(self._y - self._offsets)
         self.mean = self._means + self._variances * (self._z.T @ self._solved)
 
@@ -217,10 +218,6 @@ class EffectModel:
             options={"maxiter": 30},
         )
         return {name: float(log) for name, log in zip(names, optimum.x, strict=True)}
-
-    def _term_variances(self, logs: Mapping[str, float]) -> Array:
-        """Return the variances of all terms, in the order of the likelihood."""
-        return np.array([*(np.exp(logs[name]) for name in self._terms), *self._unknown])
 
     def _loss(self, logs: Array) -> tuple[float, Array]:
         """Return the negative log density of scores and variances, up to a constant, and its gradient.

@@ -15,17 +15,8 @@ from automl.training.loop import TrainingState
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, Metrics
 
-_CONTENT = {
-    "config": dict,
-    "history": list,
-    "profile": dict,
-    "epoch": int,
-    "model": dict,
-    "average": dict,
-    "optimizer": dict,
-    "scaler": dict,
-    "generators": dict,
-}
+_STATES = ("model", "average", "optimizer", "scaler", "generators")
+_CONTENT = {"history": list, "epoch": int, **dict.fromkeys(("config", "profile", *_STATES), dict)}
 
 
 def save(
