@@ -37,7 +37,7 @@ def save(
     content = {
         "epoch": state.epoch,
         "model": (state.scored if finished else state.model).state_dict(),
-        "average": {} if state.average is None or finished else state.average.model.state_dict(),
+        "average": {} if state.average is None or finished else state.average.module.state_dict(),
         "optimizer": {} if finished else state.optimizer.state_dict(),
         "scaler": {} if finished else state.scaler.state_dict(),
         "generators": {} if finished else generator_states(),
@@ -94,7 +94,7 @@ def restore(state: TrainingState, content: dict[str, Any]) -> None:
     """Load the content of an unfinished training from `read` into a new one of the same configuration."""
     state.model.load_state_dict(content["model"])
     if state.average is not None:
-        state.average.model.load_state_dict(content["average"])
+        state.average.module.load_state_dict(content["average"])
     state.optimizer.load_state_dict(content["optimizer"])
     state.scaler.load_state_dict(content["scaler"])
     # Data and augmentation depend only on seed and epoch. Dropout and similar layers draw from these

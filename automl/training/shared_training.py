@@ -78,7 +78,7 @@ def continue_training(
                 parameter.mul_(1 + perturb * sample)
     state.scaler.load_state_dict(shared_training.scaler.state_dict())
     if state.average is not None and shared_training.average is not None:
-        load_with_projections(state.average.model, shared_training.average.model, source=source)
+        load_with_projections(state.average.module, shared_training.average.module, source=source)
     state.epoch = shared_training.epoch
     return state
 
