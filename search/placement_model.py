@@ -284,9 +284,7 @@ class EffectModel:
             yield model, weight
 
     def draw_values(self, random: np.random.Generator, count: int) -> Array:
-        """Draw all effects from the posterior, `(effects, count)`: draws from the prior, corrected by their
-        residuals.
-        """
+        """Draw all effects from the posterior, `(effects, count)`, by correcting draws from the prior."""
         deviations = np.sqrt(self._variances)[:, None]
         prior = self._means[:, None] + random.standard_normal((len(self.columns), count)) * deviations
         noise = random.standard_normal((len(self._y), count)) * np.exp(self.logs[NOISE] / 2)

@@ -108,9 +108,7 @@ class GrowingModel:
         self._predicts: bool | None = None  # None if it is not known yet
 
     def __call__(self, study: Study) -> EffectModel | None:
-        """Return the model, or None if no completed trial has a placement. Raises InputError like
-        `fit_model`.
-        """
+        """Return the model, or None if no completed trial has a placement. Raises errors of `fit_model`."""
         self._complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         done = len(self._complete)
         if not 0 <= done - self._known < max(1, self._known // STALE):

@@ -139,10 +139,7 @@ class TrialRecord:
 
     @property
     def steps(self) -> int | None:
-        """Return the training steps so far, including those of a shared partial training.
-
-        None before the first epoch.
-        """
+        """Return the training steps so far, with a shared partial training. None before the first epoch."""
         return int(self.history[-1]["steps"]) if self.history and "steps" in self.history[-1] else None
 
     @property

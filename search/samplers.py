@@ -8,7 +8,7 @@ from optuna.samplers import BaseSampler
 from automl.base.errors import InputError, unknown
 from automl.base.loading import load_module
 from search.drawn import FEW, Drawn
-from search.grid import GRID
+from search.grid import GRID, list_values
 from search.placement_sampler import PlacementSampler
 
 AUTO = "auto"
@@ -74,12 +74,7 @@ def check_sampler(name: str, drawn: Drawn) -> None:
     space, draws = drawn.space, [trial.distributions for trial in drawn.trials(FEW)]
     if name == GRID:
         continuous = {
-            key
-            for draw in draws
-            for key, kind in draw.items()
-            if isinstance(kind, optuna.distributions.FloatDistribution)
-            and kind.step is None
-            and not kind.single()
+            key for draw in draws for key, kind in draw.items() if not (kind.single() or list_values(kind))
         }
         if continuous:
             raise InputError(
