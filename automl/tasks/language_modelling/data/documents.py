@@ -27,7 +27,7 @@ from automl.base.errors import InputError
 from automl.data.arrow import write_rows
 from automl.data.digest import SIZE, hash_contents
 from automl.data.files import OTHERS, name_to_text, walk
-from automl.data.pictures.formats import SUFFIXES as IMAGES
+from automl.data.pictures import SUFFIXES as IMAGES
 from automl.data.records import RecordFile
 from automl.data.splits import SPLITS
 from automl.data.tally import Tally
