@@ -43,7 +43,7 @@ class Projection(NamedTuple):
 
 
 class Attention(NamedTuple):
-    """What a decoder's own attention computes. Each head has a key and a value.
+    """Attention of a decoder's own layer. Each head has a key and a value.
 
     Attributes:
         norms: Weights of the RMS norms of queries and keys, `(d,)` for each head or `(heads d,)` for all.
@@ -240,9 +240,9 @@ def find_projections(attention: nn.Module) -> Attention | None:
             if len(norms[1]) == len(k.bias) > width:
                 norms = norms[0], _repeat(norms[1], width, repeats)
     k, v = (Projection(*(_repeat(t, width, repeats) for t in projection)) for projection in (k, v))
-    found = Attention(q, k, v, o, norms)  # type: ignore[arg-type]
+    attended = Attention(q, k, v, o, norms)  # type: ignore[arg-type]
     # The modules here divide by the root of a head's width.
-    return found if scale is None else found.scale(scale * width**0.5)
+    return attended if scale is None else attended.scale(scale * width**0.5)
 
 
 def _weight(norm: nn.Module) -> Tensor:
