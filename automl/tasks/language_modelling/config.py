@@ -12,7 +12,8 @@ from search.config.sections import PUBLISHED, Data, Model, Training
 from search.metric import Metric
 
 if TYPE_CHECKING:
-    from attention.position import Encoding  # imports torch, which takes seconds
+    from attention.multihead import Norm  # imports torch, which takes seconds
+    from attention.position import Encoding
 
 TextSource = Literal["recall", "text"]
 
@@ -117,6 +118,7 @@ class DecoderShape:
         encoding: Position encoding of queries and keys: `rotary`, or `none` if tokens are embedded with their
             positions.
         base: Base of rotary encoding, if it is not the default.
+        norm: RMS norms of queries and keys: `none`, `head` of each head, or `all` heads together.
         context: Maximum number of tokens of a model that has a limit.
         vocabulary: Number of tokens of a model that has its own. None: that of the data.
     """
@@ -127,6 +129,7 @@ class DecoderShape:
     cache: int
     encoding: "Encoding"
     base: float | None = None
+    norm: "Norm" = "none"
     context: int | None = None
     vocabulary: int | None = None
 

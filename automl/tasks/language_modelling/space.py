@@ -32,7 +32,15 @@ FINE_TUNING = (3e-5, 1e-3)  # learning rates of a decoder with trained weights
 FINE_TUNING_RATE = 2e-4
 
 
-def mixer(kind: str, *, heads: int, window: int, encoding: str = "rotary", base: float | None = None) -> Spec:
+def mixer(
+    kind: str,
+    *,
+    heads: int,
+    window: int,
+    encoding: str = "rotary",
+    base: float | None = None,
+    norm: str = "none",
+) -> Spec:
     """Return the spec of a causal mixer.
 
     Args:
@@ -41,12 +49,15 @@ def mixer(kind: str, *, heads: int, window: int, encoding: str = "rotary", base:
         window: The number of positions of a sliding window.
         encoding: The position encoding of a sliding window.
         base: The base of rotary encoding, instead of its default.
+        norm: The norms of queries and keys of a sliding window and of linear attention.
     """
     options: dict[str, OptionValue] = {"causal": True}
     if kind != "shortconv":
         options |= {"heads": heads}
     if kind == "sliding":
         options |= {"window": window, "encoding": encoding, **({"base": base} if base else {})}
+    if kind in ("sliding", "linear") and norm != "none":
+        options |= {"norm": norm}
     return Spec(kind, options if kind in KINDS else {})
 
 
@@ -188,8 +199,9 @@ class HybridSpace:
         window = trial.suggest_categorical("window", self.windows)
 
         def make(kind: str) -> Spec:
-            encoding, base = model.shape.encoding, model.shape.base
-            return mixer(types[kind], heads=model.heads, window=window, encoding=encoding, base=base)
+            shape = model.shape
+            own: dict[str, Any] = {"encoding": shape.encoding, "base": shape.base, "norm": shape.norm}
+            return mixer(types[kind], heads=model.heads, window=window, **own)
 
         layers: list[Spec | None] = [None] * depth
         if trial.suggest_categorical("uniform", [False, True]):

@@ -98,13 +98,20 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
         layers = [site for site in sites(self.original, self._example(2, "cpu")) if site.replaces]
         shape = self.chosen.shape
         exact = find_exact(self.original, dict.fromkeys((site.path for site in layers), shape))
-        if not (new := [site.name for site in layers if site.path not in exact]):
-            return []
+        narrow = [s.name for s in layers if s.path in exact and len(exact[s.path].q.bias) < shape.width]
         own = "plain attention" if shape.encoding == "none" else "rotary attention"
         own += f" with base {shape.base:g}" if shape.base else ""
+        reasons = {
+            f"the attention there computes something else than {own}: other positions, norms or scales": [
+                site.name for site in layers if site.path not in exact
+            ],
+            "the heads there are narrower together than the model": narrow,
+        }
         return [
-            f"note: mixers at {', '.join(new)} of {self.chosen.backbone} start from new weights, since the "
-            f"attention there computes something else than {own}: other positions, norms or scales"
+            f"note: mixers at {', '.join(names)} of {self.chosen.backbone} start from new weights, "
+            f"since {reason}"
+            for reason, names in reasons.items()
+            if names
         ]
 
     @cached_property
