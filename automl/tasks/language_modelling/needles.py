@@ -3,7 +3,7 @@
 A decoder may win on the loss and forget what stands further back. A fact is planted at a random position in
 the first half of a sequence, and its beginning is repeated at the end: the model must continue it. In
 sequences of recall the facts are their pairs, among more fillers. In a text a fact is a row of tokens drawn
-from the text one by one, so that only the sequence itself tells how it goes on. Source: the needle tests of
+from the text one by one, so that only the sequence itself predicts its end. Source: the needle tests of
 long contexts, such as C.-P. Hsieh et al., RULER (2024), arXiv 2404.06654, with keys that a small model can
 read.
 """
