@@ -47,8 +47,7 @@ class RecordFile(ArrowFile):
     def groups(self) -> list[str | None]:
         if "group" not in self.table.column_names:
             return [None] * len(self.table)
-        groups: list[str | None] = self.table["group"].to_pylist()
-        return groups
+        return self.table["group"].to_pylist()
 
     @cached_property
     def tally(self) -> Tally:
@@ -266,12 +265,10 @@ class ImageRecords(Records[ListingType]):
         self.classed = len(file.classes) > 1
 
     def labels(self, rows: np.ndarray) -> np.ndarray:
-        labels: np.ndarray = self.file.labels[rows]
-        return labels
+        return self.file.labels[rows]
 
     def class_name(self, row: int) -> str:
-        name: str = self.file.classes[self.file.labels[row]]
-        return name
+        return self.file.classes[self.file.labels[row]]
 
     def choose_source(self, split: str, rows: Mapping[str, np.ndarray]) -> tuple[str, float]:
         if split == "test" and len(rows["validation"]):

@@ -119,8 +119,7 @@ def _first_by_rank(
     order = kinds.argsort(kind="stable")
     ranks = np.empty(len(contents), np.int64)
     ranks[order] = np.arange(len(contents)) - (counts.cumsum() - counts)[kinds[order]]
-    chosen: np.ndarray = (ranks < counts_to_choose[kinds])[copy_of]
-    return chosen
+    return (ranks < counts_to_choose[kinds])[copy_of]
 
 
 def _assign_units(inputs: np.ndarray, groups: np.ndarray) -> np.ndarray:
@@ -137,8 +136,7 @@ def _assign_units(inputs: np.ndarray, groups: np.ndarray) -> np.ndarray:
             least = np.full(len(values), np.iinfo(np.uint64).max, np.uint64)
             np.minimum.at(least, index, ranks)
             ranks = least[index]
-    units: np.ndarray = np.unique(ranks, return_inverse=True)[1]
-    return units
+    return np.unique(ranks, return_inverse=True)[1]
 
 
 def _hold_out_units(labels: np.ndarray, units: np.ndarray, fraction: float) -> np.ndarray:

@@ -84,8 +84,7 @@ def _measured_before(job: Job, arguments: list[str], files: list[Path]) -> dict[
         run = json.loads(job.folder.read(RUN))
         is_other = run["arguments"] == arguments and run["training"] != job.config.to_json()["training"]
         if is_other and run["measured"]["code"] == 0 and all(file.exists() for file in files):
-            measured: dict[str, Any] = run["measured"]
-            return measured
+            return run["measured"]
     return None
 
 
@@ -115,8 +114,7 @@ def _supervise(arguments: list[str], folder: str | None, files: list[Path]) -> d
         process.wait()
     if not line:
         raise CommandFailed("the process that watches the command was killed", "")
-    measured: dict[str, Any] = json.loads(line)
-    return measured
+    return json.loads(line)
 
 
 @contextmanager

@@ -84,8 +84,7 @@ class Pyramid(nn.Module):
         self.body(images)
         maps = OrderedDict(self._maps)
         self._maps.clear()
-        levels: OrderedDict[str, Tensor] = self.fpn(maps)
-        return levels
+        return self.fpn(maps)
 
     def train(self, mode: bool = True) -> "Pyramid":
         super().train(mode)
@@ -194,8 +193,7 @@ def build_detector(chosen: DetectionModel, body: nn.Module, *, classes: int, can
     model.transform = NoResizeTransform(SIDE, SIDE, mean, std)
     model.transform.canvas = canvas
     model.site_names = {f"backbone.fpn.layer_blocks.{i}": f"fpn.p{i + 2}" for i in range(len(STRIDES))}
-    detector: nn.Module = model
-    return detector
+    return model
 
 
 def _regions(side: int) -> MultiScaleRoIAlign:

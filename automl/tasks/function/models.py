@@ -52,8 +52,7 @@ def repeat(example: Example, count: int, device: torch.device) -> Example:
         batched = tensor.ndim > 0 and len(tensor) == size
         return (tensor.cpu()[rows] if batched else tensor).to(device)
 
-    repeated: Example = tree_map_only(Tensor, repeat_rows, example)
-    return repeated
+    return tree_map_only(Tensor, repeat_rows, example)
 
 
 NOISE = 0.1  # relative to the values of an example
@@ -149,5 +148,4 @@ def add_noise(example: Example) -> Example:
         noise = torch.randn(tensor.shape, generator=generator).to(tensor)
         return tensor * (1 + NOISE * noise) if tensor.any() else noise
 
-    changed: Example = tree_map_only(Tensor, change, example)
-    return changed
+    return tree_map_only(Tensor, change, example)

@@ -89,8 +89,7 @@ def read_pfm(path: str | Path) -> np.ndarray:
             f"got {received} after the header"
         )
     values = np.frombuffer(content, "<f4" if scale < 0 else ">f4", offset=header.end())
-    first: np.ndarray = values.reshape(height, width, channels)[::-1, :, 0].astype(np.float32)
-    return first
+    return values.reshape(height, width, channels)[::-1, :, 0].astype(np.float32)
 
 
 def write_pfm(path: str | Path, values: np.ndarray) -> None:
