@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from automl.search.run_search import run_search
     from automl.search.search import Search, load
     from automl.search.solve import run_solve
-    from automl.studies.run_study import StudyResult, run_study
+    from automl.search.studies import StudyResult, run_study
     from automl.tasks import Task, register_task
     from automl.tasks.code_retrieval.search import CodeSearch, run_code_search
     from automl.tasks.command.referee import run_referee

@@ -8,12 +8,12 @@ import typer
 from automl.base.escape import printable
 from automl.cli.options import option, with_options_of
 from automl.cli.search_command import print_preview
-from automl.studies.options import StudyOptions
+from automl.config.search_options import StudyOptions
 
 
 def studies() -> None:
     """List the published experiments that `automl study` repeats."""
-    from automl.studies.run_study import list_studies
+    from automl.search.studies import list_studies
 
     for study in list_studies().values():
         print(f"{study.name:20} {study.summary}")
@@ -31,7 +31,7 @@ def study(
 
     Resume a study that was stopped. Add seeds to a finished one.
     """
-    from automl.studies.run_study import run_study, study_settings
+    from automl.search.studies import run_study, study_settings
 
     chosen = {key: value for key, value in values.items() if value is not None}
     if dry_run:

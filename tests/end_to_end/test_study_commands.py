@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from automl.studies.run_study import list_studies
+from automl.search.studies import list_studies
 
 SHORT = {"da-imagenet": ("--epochs", 1, "--subset", 0.1)}  # what makes them short
 FILES = {"ssa-equal-time": 3}  # of tables, where there are several

@@ -18,8 +18,15 @@ from automl.report.figure import Cell
 from automl.report.grid_table import GridCell, deviation, read_grid
 from automl.report.read import SearchData
 from automl.search.search import Search
-from automl.studies.figures import TitledTable, compare, mean_and_deviation, table_of
-from automl.studies.run_study import form_of, search_name, train_grid
+from automl.search.studies import (
+    TitledTable,
+    compare,
+    form_of,
+    mean_and_deviation,
+    search_name,
+    table_of,
+    train_grid,
+)
 from automl.tasks.image_classification.study import STUDIES, equal_time_grid
 from automl.tasks.published_study import Study
 
