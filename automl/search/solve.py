@@ -19,9 +19,8 @@ from automl.base.options import format_command, option_name
 from automl.base.serialise import convert_fields
 from automl.base.units import format_count
 from automl.config.settings import Settings
-from automl.costs.module_costs import LIMIT_SETTINGS
 from automl.data import shared
-from automl.search.placement_problem import PlacementProblem
+from automl.search.placement_problem import LIMIT_SETTINGS, PlacementProblem
 from automl.storage.folder import NamedSearch, check_not_lost, find_model_search, resolve_search
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
