@@ -133,7 +133,7 @@ def export_costs(
         runtime: Device and precision.
     """
     from automl.config.device import device_name
-    from automl.costs.model import measure_costs
+    from automl.costs.profile import measure_costs
     from backbones.torch_internals import tree_leaves
 
     model, example = subject.build().to(runtime.device), subject.example(1)

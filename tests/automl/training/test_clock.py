@@ -15,7 +15,8 @@ from automl_cases import HERE, Regression
 from torch import Tensor, nn
 
 import automl
-from automl.costs import model, profile, time_ratio
+from automl.costs import profile, time_ratio
+from automl.costs import profile as model
 from automl.export import checks
 from automl.tasks.subject import Subject
 from automl.training import clock
