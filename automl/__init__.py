@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from automl.cli.data import describe_data
     from automl.cli.preview import preview_search
     from automl.cli.remove import run_clean, run_remove
-    from automl.cli.searches import list_searches
-    from automl.cli.status import read_status
+    from automl.cli.status import list_searches, read_status
     from automl.cli.sync import run_sync
     from automl.config.settings import Settings
     from automl.confirm.compare import Compared, run_compare

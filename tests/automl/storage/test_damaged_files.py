@@ -11,8 +11,7 @@ import pytest
 from confirm_cases import RECORDS, SSA, fake_confirmation, fake_search, record
 
 from automl.base.errors import InputError
-from automl.cli.searches import list_searches, searches_table
-from automl.cli.status import read_status
+from automl.cli.status import list_searches, read_status, searches_table
 from automl.confirm.compare import run_compare
 from automl.confirm.protocol import Confirmation
 from automl.confirm.scheduler import open_scheduler
