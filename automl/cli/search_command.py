@@ -1,4 +1,7 @@
-"""`automl search` and its final output."""
+"""`automl search` and its final output.
+
+`automl studies` and `automl study`.
+"""
 
 import re
 import sys
@@ -13,7 +16,7 @@ from automl.base.escape import printable
 from automl.base.serialise import to_json
 from automl.cli.command import print_json
 from automl.cli.options import JSON_OPTION, only, option, with_options_of
-from automl.config.search_options import FILES, SEARCH, SPACE, RuntimeOptions, SearchOptions
+from automl.config.search_options import FILES, SEARCH, SPACE, RuntimeOptions, SearchOptions, StudyOptions
 
 if TYPE_CHECKING:
     from automl.config.settings import Settings
@@ -256,3 +259,43 @@ def _next(result: "Search", storage: str) -> Iterator[str]:
         yield f"{'':13} {purpose}"
     yield f"{'':9} mlflow ui"
     yield f"{'':13} compare all trials: {result.page}"
+
+
+def studies() -> None:
+    """List the published experiments that `automl study` repeats."""
+    from automl.search.studies import list_studies
+
+    for study in list_studies().values():
+        print(f"{study.name:20} {study.summary}")
+    print("\nautoml study NAME --small runs a small version in minutes, on data of the package")
+
+
+@with_options_of(StudyOptions)
+def study(
+    context: typer.Context,
+    *,
+    dry_run: bool = option(False, "Estimate the duration without training.", None, "--dry-run"),
+    **values: Any,
+) -> None:
+    """Repeat a published experiment, and print both tables.
+
+    Resume a study that was stopped. Add seeds to a finished one.
+    """
+    from automl.search.studies import run_study, study_settings
+
+    chosen = {key: value for key, value in values.items() if value is not None}
+    if dry_run:
+        print_preview(study_settings(**chosen))
+        return
+    result = run_study(**chosen)
+    for table in result.tables:
+        print()
+        for line in table.lines():
+            print(printable(line))
+    print(f"\nsource    {result.study.source}")
+    print(f"tables    {', '.join(map(str, result.files))}")
+    if result.missing:
+        from automl.search.search import missing_cells
+
+        print(f"error     {missing_cells(result.missing)}; run the same command again to train them")
+        sys.exit(1)
