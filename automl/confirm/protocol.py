@@ -19,7 +19,7 @@ from automl.config.setting_checks import INIT
 from automl.confirm.design import COMMANDS, MODELS, Design, TrainingKind
 from automl.confirm.statistics import ALPHA, least_pairs
 from automl.confirm.variants import CONTROL_ROLES, VariantSet
-from automl.confirm.written import CONFIRM_FOLDER, VERDICT_FILE, WrittenVerdict, confirm_folder, read_verdict
+from automl.confirm.verdict import CONFIRM_FOLDER, VERDICT_FILE, WrittenVerdict, confirm_folder, read_verdict
 from automl.storage.metadata import Provenance, SearchMetadata
 from automl.storage.storage import Storage
 from automl.storage.user_code import command_in

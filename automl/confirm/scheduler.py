@@ -15,9 +15,8 @@ from automl.confirm.judge import judge
 from automl.confirm.protocol import Confirmation, best_of_variant, chosen_baseline, study_in
 from automl.confirm.scores import Scores, collect
 from automl.confirm.variants import CONTROL_ROLES, Variant, ablations, best_validated
-from automl.confirm.verdict import Verdict
+from automl.confirm.verdict import VERDICT_FILE, Verdict
 from automl.confirm.wording import confidence_interval
-from automl.confirm.written import VERDICT_FILE
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
 from automl.storage.trial_files import read_answers

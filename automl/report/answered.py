@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from automl.confirm.protocol import study_name
-from automl.confirm.written import WrittenVerdict, confirm_folder
+from automl.confirm.verdict import WrittenVerdict, confirm_folder
 from automl.report.read import SearchData
 from automl.storage.storage import Storage
 from automl.storage.trial_files import Answers, read_answers

@@ -6,7 +6,7 @@ from typing import Any
 import altair as alt
 
 from automl.base.units import decimals
-from automl.confirm.written import WrittenComparison, WrittenVariant, WrittenVerdict
+from automl.confirm.verdict import WrittenComparison, WrittenVariant, WrittenVerdict
 from automl.report import style
 from automl.report.figure import Cell, Figure, Plot, Table, absent
 

@@ -9,7 +9,7 @@ import altair as alt
 import numpy as np
 
 from automl.base.escape import printable
-from automl.confirm.written import confirm_folder
+from automl.confirm.verdict import confirm_folder
 from automl.maps.differing import Differing, read_differing
 from automl.report import style
 from automl.report.answered import Answered, answered

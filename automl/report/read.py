@@ -16,7 +16,7 @@ from typing import Any
 from automl.base.errors import InputError
 from automl.base.options import advise_weights, format_command
 from automl.confirm.protocol import trials_of
-from automl.confirm.written import WrittenVerdict, read_verdicts
+from automl.confirm.verdict import WrittenVerdict, read_verdicts
 from automl.storage.folder import NamedSearch, check_not_lost, find_search, resolve_search
 from automl.storage.metadata import SearchMetadata, read_metadata
 from search.choices import AUGMENT

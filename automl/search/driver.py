@@ -15,7 +15,7 @@ from automl.base.errors import InputError
 from automl.base.options import format_command
 from automl.base.serialise import write_json
 from automl.callbacks.user import UserCallbacks
-from automl.confirm.written import read_verdicts
+from automl.confirm.verdict import read_verdicts
 from automl.costs.forecast import Forecast
 from automl.maps.differing import save_differing
 from automl.report.answered import answered

@@ -18,7 +18,7 @@ from automl.confirm.protocol import CONFIRM_FILE, FORMAT, Confirmation, Options
 from automl.confirm.scheduler import open_scheduler
 from automl.confirm.scores import Scores, TrainingCost
 from automl.confirm.variants import Variant, VariantSet
-from automl.confirm.written import CONFIRM_FOLDER
+from automl.confirm.verdict import CONFIRM_FOLDER
 from automl.storage.folder import new_folder
 from automl.storage.metadata import collect_provenance, read_metadata
 from automl.storage.storage import Storage

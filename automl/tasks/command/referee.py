@@ -23,7 +23,7 @@ from automl.confirm.protocol import Confirmation, Options, confirmations, study_
 from automl.confirm.run_confirm import SEEDS, begin, run_confirm
 from automl.confirm.trainings import run_trainings
 from automl.confirm.variants import Variant, VariantSet
-from automl.confirm.written import VERDICT_FILE
+from automl.confirm.verdict import VERDICT_FILE
 from automl.storage.folder import find_search, new_folder, old_folder, resolve_search
 from automl.storage.logs import capture_library_logs
 from automl.storage.metadata import collect_provenance, write_metadata
