@@ -1,7 +1,4 @@
-"""`automl search` and its final output.
-
-`automl studies` and `automl study`.
-"""
+"""`automl search`, `automl studies` and `automl study`, with their final output."""
 
 import re
 import sys

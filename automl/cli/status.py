@@ -1,7 +1,4 @@
-"""State of a search, read from its folder while it runs or afterwards.
-
-List the searches of a storage.
-"""
+"""State of a search, while it runs or afterwards, and the list of all searches of a storage."""
 
 import time
 from collections import Counter
@@ -32,6 +29,8 @@ from search.study import PLACEMENT_VERDICT, STUDY_FILE, open_study, read_attribu
 from search.trial_scheduler import Plan, select_leaders
 
 INTERRUPTED = "interrupted"  # state of a running trial without a process
+HEADING = ("name", "space", "state", "trials", "best", "verdict", "age", "size")
+NAME, SPACE, LINE = 22, 7, 80  # maximum width of the columns of names and spaces, and of a line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,10 +264,6 @@ def _seconds(record: TrialRecord) -> float:
     return sum(metrics.get("seconds", 0.0) for metrics in record.history)
 
 
-HEADING = ("name", "space", "state", "trials", "best", "verdict", "age", "size")
-NAME, SPACE, LINE = 22, 7, 80  # maximum width of the columns of names and spaces, and of a line
-
-
 @dataclass(frozen=True, kw_only=True)
 class Listed:
     """Row of the list of searches.
@@ -359,8 +354,7 @@ def searches_table(searches: Sequence[Listed]) -> list[str]:
     widths = [max(names), *(max(map(len, column)) for column in list(zip(*rows, strict=True))[1:])]
     gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= LINE else " "
     lines = []
-    for row, listed in zip(rows, [None, *searches], strict=True):
-        name, *rest = row
+    for (name, *rest), listed in zip(rows, [None, *searches], strict=True):
         if len(name) > NAME:
             lines.append(name)
             name = ""

@@ -1,7 +1,4 @@
-"""Declare the settings of a search: types, defaults, command-line options and their text.
-
-Declare the options of `study`, in a module that imports nothing slow.
-"""
+"""Declare the settings of searches and studies: types, defaults, command-line options and their text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

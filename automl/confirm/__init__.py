@@ -13,8 +13,7 @@ statistics      Differences over seeds: estimates, intervals, tests
 decision        Several finalists, interim analyses, power
 rules           The rules of a verdict: a table of conditions, outcomes and words
 judge           The verdict on the finalists, from the scores so far
-verdict         The verdict and the comparisons, as values and as JSON
-written         Read `verdict.json`, for other commands
+verdict         The verdict and the comparisons, as values and in `verdict.json`
 wording         The text of a verdict
 compare         `automl compare`: compare trained models with the statistics of a confirmation
 """

@@ -1,6 +1,6 @@
-"""The verdict of a confirmation and its comparisons, as values and as JSON.
+"""The verdict of a confirmation and its comparisons, as values and in `verdict.json`.
 
-Read `verdict.json`, which `Verdict.to_json` writes, for other commands.
+`Verdict.to_json` returns the content of the file. Other commands read it as `WrittenVerdict`.
 """
 
 import re
@@ -20,6 +20,8 @@ from automl.confirm.scores import Scores
 from automl.confirm.statistics import Difference, Ratio
 from automl.confirm.variants import Variant
 from search.config import TrialConfig
+
+CONFIRM_FOLDER, VERDICT_FILE = "confirm", "verdict.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,9 +203,6 @@ def _difference(d: Difference | None) -> dict[str, Any] | None:
 
 def _ratio(time: Ratio | None) -> dict[str, Any] | None:
     return None if time is None else {"ratio": time.mean, "interval": [time.low, time.high]}
-
-
-CONFIRM_FOLDER, VERDICT_FILE = "confirm", "verdict.json"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,7 @@
-"""Measures the costs of a configuration before it is trained.
+"""Measure the costs of a configuration before it is trained, and those of a model without a dataset.
 
-Measurements are cached on this machine by architecture, training and code version, so that the same trial has
-the same profile again. A time ratio that could not be measured precisely is not cached.
-
-Costs of a model, without a dataset: parameters, MACs, activations, time of a training step.
+Measurements of configurations are cached on this machine by architecture, training and code version, so that
+the same trial has the same profile again. A time ratio that could not be measured precisely is not cached.
 """
 
 import gc
@@ -45,6 +43,7 @@ from backbones.torch_internals import tree_leaves, tree_map_only
 from search.config import TrialConfig
 
 FORWARDS = 40  # maximum number of passes of a latency measurement
+STEPS = 16  # maximum number of timed steps of a model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,9 +300,6 @@ def _release(runtime: Runtime) -> None:
     if is_gpu(runtime.device):
         gc.collect()
         empty_cache(runtime.device)
-
-
-STEPS = 16  # maximum number of steps of a measurement
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,4 +9,5 @@ driver             Run the trials of a search on Ray, and write its result
 earlier            Learn from earlier searches, for `--warm-start` and `--prior`
 placement_problem  The placements of a search's space and their costs, for `automl solve`
 solve              Find the best placement under limits after a search, without training
+studies            Published experiments, each shown beside the figures of its source
 """

@@ -1,6 +1,6 @@
 """The placements of a search's space and their costs, for `automl solve`.
 
-Costs of a placement as sums over its modules, for the solver of placements.
+The cost of a placement is a sum over its modules.
 """
 
 from collections import Counter
@@ -36,6 +36,11 @@ from search.record import TrialRecord, describe_placement
 from search.solver import AdditiveCost
 from search.space import Space
 from search.study import read_record
+
+LEAST = 4  # number of different placements from which measured costs are fitted
+LIMIT_SETTINGS = {
+    "params": "max_params", "macs": "max_macs", "memory": "max_memory", "latency": "max_latency_ms"
+}  # fmt: skip
 
 
 class PlacementProblem:
@@ -149,9 +154,6 @@ def _hardware(record: TrialRecord, name: str) -> tuple[Any, ...]:
     return model.backbone, model.options, record.device, training
 
 
-LEAST = 4  # number of different placements from which measured costs are fitted
-
-
 def count_costs(
     count: Callable[[TrialConfig], float], plain: TrialConfig, configs: Mapping[IndexedModule, TrialConfig]
 ) -> AdditiveCost:
@@ -200,11 +202,6 @@ def fit_costs(
         plain=-(plain + float(model.centres.mean())),
         modules={module: max(least, -cost) for module, cost in zip(modules, added, strict=True)},
     )
-
-
-LIMIT_SETTINGS = {
-    "params": "max_params", "macs": "max_macs", "memory": "max_memory", "latency": "max_latency_ms"
-}  # fmt: skip
 
 
 def _weights(placement: IndexedPlacement) -> Weights:

@@ -1,8 +1,6 @@
 """Studies: published experiments, nearly all of them grids, each shown beside the figures of its source.
 
-Tables with published figures and the results of a grid, and the line that says how the source differs.
-
-Run a study: its grid on Ray, every trial in MLflow, and tables with the published figures.
+A study runs its grid on Ray, with every trial in MLflow. A line says how it differs from the source.
 """
 
 import statistics
@@ -39,6 +37,8 @@ from automl.tasks.published_study import UNKNOWN, UNPRINTED, Study
 from search.config import Data, TrialConfig
 from search.grid import GRID, SMALL
 from search.record import format_options, model_options
+
+FILES = "study"  # the name of the files of tables, without their ending
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,9 +191,6 @@ def name_size(data: Data) -> str:
 
 def _join(values: Mapping[str, str], keys: Mapping[str, str]) -> str:
     return "; ".join(f"{key} {values[key]}" for key in keys)
-
-
-FILES = "study"  # the name of the files of tables, without their ending
 
 
 @dataclass(frozen=True, kw_only=True)
