@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from automl.data.pictures.picture import read_sizes
+from automl.data.pictures import read_sizes
 from automl.search.default_space import Fit
 from automl.tasks.image_classification.data import open_image_records
 

@@ -8,7 +8,7 @@ feed      Batches on the device, and torchvision's policies, erasing and CutMix 
 overview  Summary of a dataset, and a sheet of sample images and their augmented versions
 """
 
-from automl.data.pictures.picture import cache_side, decode
+from automl.data.pictures import cache_side, decode
 from automl.tasks.image_classification.data.dataset import (
     Images,
     open_image_records,

@@ -17,7 +17,7 @@ from automl.base.errors import InputError
 from automl.data.csv_table import LABELS, Table, read_groups, read_labels
 from automl.data.digest import hash_contents
 from automl.data.files import is_clutter, links_to_parent, name_to_text, normalise_nfc, walk
-from automl.data.pictures.formats import FORMATS, HEIF, HEIF_HINT, SUFFIXES, get_suffix, is_image, is_picture
+from automl.data.pictures import FORMATS, HEIF, HEIF_HINT, SUFFIXES, get_suffix, is_image, is_picture
 from automl.data.records import Item, Listing
 from automl.data.splits import SPLIT_NAMES
 from automl.data.tally import Tally, join_examples

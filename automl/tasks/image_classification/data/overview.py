@@ -16,8 +16,8 @@ from torch import Tensor
 from automl.base.errors import InputError, unknown
 from automl.base.terminal import progress
 from automl.config.settings import Settings
-from automl.data.pictures.augment import centre_crop, crop_boxes, draw_boxes
-from automl.data.pictures.picture import describe_sizes, read_sizes
+from automl.data.augment import centre_crop, crop_boxes, draw_boxes
+from automl.data.pictures import describe_sizes, read_sizes
 from automl.data.splits import SPLITS
 from automl.data.tally import Tally, join_examples
 from automl.tasks.image_classification.data.dataset import Images, open_image_records, open_split

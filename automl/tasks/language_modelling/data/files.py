@@ -6,7 +6,7 @@ from pathlib import Path
 
 from automl.base.errors import InputError
 from automl.data.files import OTHERS, name_to_text, walk
-from automl.data.pictures.formats import SUFFIXES as IMAGES
+from automl.data.pictures import SUFFIXES as IMAGES
 from automl.data.splits import SPLITS
 from automl.data.tally import Tally
 

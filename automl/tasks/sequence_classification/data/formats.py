@@ -10,8 +10,7 @@ from automl.base.errors import InputError, unknown
 from automl.data import shared
 from automl.data.archive import extract_if_archive
 from automl.data.download import fetch_files
-from automl.data.files import is_clutter
-from automl.data.near_layouts import list_folders
+from automl.data.files import is_clutter, list_folders
 from automl.storage.cache_folder import cache_root
 from automl.tasks.sequence_classification.data import long_csv, npz, ts, ucihar
 from automl.tasks.sequence_classification.data.cache import SequenceCache, open_sequence_cache
