@@ -51,9 +51,11 @@ class TitledTable:
     notes: Sequence[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
+        """Return the lines for a terminal."""
         return [self.title, self.scale, *text_lines(merged(self.table)), *self.notes]
 
     def markdown(self) -> list[str]:
+        """Return the lines of a Markdown file."""
         notes = [f"\n{markdown(note)}" for note in self.notes]
         head = [f"## {markdown(self.title)}", "", markdown(self.scale), ""]
         return [*head, *markdown_lines(merged(self.table)), *notes, ""]
