@@ -3,21 +3,17 @@
 The end of a search or a confirmation writes it, so that a report needs neither the data nor the models.
 """
 
-import io
-import json
 import logging
-import zipfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from automl.maps.examples import small_picture
 from automl.storage.storage import Storage
-from automl.storage.trial_files import Answers
+from automl.storage.trial_files import Answers, read_arrays, write_arrays
 from automl.tasks import Task
 from automl.tasks.task_data import Split
 
@@ -58,26 +54,20 @@ def save_differing(
         differing = find_differing(task, split, ours, theirs)
         if differing is not None:
             about = {name: getattr(differing, name) for name in ("split", "count", "true", "ours", "theirs")}
-            buffer = io.BytesIO()
-            pictures: dict[str, Any] = {f"picture{i}": each for i, each in enumerate(differing.pictures)}
-            np.savez_compressed(buffer, about=np.array(json.dumps(about)), **pictures)
-            folder.write(FILE, buffer.getvalue())
+            write_arrays(folder, FILE, about, {f"{i}": each for i, each in enumerate(differing.pictures)})
     except Exception as error:
         log.warning("the inputs that are answered differently were not recorded in %s: %r", folder, error)
 
 
 def read_differing(folder: Storage) -> Differing | None:
     """Read the file. Return None if it is missing or damaged."""
-    try:
-        with np.load(io.BytesIO(folder.read(FILE))) as file:
-            about = json.loads(file["about"].item())
-            pictures = [file[f"picture{i}"] for i in range(len(about["true"]))]
-            return Differing(**about, pictures=pictures)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        log.warning("%s of %s cannot be read: %s", FILE, folder, error)
-        return None
+    return read_arrays(
+        folder,
+        FILE,
+        lambda about, arrays: Differing(
+            **about, pictures=[arrays[f"{i}"] for i in range(len(about["true"]))]
+        ),
+    )
 
 
 def find_differing(

@@ -4,10 +4,7 @@ A confirmation writes it after the last epoch, so that a report needs neither th
 inputs are chosen before their maps exist.
 """
 
-import io
-import json
 import logging
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +18,7 @@ from torch import Tensor, nn
 from attention import AttentionMap, Gated, attention_maps
 from automl.maps.pictures import as_grid
 from automl.storage.storage import Storage
+from automl.storage.trial_files import read_arrays, write_arrays
 from automl.tasks import Task
 from automl.tasks.shown import ShownInputs
 from backbones import call
@@ -60,34 +58,24 @@ class MapExamples:
     def save(self, folder: Storage) -> None:
         """Write the file. Raise OSError if that fails."""
         tokens = [each for each in self.inputs if not isinstance(each, np.ndarray)]
-        about = {
-            **{name: getattr(self, name) for name in TEXT},
-            "tokens": tokens,
-        }
+        about = {**{name: getattr(self, name) for name in TEXT}, "tokens": tokens}
         arrays: dict[str, Any] = {f"heat{i}": heat for i, heat in enumerate(self.heats)}
         arrays |= {f"input{i}": each for i, each in enumerate(self.inputs) if isinstance(each, np.ndarray)}
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, about=np.array(json.dumps(about)), **arrays)
-        folder.write(FILE, buffer.getvalue())
+        write_arrays(folder, FILE, about, arrays)
 
 
 def read_examples(folder: Storage) -> MapExamples | None:
     """Read the file of a training. Return None if it is missing or damaged."""
-    try:
-        with np.load(io.BytesIO(folder.read(FILE))) as file:
-            about = json.loads(file["about"].item())
-            tokens = about.pop("tokens")
-            count = len(about["names"])
-            return MapExamples(
-                **about,
-                inputs=tokens or [file[f"input{i}"] for i in range(count)],
-                heats=[file[f"heat{i}"] for i in range(count)],
-            )
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        log.warning("%s of %s cannot be read: %s", FILE, folder, error)
-        return None
+
+    def build(about: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> MapExamples:
+        tokens, places = about.pop("tokens"), range(len(about["names"]))
+        return MapExamples(
+            **about,
+            inputs=tokens or [arrays[f"input{i}"] for i in places],
+            heats=[arrays[f"heat{i}"] for i in places],
+        )
+
+    return read_arrays(folder, FILE, build)
 
 
 def save_examples(task: Task, model: nn.Module, folder: Storage) -> None:
