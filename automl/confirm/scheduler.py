@@ -121,12 +121,12 @@ class ConfirmationScheduler(Callback):
 
     def _baseline(self, ended: Mapping[tuple[str, int], TrialRecord]) -> Variant:
         """Return the candidate with the best validation over the seeds of the selection."""
-        metric, sign, seeds = self.design.metric, self.design.sign, self.confirmation.selection
+        metric, seeds = self.design.metric, self.confirmation.selection
         scores: dict[str, list[float]] = {}
         for variant in self.confirmation.variant_set.baselines:
             records = [ended[variant.name, seed] for seed in seeds]
             if all(record.state is State.COMPLETE for record in records):
-                scores[variant.name] = [sign * record.value(metric) for record in records]
+                scores[variant.name] = [metric.sign * record.value(metric.name) for record in records]
         return best_validated(self.confirmation.variant_set.baselines, scores)
 
     @property
@@ -240,7 +240,7 @@ def open_scheduler(
     design = confirmation.design(plan.metric, metadata.settings.equal)
     variants = confirmation.plan(plan)
     study = study_in(
-        folder, metadata, maximize=design.maximize, needed=[plan.metric.name, variants.metric.name]
+        folder, metadata, maximize=plan.metric.maximize, needed=[plan.metric.name, variants.metric.name]
     )
     planned = FixedScheduler(study, variants, [], retry=retry)
     return ConfirmationScheduler(

@@ -171,7 +171,7 @@ class Verdict:
             "gate": self.gate,
             "margin": design.margin,
             "unit": design.unit,
-            "metric": design.metric,
+            "metric": design.metric.name,
             "split": design.kind.split,
             "inputs": design.inputs,
             "chance": design.chance and design.chance.value,

@@ -36,9 +36,9 @@ def fields(design: "Design", lead: "Comparison", constant: str) -> dict[str, Any
     """Return the values of the fields in the words of a rule. `constant` is as in `Evidence`."""
     guess = ""
     if design.chance is not None:
-        unit = "" if design.unit == design.metric else f" {design.unit}"
+        unit = "" if design.unit == design.metric.name else f" {design.unit}"
         value = design.chance.value
-        guess = f"{value:.4f}{unit}" if design.scale == 1 else f"{100 * value:.1f} %"
+        guess = f"{value:.4f}{unit}" if design.metric.scale == 1 else f"{100 * value:.1f} %"
     return {
         "winner": lead.variant.title,
         "finalist": design.kind.finalist,
@@ -46,7 +46,7 @@ def fields(design: "Design", lead: "Comparison", constant: str) -> dict[str, Any
         "difference": f"{abs(lead.difference.mean):.{design.decimals}f} {design.unit}",
         "count": lead.difference.count,
         "constant": constant,
-        "metric": design.metric,
+        "metric": design.metric.name,
         "guess": guess,
         "margin": f"{design.margin:g} {design.unit}",
         "inputs": design.inputs,
@@ -102,7 +102,7 @@ def remarks(verdict: "Verdict") -> list[str]:
 def against_baseline(comparison: "Comparison", design: "Design") -> str:
     """Return a variant's difference from the baseline in words."""
     d, images, time, decimals = comparison.difference, comparison.images, comparison.time, design.decimals
-    signed = design.signed if design.maximize else f"{design.signed},"
+    signed = design.signed if design.metric.maximize else f"{design.signed},"
     also = ""
     if images is not None:
         also = f" (over seeds and test examples {images[0]:.{decimals}f} to {images[1]:.{decimals}f})"

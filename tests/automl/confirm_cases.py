@@ -33,7 +33,7 @@ from search.class_metrics import ACCURACY
 from search.config import Model, TrialConfig
 from search.drawn import Drawn
 from search.fixed_scheduler import FixedScheduler
-from search.metric import Chance
+from search.metric import Chance, Metric
 from search.record import Report, Role, State, TrialRecord
 from search.spaces import SPACES, load_space
 from search.study import create_study
@@ -74,13 +74,13 @@ def design(seeds: int = 10, **more: Any) -> Design:
         "equal": "time",
         "margin": 0.5,
         "sequential": False,
-        "metric": "accuracy",
-        "maximize": True,
-        "scale": 100.0,
-        "unit": "points",
         "inputs": 1000,
         "chance": 0.1,
     } | more
+    metric = {"name": "accuracy", "maximize": True, "scale": 100.0, "gap": "points"}
+    metric |= {key: values.pop(key) for key in ("maximize", "scale") if key in values}
+    metric |= {new: values.pop(key) for key, new in (("metric", "name"), ("unit", "gap")) if key in values}
+    values["metric"] = Metric(**metric)
     chance, inputs = values["chance"], values["inputs"]
     if isinstance(chance, float):  # the fraction of a class
         error = (chance * (1 - chance) / inputs) ** 0.5
