@@ -9,7 +9,7 @@ import copy
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from html import escape
 from importlib.resources import files
@@ -78,6 +78,30 @@ class Figure:
             for spec in self.specs()
         )
         return f'<div class="charts" role="img" aria-label="{escape(label)}">{charts}</div>'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pictures(Figure):
+    """Figure of pictures with captions, which only the page has.
+
+    Attributes:
+        kind: What they show, as a class of the style sheet.
+        pictures: The HTML and the caption of each.
+    """
+
+    kind: str
+    pictures: Sequence[tuple[str, str]]
+    charts: Sequence[Chart] = ()
+    data: Mapping[str, Rows] = field(default_factory=dict)
+    wide: bool = True
+
+    def element(self, label: str = "figure") -> str:
+        """Return the pictures as HTML. Screen readers read only the label, and the table of the plot."""
+        cells = "".join(
+            f'<figure class="map">{html}<figcaption>{escape(printable(caption))}</figcaption></figure>'
+            for html, caption in self.pictures
+        )
+        return f'<div class="maps {self.kind}" role="img" aria-label="{escape(label)}">{cells}</div>'
 
 
 def save(figure: Figure, folder: Any, name: str) -> None:
