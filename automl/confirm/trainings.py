@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from automl.base.options import format_command
 from automl.callbacks.retention import CheckpointRetention
 from automl.callbacks.user import UserCallbacks
 from automl.confirm.confirm_result import ConfirmResult
+from automl.confirm.design import Design
 from automl.confirm.protocol import Confirmation, best_of_variant
 from automl.confirm.scheduler import ConfirmationScheduler, open_scheduler
 from automl.maps.differing import save_differing
@@ -24,7 +25,6 @@ from automl.tracking.tracker import PATIENCE, Tracker
 from automl.trials.session import Stopped
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, Report, State, TrialRecord
-from search.trial_scheduler import Plan
 
 
 def run_trainings(
@@ -117,11 +117,7 @@ def _train(
         trials = planned.plan.trials
         workers = workers.share_gpus(folder.parent, metadata, unit, trials=trials, data=data)
         retention = _VariantRetention(
-            location,
-            planned.plan,
-            records.values(),
-            metric=scheduler.design.metric,
-            deleted=tracker.update,
+            location, planned.plan, records.values(), design=scheduler.design, deleted=tracker.update
         )
         print(f"{kind.doing} {metadata.name} in {location}; if it stops, {advice}", file=sys.stderr)
         while planned.left and workers.interrupt.signal is None and not planned.repeated_failure:
@@ -216,11 +212,8 @@ def conclude_in(
 def _keep_exported(scheduler: ConfirmationScheduler, tracker: Tracker) -> None:
     """Delete a finished confirmation's checkpoints, except those of the leading finalist and the baseline."""
     records = scheduler.planned.records.values()
-    names = [
-        scheduler.variants[0].name,
-        *([scheduler.verdict.lead.variant.name] if scheduler.verdict.lead else []),
-    ]
-    kept = [best_of_variant(records, name, scheduler.design) for name in names]
+    baseline = best_of_variant(records, scheduler.variants[0].name, scheduler.design)
+    kept = (baseline, scheduler.best_of_lead())
     for record in records:
         if record not in kept:
             with suppress(OSError):  # It was deleted before, or uses disk space until it is.
@@ -231,20 +224,11 @@ def _keep_exported(scheduler: ConfirmationScheduler, tracker: Tracker) -> None:
 class _VariantRetention(CheckpointRetention):
     """Keep the checkpoint of each variant's best validated training until the confirmation ends."""
 
-    def __init__(
-        self, location: Storage, plan: Plan, records: Iterable[TrialRecord], *, metric: str, deleted: Any
-    ) -> None:
-        super().__init__(location, plan, records, keep=1, deleted=deleted)
-        self.metric = metric
+    def __init__(self, *args: Any, design: Design, **options: Any) -> None:
+        super().__init__(*args, keep=1, **options)
+        self.design = design
 
     def staying(self) -> list[TrialRecord]:
-        sign = self.plan.metric.sign
-        best: dict[str, TrialRecord] = {}
-        for record in sorted(
-            self.held.values(), key=lambda r: r.number
-        ):  # the first of equals, as in the scheduler
-            if record.state is State.COMPLETE:
-                other = best.get(record.variant)
-                if other is None or sign * record.value(self.metric) > sign * other.value(self.metric):
-                    best[record.variant] = record
-        return list(best.values())
+        held = sorted(self.held.values(), key=lambda r: r.number)  # the first of equals, as in the scheduler
+        best = (best_of_variant(held, name, self.design) for name in {record.variant for record in held})
+        return [record for record in best if record is not None]

@@ -59,23 +59,15 @@ def answered(search: SearchData) -> AnsweredSplit:
 
 def _searched(search: SearchData) -> list[Answered]:
     """Return answers of the best trial and the best baseline, with trials that differ only in the seed."""
-    trials: list[tuple[str, TrialRecord]] = []
+    groups = []
     for what, trial in (("best", search.best), ("best baseline", search.baseline)):
-        if trial is None or any(trial is other for _, other in trials):
+        if trial is None or (what != "best" and trial is search.best):
             continue
-        trials.append((what, trial))
-    answers = [
-        (f"the {what} trial, {trial.number}: {search.where(trial)}", _of([_folder(search, trial)]), trial)
-        for what, trial in trials
-    ]
-    return [
-        Answered(
-            what=what,
-            trainings=[*own, *(a for t in _alike(search, trial) for a in _of([_folder(search, t)]))],
-        )
-        for what, own, trial in answers
-        if own
-    ]
+        if own := _of([_folder(search, trial)]):
+            own += [answers for other in _alike(search, trial) for answers in _of([_folder(search, other)])]
+            name = f"the {what} trial, {trial.number}: {search.where(trial)}"
+            groups.append(Answered(what=name, trainings=own))
+    return groups
 
 
 def _alike(search: SearchData, trial: TrialRecord) -> list[TrialRecord]:

@@ -157,36 +157,21 @@ def _examples(best: _Ranked) -> list[Plot]:
     """List queries whose function was first, and queries whose was not, of the first training."""
     hits = [e for e in best.examples if e.rank == 1]
     misses = sorted((e for e in best.examples if e.rank > 1), key=lambda e: e.rank)
-    lines = []
+    plots = []
     if hits:
-        lines.append(
-            Plot(
-                name="hits",
-                title="Hits",
-                figure=None,
-                says=f"{pluralize(len(hits), 'example')} of queries that found their function first.",
-                table=Table(
-                    columns=["query", "function"], rows=[[_brief(e.query), _brief(e.wanted)] for e in hits]
-                ),
-            )
-        )
+        says = f"{pluralize(len(hits), 'example')} of queries that found their function first."
+        rows: list[list[Cell]] = [[_brief(e.query), _brief(e.wanted)] for e in hits]
+        table = Table(columns=["query", "function"], rows=rows)
+        plots.append(Plot(name="hits", title="Hits", figure=None, says=says, table=table))
     if misses:
-        lines.append(
-            Plot(
-                name="misses",
-                title="Misses",
-                figure=None,
-                says=(
-                    f"{pluralize(len(misses), 'example')} of queries that found another function first, from "
-                    f"near misses to the worst."
-                ),
-                table=Table(
-                    columns=["query", "wanted", "rank", "came first"],
-                    rows=[[_brief(e.query), _brief(e.wanted), e.rank, _brief(e.first)] for e in misses],
-                ),
-            )
+        says = (
+            f"{pluralize(len(misses), 'example')} of queries that found another function first, from near "
+            f"misses to the worst."
         )
-    return lines
+        rows = [[_brief(e.query), _brief(e.wanted), e.rank, _brief(e.first)] for e in misses]
+        table = Table(columns=["query", "wanted", "rank", "came first"], rows=rows)
+        plots.append(Plot(name="misses", title="Misses", figure=None, says=says, table=table))
+    return plots
 
 
 def _brief(text: str) -> str:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 from automl.base.errors import InputError
 from automl.base.options import advise_weights, format_command
@@ -148,13 +147,6 @@ class SearchData:
     def baseline(self) -> TrialRecord | None:
         """Best completed trial without attention."""
         return self._leaders[1]
-
-    @cached_property
-    def rows(self) -> list[dict[str, Any]]:
-        """Trials as rows of data for charts."""
-        from automl.report.style import rows
-
-        return rows(self)
 
     @cached_property
     def milestones(self) -> list[float]:

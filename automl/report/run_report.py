@@ -15,7 +15,7 @@ from automl.report.attention import attention
 from automl.report.audit import audit
 from automl.report.costs import costs
 from automl.report.curves import curves, training_curves
-from automl.report.figure import Plot, Section, save
+from automl.report.figure import Section, save
 from automl.report.forest import forest
 from automl.report.grid_table import FILES as GRID_FILES
 from automl.report.grid_table import grid, write_grid
@@ -157,14 +157,11 @@ def sections(search: SearchData) -> list[Section]:
     ]
 
 
-def _verdict(search: SearchData) -> Plot | None:
-    return forest(search.verdicts[-1]) if search.verdicts else None
-
-
 def _make(search: SearchData, folder: Path) -> list[str]:
     """Write the whole report into an empty folder, and return the names of its plots."""
     (folder / PLOTS).mkdir()
-    top, parts = _verdict(search), sections(search)
+    top = forest(search.verdicts[-1]) if search.verdicts else None
+    parts = sections(search)
     plots = [*([top] if top else []), *(plot for part in parts for plot in part.plots)]
     drawn = {plot.name: plot.figure for plot in plots if plot.figure and plot.figure.charts}
     for name, figure in drawn.items():
@@ -182,28 +179,16 @@ def _files(names: Sequence[str]) -> list[str]:
 
 def _move(source: Path, folder: Path, names: Sequence[str]) -> None:
     """Put the finished files where they belong, each at once; other files there are left alone."""
-    with _writing(folder), _alone(folder):
+    with _writing(folder), locked(folder / PAGE):  # another report may be writing the folder
+        for name in (CONTENTS, PAGE):
+            sweep(folder, name)  # what killed reports left half written
+        sweep(folder / PLOTS)
         old = _earlier(folder)
         for name in _files(names):
-            _put(source, folder, name)
+            with replacing(folder / name) as new:
+                shutil.copyfile(source / name, new)
         for name in set(_files(old)) - set(_files(names)):
             (folder / name).unlink(missing_ok=True)
-
-
-def _put(source: Path, folder: Path, name: str) -> None:
-    """Copy a file at once: it is there whole, or not at all."""
-    with replacing(folder / name) as new:
-        shutil.copyfile(source / name, new)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Wait for other reports to write this folder, and delete what killed ones left half written."""
-    with locked(folder / PAGE):
-        for name in (CONTENTS, PAGE):
-            sweep(folder, name)
-        sweep(folder / PLOTS)
-        yield
 
 
 @contextmanager

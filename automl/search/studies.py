@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from automl.base import loading
-from automl.base.atomic import replacing
 from automl.base.errors import InputError, unknown
 from automl.base.escape import markdown
 from automl.base.options import STORAGE, with_keywords_of
@@ -20,14 +19,16 @@ from automl.config.search_options import StudyOptions
 from automl.config.settings import Settings
 from automl.report.figure import Cell, Table
 from automl.report.grid_table import (
+    LAST,
     GridCell,
     csv_text,
-    deviation,
     heading,
+    kinds_of,
     markdown_lines,
     merged,
     read_grid,
     text_lines,
+    write_texts,
 )
 from automl.report.read import SearchData
 from automl.search.prepare import Prepared
@@ -84,12 +85,13 @@ def compare(study: Study, search: SearchData) -> TitledTable:
 
     add("runs, published", [row.runs or None for row in study.rows])
     for metric, title in study.columns.items():
-        for kind in ["last"] if metric.startswith("test_") else ["last", best_name(cells, metric)]:
-            key, name = (metric, title) if kind == "last" else (f"{metric} {kind}", f"{title}, {kind}")
+        scores = cells[0].scores.get(metric)
+        for kind in kinds_of(metric, maximize=scores is None or scores.metric.maximize):
+            key, name = (metric, title) if kind == LAST else (f"{metric} {kind}", f"{title}, {kind}")
             add(f"{name}, published", [row.figures.get(key) for row in study.rows])
             columns += [f"{title}, {kind}", f"{title}, {kind} sd"]
             for line, cell in zip(rows, cells, strict=True):
-                line += mean_and_deviation(cell, metric, kind)
+                line += cell.mean_and_deviation(metric, kind)
         add(f"{title}, gain, published", [row.figures.get(f"{metric} gain") for row in study.rows])
         add(f"{title}, gain", gains(study, cells, metric))
     return TitledTable(
@@ -113,18 +115,6 @@ def gains(study: Study, cells: Sequence[GridCell], metric: str) -> list[float | 
     ]
 
 
-def best_name(cells: Sequence[GridCell], metric: str) -> str:
-    """Return `max`, or `min` of an error."""
-    return next((cell.scores[metric].best_name for cell in cells if metric in cell.scores), "max")
-
-
-def mean_and_deviation(cell: GridCell, metric: str, kind: str) -> list[Cell]:
-    """Return mean and standard deviation of a cell, or the reason why it has none."""
-    scores = cell.scores.get(metric)
-    values = [] if scores is None else scores.last if kind == "last" else scores.best
-    return [statistics.fmean(values), deviation(values)] if values else [cell.outcome, None]
-
-
 def write_tables(tables: Sequence[TitledTable], source: str, folder: Path, name: str) -> list[Path]:
     """Write tables as Markdown, and each as CSV, and return the paths."""
     texts = {
@@ -133,10 +123,7 @@ def write_tables(tables: Sequence[TitledTable], source: str, folder: Path, name:
     for number, table in enumerate(tables, start=1):
         part = f"-{number}" if len(tables) > 1 else ""
         texts[f"{name}{part}.csv"] = csv_text(table.table, table.scale)
-    for file, text in texts.items():
-        with replacing(folder / file) as new:
-            new.write_text(text, encoding="utf-8")
-    return [folder / file for file in texts]
+    return write_texts(folder, texts)
 
 
 def describe_scale(setup: Mapping[str, str], ready: Prepared) -> str:

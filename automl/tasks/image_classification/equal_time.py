@@ -22,7 +22,6 @@ from automl.search.studies import (
     TitledTable,
     compare,
     form_of,
-    mean_and_deviation,
     search_name,
     table_of,
     train_grid,
@@ -78,7 +77,7 @@ def comparison_tables(search: SearchData, rate: float) -> list[TitledTable]:
         row: dict[str, Cell] = {"model": name, "runs, published": runs, "max, published": mean}
         row |= {"max sd, published": sd, "epochs": own, "learning rate": f"{rate:g}", "runs": cell.runs}
         for kind in ("max", "last"):
-            row[kind], row[f"{kind} sd"] = mean_and_deviation(cell, ACCURACY, kind)
+            row[kind], row[f"{kind} sd"] = cell.mean_and_deviation(ACCURACY, kind)
         scores.append(row)
     notes = [f"published, independent t test of the maximum: {PUBLISHED_TEST}", *tests(cells)]
     accuracies = "3. The two models, accuracy in percent"
