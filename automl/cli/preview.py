@@ -222,7 +222,10 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
 
     def count_until(stop: Callable[[], bool]) -> None:
         while len(models) < len(configs) and not (len(models) >= MIN_MODELS and stop()):
-            models.append(_model(configs[len(models)], ready.settings))
+            config = configs[len(models)]
+            cost = predict_cost(config, ready.settings.runtime)
+            what = f"{model_name(config)}, {describe_placement(config)}"
+            models.append(ExampleModel(what=what, params=cost.params, macs=cost.macs))
 
     timing = _time_trainings(ready, count_until, tell, started, imported)
     tell("counting models of the space")
@@ -388,9 +391,3 @@ def detectable(error: float, seeds: int) -> float:
     spread = NOISE * sqrt(2) * error
     degrees = seeds - 1
     return float((student.ppf(0.975, degrees) + student.ppf(0.8, degrees)) * spread / sqrt(seeds))
-
-
-def _model(config: TrialConfig, settings: Settings) -> ExampleModel:
-    expected = predict_cost(config, settings.runtime)
-    where = describe_placement(config)
-    return ExampleModel(what=f"{model_name(config)}, {where}", params=expected.params, macs=expected.macs)

@@ -99,7 +99,9 @@ class ConfirmationScheduler(Callback):
         own_trials = [trial for trial in _planned_trials(own, seeds) if trial.key in ended]
         awaited = _planned_trials(self.verdict.awaited, self.verdict.used)
         compared = _planned_trials([baseline, *now], seeds, alternate=self.design.kind.opaque)
-        planned.planned_trials = _unique([*selection, *own_trials, *awaited, *compared])
+        trials = [*selection, *own_trials, *awaited, *compared]
+        unique = {trial.key: trial for trial in reversed(trials)}  # the first of each variant and seed
+        planned.planned_trials = list(unique.values())[::-1]
         # Continuations wait for shared partial trainings, which take longest, so these are first.
         planned.planned_trials.sort(
             key=lambda t: not (is_shared_training(t.config) and t.config.seed in needed)
@@ -201,11 +203,6 @@ class ConfirmationScheduler(Callback):
         if self.verdict.lead is None:
             return None
         return best_of_variant(self.planned.records.values(), self.verdict.lead.variant.name, self.design)
-
-
-def _unique(trials: Iterable[PlannedTrial]) -> list[PlannedTrial]:
-    """Return the first trial of each variant and seed."""
-    return list({trial.key: trial for trial in reversed(list(trials))}.values())[::-1]
 
 
 def _planned_trials(

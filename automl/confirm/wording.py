@@ -66,9 +66,10 @@ def figures(verdict: "Verdict") -> str:
     if lead.images is not None:
         low, high = lead.images
         sentences.append(f"Over seeds and test examples {low:.{decimals}f} to {high:.{decimals}f}")
+    paired = f"{d.count} paired {'shared partial trainings' if design.shared_trainings else 'seeds'}"
     sentences += [
         _probability(verdict),
-        _seeds(d.count, "shared partial trainings" if design.shared_trainings else "seeds"),
+        f"Only {paired}" if d.count < FEW_SEEDS else paired,
         _time(lead.time, design.equal),
         *_steps(verdict),
     ]
@@ -122,10 +123,6 @@ def _probability(verdict: "Verdict") -> str:
     finalists = sum(comparison.p_holm is not None for comparison in verdict.comparisons)
     noun = verdict.design.kind.finalist
     return f"{text}, adjusted for {finalists} {noun}s" if finalists > 1 else text
-
-
-def _seeds(count: int, noun: str) -> str:
-    return f"Only {count} paired {noun}" if count < FEW_SEEDS else f"{count} paired {noun}"
 
 
 def _time(time: Ratio | None, equal: str) -> str:

@@ -89,16 +89,15 @@ def find_differing(
     pictures = task.pictures(split, chosen) if chosen else None
     if pictures is None:
         return None
-    first, second = ([_most_frequent(group, row) for row in chosen] for group in (ours, theirs))
+    first, second = (
+        [labels[int(np.bincount([each.answered[row] for each in group]).argmax())] for row in chosen]
+        for group in (ours, theirs)
+    )
     return Differing(
         split=split,
         count=(count[0], count[1]),
         true=[labels[int(true[row])] for row in chosen],
-        ours=[labels[label] for label in first],
-        theirs=[labels[label] for label in second],
+        ours=first,
+        theirs=second,
         pictures=[small_picture(each) for each in pictures],
     )
-
-
-def _most_frequent(group: Sequence[Answers], row: int) -> int:
-    return int(np.bincount([each.answered[row] for each in group]).argmax())

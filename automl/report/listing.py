@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -120,6 +120,7 @@ def repeat(search: SearchData) -> Repeat:
     """Return the instructions from `search.json`, the best trials and the latest confirmation."""
     metadata = search.metadata
     source = metadata.provenance
+    gpus = [f"{count} × {name}" for name, count in Counter(source.gpus).items()]
     lines = {
         "space": f"{metadata.settings.space_name} (fingerprint {metadata.fingerprint})",
         "data": "those of the training function"
@@ -128,7 +129,7 @@ def repeat(search: SearchData) -> Repeat:
         "started": source.started or "unknown",
         "code": source.commit or "not from a git checkout",
         "system": f"{source.system or 'unknown'}, Python {source.python or 'unknown'}",
-        "hardware": f"{source.cores or '?'} CPU cores, {_gpus(source.gpus)}",
+        "hardware": f"{source.cores or '?'} CPU cores, {', '.join(gpus) or 'no GPU'}",
         "seeds": _seeds(search),
     }
     configs = {}
@@ -147,10 +148,6 @@ def repeat(search: SearchData) -> Repeat:
         versions=source.versions,
         configs=configs,
     )
-
-
-def _gpus(names: Sequence[str]) -> str:
-    return ", ".join(f"{count} × {name}" for name, count in Counter(names).items()) or "no GPU"
 
 
 def _seeds(search: SearchData) -> str:

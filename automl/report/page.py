@@ -4,7 +4,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -37,7 +36,7 @@ def write_page(search: SearchData, forest: Plot | None, sections: Sequence[Secti
     environment = Environment(
         loader=PackageLoader("automl.report", ""),
         autoescape=True,
-        finalize=_visible,
+        finalize=lambda value: printable(value, keep="\n\t") if type(value) is str else value,
         undefined=StrictUndefined,
         trim_blocks=True,
     )
@@ -72,11 +71,6 @@ def write_page(search: SearchData, forest: Plot | None, sections: Sequence[Secti
         # The path is relative to the folder where the report is made.
         command=partial(format_command, name=search.metadata.name, storage=settings.storage),
     )
-
-
-def _visible(value: Any) -> Any:
-    """Return text without control characters."""
-    return printable(value, keep="\n\t") if type(value) is str else value
 
 
 def shown(cell: Cell) -> str:

@@ -229,11 +229,6 @@ def read_folder(folder: Path, storage: str | None = None) -> SearchData:
     Its storage is by default the folder above.
     """
     metadata = read_metadata(folder, storage or str(folder.parent))
-    trials, verdicts = _read_trials(folder, metadata), read_verdicts(folder)
-    return SearchData(folder=folder, metadata=metadata, trials=trials, verdicts=verdicts)
-
-
-def _read_trials(folder: Path, metadata: SearchMetadata) -> list[TrialRecord]:
-    """Return the trials of a search. A referee has those of its latest comparison alone."""
-    folder, name, plan = trials_of(folder, metadata)
-    return read_records(folder, name, plan.needed)
+    trials_folder, name, plan = trials_of(folder, metadata)
+    trials = read_records(trials_folder, name, plan.needed)
+    return SearchData(folder=folder, metadata=metadata, trials=trials, verdicts=read_verdicts(folder))
