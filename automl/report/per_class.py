@@ -9,10 +9,9 @@ import numpy as np
 from automl.confirm.verdict import confirm_folder
 from automl.maps.differing import read_differing
 from automl.report import style
-from automl.report.answered import answered
 from automl.report.attention import png_address
 from automl.report.figure import Cell, Figure, Pictures, Plot, Section, Table, absent
-from automl.report.read import SearchData
+from automl.report.read import SearchData, answered
 from automl.storage.storage import Storage
 from search.class_statistics import ScoreCard
 

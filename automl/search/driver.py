@@ -18,7 +18,7 @@ from automl.callbacks.user import UserCallbacks
 from automl.confirm.verdict import read_verdicts
 from automl.costs.forecast import Forecast
 from automl.maps.differing import save_differing
-from automl.report.answered import answered
+from automl.report.read import answered
 from automl.search.earlier import learn, read_effects
 from automl.search.prepare import cells_of
 from automl.search.search import RESULT_FILE, Search
