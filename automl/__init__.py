@@ -34,7 +34,7 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # MLflow sends usage 
 if TYPE_CHECKING:
     from attention import Attention, AttentionMap, Choices, Spec, attention_maps
     from automl.base.errors import InputError
-    from automl.cli.check_attention import check_attention
+    from automl.cli.attentions import check_attention
     from automl.cli.cost import measure_cost
     from automl.cli.data import describe_data
     from automl.cli.preview import preview_search
