@@ -12,7 +12,7 @@ from automl.confirm.options import CompareOptions, ConfirmOptions, RefereeOption
 
 if TYPE_CHECKING:
     from automl.confirm.compare import VariantScores
-    from automl.confirm.confirm_result import ConfirmResult
+    from automl.confirm.verdict import ConfirmResult
 
 CODES = {
     "better": 0,

@@ -10,10 +10,10 @@ from typing import Any
 from automl.base.options import format_command
 from automl.callbacks.retention import CheckpointRetention
 from automl.callbacks.user import UserCallbacks
-from automl.confirm.confirm_result import ConfirmResult
 from automl.confirm.design import Design
 from automl.confirm.protocol import Confirmation, best_of_variant
 from automl.confirm.scheduler import ConfirmationScheduler, open_scheduler
+from automl.confirm.verdict import ConfirmResult
 from automl.maps.differing import save_differing
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage

@@ -32,7 +32,7 @@ from search.trial_scheduler import rank_trials, select_leaders
 if TYPE_CHECKING:
     import pandas
 
-    from automl.confirm.confirm_result import ConfirmResult
+    from automl.confirm.verdict import ConfirmResult
     from automl.export.predict import Predictions
     from automl.export.run_export import ExportResult
     from automl.report.figure import Table
