@@ -17,8 +17,7 @@ from automl.config.settings import Settings
 from automl.costs.forecast import predict_cost
 from automl.costs.profile import make_worker_config
 from automl.costs.time_ratio import ALLOWED, MEASURING_FRACTION
-from automl.search.default_space import open_settings
-from automl.search.prepare import Prepared, prepare
+from automl.search.prepare import Prepared, open_settings, prepare
 from automl.tasks import Task
 from automl.trials.gpu_sharing import find_fraction, trial_resources
 from automl.trials.pace import Pace, PaceWorker, average_paces, keep_busy

@@ -126,7 +126,7 @@ def print_preview(settings: "Settings", as_json: bool = False) -> None:
 
 def _read_settings(values: dict[str, Any], init_from: str | None, seeds: int) -> "Settings":
     """Return the settings of a new search from the options' values."""
-    from automl.search.default_space import open_settings
+    from automl.search.prepare import open_settings
 
     trials = values["trials"]
     if trials is not None and not trials.removeprefix("-").isdecimal():
