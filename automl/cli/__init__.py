@@ -11,8 +11,7 @@ export_command    `automl export`, `automl predict` and `automl maps`: pictures 
 folder_commands   `automl status`, `searches`, `remove`, `sync` and `report`
 space_commands    `automl data`, `spaces`, `attentions`, `sites`, `cost` and `check-attention`
 data              Overview of a dataset, and the sheet of sample images
-attention_tables  Tables of the attention types, and of the sites of a backbone with the cost of each type
-check_attention   Check an attention type at every site of a model
+attentions        Tables of the attention types, of their costs at sites, and of checks of their contract
 cost              Costs of a placement in a model
 preview           Estimate the cost and power of a search: `automl search --dry-run`
 remove            Delete a search with its checkpoints

@@ -1,7 +1,4 @@
-"""Tables of the attention types, and of the sites of a backbone with the cost of each type.
-
-`automl check-attention`: the contract of an attention type at every site of a model, as a table.
-"""
+"""Attention types as tables: all of them, their costs at the sites of a model, checks of their contract."""
 
 import signal
 import time
@@ -26,6 +23,7 @@ from backbones.influence import is_causal
 from backbones.insertion import build_module
 
 MISFIT = "-"  # cell of a type that does not fit a site
+IMPORT = 60  # longest import of an attention's file [s]
 
 
 def sites_table(sites: Sequence[Site], types: Sequence[str] = tuple(ATTENTIONS)) -> Iterator[str]:
@@ -81,9 +79,6 @@ def attentions_table() -> Iterator[str]:
             yield f"  {name}={option['default']}{choices}"
     yield f"timm's modules: timm:NAME; NAME is {', '.join(TIMM_NAMES)}"
     yield "a class of your own: file.py:Class or package.module:Class; automl check-attention checks it"
-
-
-IMPORT = 60  # longest import of an attention's file [s]
 
 
 @dataclass(frozen=True, kw_only=True)

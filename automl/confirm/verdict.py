@@ -1,8 +1,7 @@
 """The verdict of a confirmation and its comparisons, as values and in `verdict.json`.
 
-`Verdict.to_json` returns the content of the file. Other commands read it as `WrittenVerdict`.
-
-A confirmation as it stands, for the caller and the command line.
+`Verdict.to_json` returns the content of the file. Other commands read it as `WrittenVerdict`, and
+`ConfirmResult` is the confirmation as it stands, for the caller and the command line.
 """
 
 import re

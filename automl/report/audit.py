@@ -112,8 +112,9 @@ def audit(search: SearchData) -> Plot:
         for c in overall
     )
     warnings = [
-        f"{'All types together' if c.kind == EVERY else c.kind}: the score at {pluralize(c.milestone, 'epoch')} says little about the final one "
-        f"(rank correlation {c.correlation:.2f}, n={c.count}), and {c.pruned} "
+        f"{'All types together' if c.kind == EVERY else c.kind}: the score at "
+        f"{pluralize(c.milestone, 'epoch')} says little about the final one (rank correlation "
+        f"{c.correlation:.2f}, n={c.count}), and {c.pruned} "
         f"{'was' if c.pruned == 1 else 'were'} pruned there: late bloomers may have been pruned."
         for c in counts
         if c.doubtful

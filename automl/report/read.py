@@ -1,8 +1,7 @@
-"""Read everything that a report needs once: the search's folder, its study, its confirmations.
+"""Read everything that a report needs once: the search's folder, its study, its confirmations, answers.
 
-A running search may write the study at the same time. The report has its state at `made`.
-
-Select the answers for a report: of the best trial and the baseline, or of a confirmation's variants.
+A running search may write the study at the same time. The report has its state at `made`. Answers are those
+of the best trial and the baseline, or of a confirmation's variants.
 """
 
 import math

@@ -1,6 +1,6 @@
 """Draw the figures of a report, and write its page and files.
 
-The page: one HTML file that contains everything it shows and makes no network requests.
+The page is one HTML file that contains everything it shows and makes no network requests.
 """
 
 import json
@@ -43,6 +43,17 @@ from search.record import NOT_NEEDED, State
 from search.study import STUDY_FILE
 
 PAGE, PLOTS, CONTENTS = "index.html", "plots", "report.json"
+FEW_EPOCHS = 3  # below which a headline says how few they were
+FEW_TRIALS = 10  # finished ones, below which plots of many trials are folded
+MARKS = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": "?", "cannot tell": "?"}
+STATES = {
+    State.COMPLETE: "complete",
+    State.PRUNED: "pruned",
+    NOT_NEEDED: NOT_NEEDED,
+    State.INFEASIBLE: "infeasible",
+    State.ERROR: "errors",
+    State.RUNNING: "running",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,19 +268,6 @@ def _track(search: SearchData, folder: Path, files: Sequence[str]) -> str | None
     except InputError as error:
         print(f"warning: the report is not in MLflow: {error}", file=sys.stderr)
         return None
-
-
-FEW_EPOCHS = 3  # below which a headline says how few they were
-FEW_TRIALS = 10  # finished ones, below which plots of many trials are folded
-MARKS = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": "?", "cannot tell": "?"}
-STATES = {
-    State.COMPLETE: "complete",
-    State.PRUNED: "pruned",
-    NOT_NEEDED: NOT_NEEDED,
-    State.INFEASIBLE: "infeasible",
-    State.ERROR: "errors",
-    State.RUNNING: "running",
-}
 
 
 def write_page(search: SearchData, forest: Plot | None, sections: Sequence[Section]) -> str:

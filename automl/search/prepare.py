@@ -1,6 +1,6 @@
 """Check the settings of a search before anything is trained, and complete them with defaults.
 
-Defaults of a search that depend on its data: the space, the backbone, the image size, the epochs.
+Some defaults depend on the data: the space, the backbone, the image size, the epochs.
 """
 
 import json
@@ -36,6 +36,7 @@ from search.trial_scheduler import Plan
 # Draws to build models of, to compare with the limits, and of the user's own attention: enough for nearly all
 # combinations of a type, its options and the shapes of sites.
 MODEL_DRAWS, LIMIT_DRAWS, ATTENTION_DRAWS = 50, 100, 400
+STEPS = 300  # minimum number of steps; shorter trainings may end at chance level
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,9 +205,6 @@ def check_models(configs: Sequence[TrialConfig], runtime: Runtime) -> None:
                 f"{', '.join(stay_new)}",
                 file=sys.stderr,
             )
-
-
-STEPS = 300  # minimum number of steps; shorter trainings may end at chance level
 
 
 @dataclass(frozen=True, kw_only=True)
