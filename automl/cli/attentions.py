@@ -86,9 +86,7 @@ class SiteCheck:
     """Result of the contract check at all sites of one shape.
 
     Attributes:
-        sites: Names of the sites.
         shape: Channels and resolution, such as `64 x 8 x 8`.
-        checks: The results.
         milliseconds: Duration of the check [ms].
     """
 
@@ -108,7 +106,6 @@ class AttentionCheck:
     """Result of the contract check of an attention type in a model.
 
     Attributes:
-        attention: The attention.
         sites: Results for each shape.
         missing: The reason for each format that an export leaves out. None if no module could be tried.
     """

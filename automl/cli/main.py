@@ -66,10 +66,7 @@ for group, commands in GROUPS.items():
 def main(arguments: Sequence[str] | None = None, program: typer.Typer = app, name: str | None = None) -> None:
     """Run a command. Print an InputError as one message and exit with code 2.
 
-    Args:
-        arguments: The words of the command line. Default: those of the process.
-        program: The commands.
-        name: The name of the program in messages. Default: that of the process.
+    The words of the command line, and the name of the program in messages, are by default the process's.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):  # file names may contain bytes that are not UTF-8
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -53,13 +53,7 @@ LIKELY = 0.9  # accuracy of a trained model
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleModel:
-    """Model of the space.
-
-    Attributes:
-        what: Backbone and placement.
-        params: Number of parameters.
-        macs: Multiply-accumulates for one input.
-    """
+    """Model of the space. `what` is its backbone and placement in words."""
 
     what: str
     params: int
@@ -71,7 +65,6 @@ class Preview:
     """Forecast of a search.
 
     Attributes:
-        space: Name of the space.
         size: Number of combinations of the space.
         smallest: Model with the fewest MACs among `models`.
         largest: Model with the most MACs among `models`.
@@ -82,11 +75,9 @@ class Preview:
             ended in time.
         epoch: Wall time of an epoch of the baseline [s]. None if it is unknown.
         timed: Number of trainings timed at once.
-        epochs: Epochs of a whole trial.
         resource: Expected epochs of a trial under successive halving.
         shared_trainings: Number of shared partial trainings that the other trials continue.
         prunes: True if weak trials are pruned.
-        trials: Number of trials.
         slots: Number of trials at a time.
         hours: Duration of the search [h]. None if the time is limited, not the trials.
         disk: Maximum size of checkpoints [bytes].
@@ -204,15 +195,7 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
 
     It takes at most 20 s beside the checks, which are those of the search.
 
-    Args:
-        settings: The settings of the search.
-        tell: Function that is called with the name of each phase.
-
-    Returns:
-        The forecast.
-
-    Raises:
-        InputError: `run_search` would raise it.
+    `tell` is called with the name of each phase. Raises InputError if `run_search` would.
     """
     started, imported = monotonic(), process_time()
     ready = prepare(settings)

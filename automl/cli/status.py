@@ -38,9 +38,6 @@ class Status:
     """State of a search.
 
     Attributes:
-        search: Name of the search.
-        space: Name of its space.
-        folder: Its folder.
         state: `running`, `confirming`, `stopped`, `finished`, or `lost` if its study is missing.
         trials: Number of planned trials. None: only the time is limited.
         states: Number of trials by state. Running ones without a process are `interrupted`, and trainings

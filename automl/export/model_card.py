@@ -30,13 +30,7 @@ CONFUSION = "confusion.csv"  # has the matrix where the page has not
 def model_card(
     task: Task, result: "ExportResult", *, labels: Sequence[str], graphs: Mapping[str, Interface]
 ) -> str:
-    """Return the card in Markdown.
-
-    Args:
-        result: What was exported, measured and left out.
-        labels: Labels of the deployed model.
-        graphs: Inputs and outputs of each of its graphs.
-    """
+    """Return the card in Markdown. `labels` and `graphs` are those of the deployed model."""
     scores = result.scores
     own = task.config.training.reported is not None
     how = {} if own else task.describe_splits()

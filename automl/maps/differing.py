@@ -28,7 +28,6 @@ class Differing:
     """Inputs of a split that are answered differently.
 
     Attributes:
-        split: The split.
         count: Number of all such inputs that the first model answers rightly, and the other one.
         true: The label of each input that is shown.
         ours: The first model's answer to it, the most frequent one of its trainings.

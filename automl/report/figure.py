@@ -36,7 +36,6 @@ class Figure:
     """Charts that belong together.
 
     Attributes:
-        charts: The charts.
         data: The rows of each data set that the charts name.
         zoom: True if the axes can be zoomed and moved.
         wide: True if the figure takes a whole row.
@@ -194,12 +193,9 @@ class Plot:
 
     Attributes:
         name: The name of its files.
-        title: Its heading.
         figure: The figure, or None without data. `says` then has the reason.
         says: The content of the figure in words, computed from the same numbers.
         note: How to read it.
-        warnings: Warnings about the numbers.
-        table: The numbers.
     """
 
     name: str

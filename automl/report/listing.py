@@ -104,9 +104,7 @@ class Repeat:
     """Instructions to repeat a search.
 
     Attributes:
-        command: The command of the search.
         lines: Short lines by title, such as hardware and seeds.
-        versions: The versions of packages.
         configs: Configurations as JSON, by title.
     """
 

@@ -47,8 +47,6 @@ class PlacementProblem:
     """Placements of a search's space, beside the hyperparameters of its best trial.
 
     Args:
-        space: The space.
-        study: The study of the search.
         full: The number of full layers of a hybrid decoder.
 
     Raises:
