@@ -206,7 +206,10 @@ def check_at_sites(spec: Spec, subject: Subject) -> AttentionCheck:
 
 def check_table(result: AttentionCheck) -> Iterator[str]:
     """Yield the lines of the table, the messages of failures, and the formats of an export."""
-    names = [_name(site.sites) for site in result.sites]
+    names = [
+        f"{first} + {len(others)} more" if others else first
+        for first, *others in (site.sites for site in result.sites)
+    ]
     wide, shape = max(map(len, (*names, "site"))), max(len(site.shape) for site in result.sites)
     yield f"{'site':{wide}}  {'shape':{shape}}  {'  '.join(CHECKS)}  {'ms':>5}"
     for name, site in zip(names, result.sites, strict=True):
@@ -219,7 +222,3 @@ def check_table(result: AttentionCheck) -> Iterator[str]:
             yield f"an export leaves out {file}: {reason}"
         if not result.missing:
             yield "an export has all formats"
-
-
-def _name(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} + {len(names) - 1} more"

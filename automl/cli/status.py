@@ -316,14 +316,11 @@ def list_searches(storage: str = "searches") -> list[Listed]:
 
 
 def _listed(name: str, storage: str, age: float) -> Listed:
-    location = Storage(storage) / name
+    location, size = Storage(storage) / name, 0
     try:
         with reached(location):
             size = location.total()
-    except InputError as error:
-        return Listed(name=name, age=age, size=0, problem=str(error))
-    try:
-        status: Status = read_status(name, storage)
+        status = read_status(name, storage)
     except (InputError, OSError) as error:
         return Listed(name=name, age=age, size=size, problem=str(error))
     except Exception as error:  # a defect of this project must not hide the other searches

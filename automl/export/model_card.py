@@ -37,7 +37,7 @@ def model_card(
     environment = Environment(
         loader=PackageLoader("automl.export", ""),
         autoescape=True,
-        finalize=_escaped,
+        finalize=lambda value: value if isinstance(value, Markup) else Markup(markdown(value)),
         undefined=StrictUndefined,
         trim_blocks=True,
         keep_trailing_newline=True,
@@ -83,10 +83,6 @@ def _about(task: Task, result: "ExportResult") -> dict[str, str]:
         "training": f"{pluralize(config.training.epochs, 'epoch')}, {config.training.summary()}",
         "test split": _metrics(result.test, task.metric),
     }
-
-
-def _escaped(value: object) -> Markup:
-    return value if isinstance(value, Markup) else Markup(markdown(value))
 
 
 def _table(heading: Iterable[object], rows: Iterable[Iterable[object]]) -> Markup:

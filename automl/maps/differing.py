@@ -17,7 +17,7 @@ from automl.storage.trial_files import Answers, read_arrays, write_arrays
 from automl.tasks import Task
 from automl.tasks.task_data import Split
 
-FILE = "differing.npz"
+DIFFERING_FILE = "differing.npz"
 EACH = 6  # most inputs of each kind: one that the first model alone answers rightly, or the other alone
 
 log = logging.getLogger("automl")
@@ -49,11 +49,11 @@ def save_differing(
     """Write the file, if the task has classes and pictures. A failure is logged, as all else is complete."""
     try:
         with suppress(FileNotFoundError):  # of an earlier end
-            folder.remove(FILE)
+            folder.remove(DIFFERING_FILE)
         differing = find_differing(task, split, ours, theirs)
         if differing is not None:
             about = {name: getattr(differing, name) for name in ("split", "count", "true", "ours", "theirs")}
-            write_arrays(folder, FILE, about, {f"{i}": each for i, each in enumerate(differing.pictures)})
+            write_arrays(folder, DIFFERING_FILE, about, {f"{i}": each for i, each in enumerate(differing.pictures)})
     except Exception as error:
         log.warning("the inputs that are answered differently were not recorded in %s: %r", folder, error)
 
@@ -62,7 +62,7 @@ def read_differing(folder: Storage) -> Differing | None:
     """Read the file. Return None if it is missing or damaged."""
     return read_arrays(
         folder,
-        FILE,
+        DIFFERING_FILE,
         lambda about, arrays: Differing(
             **about, pictures=[arrays[f"{i}"] for i in range(len(about["true"]))]
         ),

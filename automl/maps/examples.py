@@ -23,7 +23,7 @@ from automl.tasks import Task
 from automl.tasks.shown import ShownInputs
 from backbones import call
 
-FILE = "maps.npz"
+MAPS_FILE = "maps.npz"
 COUNT = 6
 # Limits of the file: pixels of a side of an image and of a map, steps, channels, tokens.
 PIXELS, POSITIONS, STEPS, CHANNELS, TOKENS = 80, 48, 400, 6, 160
@@ -61,7 +61,7 @@ class MapExamples:
         about = {**{name: getattr(self, name) for name in TEXT}, "tokens": tokens}
         arrays: dict[str, Any] = {f"heat{i}": heat for i, heat in enumerate(self.heats)}
         arrays |= {f"input{i}": each for i, each in enumerate(self.inputs) if isinstance(each, np.ndarray)}
-        write_arrays(folder, FILE, about, arrays)
+        write_arrays(folder, MAPS_FILE, about, arrays)
 
 
 def read_examples(folder: Storage) -> MapExamples | None:
@@ -75,7 +75,7 @@ def read_examples(folder: Storage) -> MapExamples | None:
             heats=[arrays[f"heat{i}"] for i in places],
         )
 
-    return read_arrays(folder, FILE, build)
+    return read_arrays(folder, MAPS_FILE, build)
 
 
 def save_examples(task: Task, model: nn.Module, folder: Storage) -> None:

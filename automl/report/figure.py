@@ -52,9 +52,10 @@ class Figure:
         for chart in self.charts:
             spec = {**_dict(chart), "config": style.CONFIG, "background": "transparent"}
             if self.zoom:
-                axes = _continuous(spec)
-                select = {"type": "interval", "encodings": axes, "zoom": WHEEL, "translate": DRAG}
                 first = spec["layer"][0] if "layer" in spec else spec
+                types = {axis: first.get("encoding", {}).get(axis, {}).get("type") for axis in ("x", "y")}
+                axes = [axis for axis, kind in types.items() if kind == "quantitative"]
+                select = {"type": "interval", "encodings": axes, "zoom": WHEEL, "translate": DRAG}
                 if axes:
                     first["params"] = [{"name": "zoom", "select": select, "bind": "scales"}]
             specs.append(spec)
@@ -162,12 +163,6 @@ def _dict(chart: Chart) -> dict[str, Any]:
     for key in ("$schema", "config"):
         spec.pop(key, None)
     return {"width": style.WIDTH, "height": style.HEIGHT, **spec}
-
-
-def _continuous(spec: Mapping[str, Any]) -> list[str]:
-    """Return the axes with numbers."""
-    encoding = (spec["layer"][0] if "layer" in spec else spec).get("encoding", {})
-    return [axis for axis in ("x", "y") if encoding.get(axis, {}).get("type") == "quantitative"]
 
 
 Cell = str | int | float | None
