@@ -18,11 +18,10 @@ import typer
 from automl.base.errors import InputError
 from automl.base.escape import printable, redact
 from automl.cli.command import Command, as_command
-from automl.cli.confirm_command import compare, confirm, referee
 from automl.cli.export_command import export, maps, predict
 from automl.cli.folder_commands import clean, remove, report, searches, status, sync
+from automl.cli.judge_commands import compare, confirm, referee, solve
 from automl.cli.search_command import search, studies, study
-from automl.cli.solve_command import solve
 from automl.cli.space_commands import attentions, check_attention, cost, data, sites, spaces
 from automl.cli.train_command import train
 

@@ -139,7 +139,7 @@ def _read_settings(values: dict[str, Any], init_from: str | None, seeds: int) ->
 
 def _confirm(result: "Search", values: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Confirm the search. Return the verdict for `--json`."""
-    from automl.cli.confirm_command import print_confirm
+    from automl.cli.judge_commands import print_confirm
     from automl.confirm.run_confirm import run_confirm
 
     storage = values["storage"]

@@ -99,7 +99,10 @@ def remarks(verdict: "Verdict") -> list[str]:
             )
         lead = verdict.lead
         lines += [
-            *_cause(verdict, lead), *_gain(verdict, lead), *_against_plain(verdict, lead), *_advice(verdict, lead)
+            *_cause(verdict, lead),
+            *_gain(verdict, lead),
+            *_against_plain(verdict, lead),
+            *_advice(verdict, lead),
         ]
     return [*lines, *_controls(verdict, verdict.lead)]
 

@@ -53,7 +53,9 @@ def save_differing(
         differing = find_differing(task, split, ours, theirs)
         if differing is not None:
             about = {name: getattr(differing, name) for name in ("split", "count", "true", "ours", "theirs")}
-            write_arrays(folder, DIFFERING_FILE, about, {f"{i}": each for i, each in enumerate(differing.pictures)})
+            write_arrays(
+                folder, DIFFERING_FILE, about, {f"{i}": each for i, each in enumerate(differing.pictures)}
+            )
     except Exception as error:
         log.warning("the inputs that are answered differently were not recorded in %s: %r", folder, error)
 
