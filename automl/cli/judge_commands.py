@@ -1,7 +1,4 @@
-"""`automl confirm`, `automl referee` and `automl compare`.
-
-`automl solve`.
-"""
+"""`automl confirm`, `automl referee`, `automl compare` and `automl solve`."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -26,10 +23,7 @@ if TYPE_CHECKING:
     from automl.confirm.compare import VariantScores
     from automl.confirm.verdict import ConfirmResult
 
-CODES = {
-    "better": 0,
-    "worse": 3,
-}  # exit codes of a referee; 1 for other outcomes, 2 for mistakes and failed runs
+CODES = {"better": 0, "worse": 3}  # of a referee; 1 for other outcomes, 2 for mistakes and failed runs
 SHOWN_RUNS, SHOWN_LINES = 3, 15  # largest number of failed commands whose output is shown, and of its lines
 
 

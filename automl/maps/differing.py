@@ -3,7 +3,6 @@
 The end of a search or a confirmation writes it, so that a report needs neither the data nor the models.
 """
 
-import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,8 +18,6 @@ from automl.tasks.task_data import Split
 
 DIFFERING_FILE = "differing.npz"
 EACH = 6  # most inputs of each kind: one that the first model alone answers rightly, or the other alone
-
-log = logging.getLogger("automl")
 
 
 @dataclass(frozen=True, kw_only=True)
