@@ -14,7 +14,7 @@ from automl.confirm.design import Design
 from automl.confirm.protocol import Confirmation, best_of_variant
 from automl.confirm.scheduler import ConfirmationScheduler, open_scheduler
 from automl.confirm.verdict import ConfirmResult
-from automl.maps.differing import save_differing
+from automl.maps.kept import save_differing
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
 from automl.storage.trial_files import read_answers

@@ -7,7 +7,7 @@ import altair as alt
 import numpy as np
 
 from automl.confirm.verdict import confirm_folder
-from automl.maps.differing import read_differing
+from automl.maps.kept import read_differing
 from automl.report import style
 from automl.report.attention import png_address
 from automl.report.figure import Cell, Figure, Pictures, Plot, Section, Table, absent

@@ -17,7 +17,7 @@ from automl.base.serialise import write_json
 from automl.callbacks.user import UserCallbacks
 from automl.confirm.verdict import read_verdicts
 from automl.costs.forecast import Forecast
-from automl.maps.differing import save_differing
+from automl.maps.kept import save_differing
 from automl.report.read import answered
 from automl.search.earlier import learn, read_effects
 from automl.search.prepare import cells_of

@@ -12,8 +12,8 @@ from code_corpus import write_corpus
 
 from attention import Spec, attention_maps
 from automl.config.limits import Limits
-from automl.maps import examples
-from automl.maps.examples import FILE, MapExamples, read_examples, record_examples, save_examples
+from automl.maps import kept as examples
+from automl.maps.kept import FILE, MapExamples, read_examples, record_examples, save_examples
 from automl.storage.storage import Storage
 from automl.tasks import Task, open_task
 from automl.tasks.code_retrieval import CodeData, CodeModel, RetrievalTraining
