@@ -1,11 +1,8 @@
-"""Six inputs of a test split with the map of a model's strongest module, in a file beside its checkpoint.
+"""Inputs kept for the report, in files, so that it needs neither the data, the models nor their code.
 
-A confirmation writes it after the last epoch, so that a report needs neither the model nor its code. The
-inputs are chosen before their maps exist.
-
-Inputs that two models answer differently, with pictures, in a file beside the study that trained them.
-
-The end of a search or a confirmation writes it, so that a report needs neither the data nor the models.
+A confirmation keeps six inputs of the test split, with the map of a model's strongest module, beside the
+checkpoint. They are chosen before their maps exist. The end of a search or a confirmation keeps inputs that
+two models answer differently, beside the study that trained them.
 """
 
 import logging
@@ -29,8 +26,9 @@ from automl.tasks.shown import ShownInputs
 from automl.tasks.task_data import Split
 from backbones import call
 
-MAPS_FILE = "maps.npz"
+MAPS_FILE, DIFFERING_FILE = "maps.npz", "differing.npz"
 COUNT = 6
+EACH = 6  # most inputs of each kind: one that the first model alone answers rightly, or the other alone
 # Limits of the file: pixels of a side of an image and of a map, steps, channels, tokens.
 PIXELS, POSITIONS, STEPS, CHANNELS, TOKENS = 80, 48, 400, 6, 160
 TEXT = ("spec", "site", "kind", "of_channels", "gate", "names")  # what is stored as JSON
@@ -176,10 +174,6 @@ def _small_heat(heat: Tensor, shown: ShownInputs, i: int, of_channels: bool) -> 
     if isinstance(picture, list):
         return covered[:TOKENS].half().numpy()
     return F.adaptive_avg_pool1d(covered[None], min(len(covered), STEPS))[0].half().numpy()
-
-
-DIFFERING_FILE = "differing.npz"
-EACH = 6  # most inputs of each kind: one that the first model alone answers rightly, or the other alone
 
 
 @dataclass(frozen=True, kw_only=True)
