@@ -271,7 +271,6 @@ def _time_trainings(
 
 
 def _forecast(ready: Prepared, models: Sequence[ExampleModel], timing: Timing) -> Preview:
-    """Return the forecast of a search whose baseline was timed."""
     settings, plan, baseline, pace = ready.settings, ready.plan, ready.baseline, timing.pace
     shared_trainings = settings.shared_trainings if settings.shares_training else 0
     resource = (
@@ -283,7 +282,10 @@ def _forecast(ready: Prepared, models: Sequence[ExampleModel], timing: Timing) -
     if pace is not None:
         # A training function has its data itself.
         epoch = _epoch(ready.task, pace, timing.shape) if ready.task.size("validation") else None
-        measuring = _measuring(pace, plan.budget * (epoch or 0.0))
+        # Before a trial trains, models are built, and steps are timed.
+        least = FIRST_STEPS * pace.step + FIRST_PASSES * pace.validation
+        fraction = MEASURING_FRACTION * plan.budget * (epoch or 0.0)
+        measuring = MODELS * pace.model + max(least, ALLOWED * pace.load, fraction)
         if epoch is not None and plan.trials is not None:
             trial = measuring + resource * epoch
             hours = (timing.startup + plan.trials * trial / min(timing.slots, plan.trials)) / 3600
@@ -321,7 +323,6 @@ def _pending(calls: Sequence[Any], seconds: float) -> bool:
 
 
 def _worker(baseline: TrialConfig, settings: Settings, shape: TrialResources) -> Any:
-    """Start a worker with the resources of a trial."""
     actor = ray.remote(
         num_cpus=shape.cpus,
         num_gpus=shape.gpus,
@@ -342,12 +343,6 @@ def _epoch(task: Task, pace: Pace, shape: TrialResources) -> float:
     inputs = 2 * make_worker_config(task.config, shape.workers).training.batch_size
     passes = ceil(task.size("validation") / (inputs * shape.workers))
     return task.steps() * pace.step + passes * pace.validation + pace.checkpoint
-
-
-def _measuring(pace: Pace, training: float) -> float:
-    """Return the time before a trial trains [s]: models are built, and steps are timed."""
-    least = FIRST_STEPS * pace.step + FIRST_PASSES * pace.validation
-    return MODELS * pace.model + max(least, ALLOWED * pace.load, MEASURING_FRACTION * training)
 
 
 def expected_resource(plan: Plan) -> float:

@@ -97,7 +97,6 @@ def _check_confirm(values: Mapping[str, Any], *, confirm: bool, top: int | None)
 def _resume(
     context: typer.Context, name: str, values: Mapping[str, Any], seeds: int | None, trust: bool
 ) -> Callable[[], "Search"]:
-    """Return a function that resumes a search."""
     from automl.config.settings import SCHEDULING_OPTIONS
     from automl.search.run_search import resume_search
 
@@ -205,7 +204,6 @@ def print_search(result: "Search", storage: str) -> None:
 
 
 def _print_leaders(result: "Search") -> None:
-    """Print the best trials."""
     from automl.search.search import describe_model
 
     leaders = {"best": result.best, "baseline": result.baseline}
@@ -229,7 +227,6 @@ def _print_leaders(result: "Search") -> None:
 
 
 def _print_grid(table: "Table", folder: str) -> None:
-    """Print the table of a grid, and the paths of its files."""
     from automl.report.grid_table import FILES, merged, text_lines
 
     print()

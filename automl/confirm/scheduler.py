@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from automl.base.serialise import write_json
-from automl.confirm.design import Design
 from automl.confirm.judge import judge
 from automl.confirm.protocol import Confirmation, best_of_variant, chosen_baseline, study_in
 from automl.confirm.scores import Scores, collect
@@ -18,7 +17,6 @@ from automl.confirm.variants import CONTROL_ROLES, Variant, ablations, best_vali
 from automl.confirm.verdict import VERDICT_FILE, Verdict
 from automl.confirm.wording import confidence_interval
 from automl.storage.metadata import SearchMetadata
-from automl.storage.storage import Storage
 from automl.storage.trial_files import read_answers
 from search.callback import Callback
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
@@ -39,26 +37,29 @@ class ConfirmationScheduler(Callback):
     seeds. If a finalist is better, the controls follow for the seeds that showed it. Ablations come last, if
     they are asked for. All of this is computed from the study, so a confirmation resumes where it stopped.
 
-    `variants` are the judged ones, the baseline first. `location` has the trials' folders. `controls` trains
-    the controls with the finalists, whatever the verdict.
+    `retry` trains again after an error. `controls` trains the controls with the finalists, whatever the
+    verdict. `variants` are the judged ones, the baseline first. `location` has the trials' folders.
     """
 
     def __init__(
         self,
         folder: Path,
-        name: str,
+        metadata: SearchMetadata,
         confirmation: Confirmation,
-        design: Design,
-        planned: FixedScheduler,
         *,
-        location: Storage,
+        retry: bool = True,
         controls: bool = False,
     ) -> None:
-        self.folder, self.name, self.confirmation, self.location = folder, name, confirmation, location
+        self.folder, self.confirmation, self.controls = folder, confirmation, controls
+        self.name, self.location = metadata.name, metadata.location / folder.name
+        metric, plan = metadata.plan.metric, confirmation.plan(metadata.plan)
+        needed = [metric.name, plan.metric.name]
+        study = study_in(folder, metadata, maximize=metric.maximize, needed=needed)
+        self.planned = FixedScheduler(study, plan, [], retry=retry)
+        self.design = confirmation.design(metric, metadata.settings.equal)
         self._values: dict[int, np.ndarray | None] = {}  # by the number of a finished trial
-        self.design, self.planned, self.controls = design, planned, controls
         self.variants: list[Variant] = []
-        self.verdict = Verdict(design=design)
+        self.verdict = Verdict(design=self.design)
         # Once chosen, the tuned baseline stays, even if trials are repeated.
         self._chosen = chosen_baseline(folder, confirmation.variant_set)
 
@@ -219,33 +220,3 @@ def _planned_trials(
         for i, seed in enumerate(seeds)
         for variant in (reversed(variants) if alternate and i % 2 else variants)
     ]
-
-
-def open_scheduler(
-    folder: Path,
-    metadata: SearchMetadata,
-    confirmation: Confirmation,
-    *,
-    retry: bool = True,
-    controls: bool = False,
-) -> ConfirmationScheduler:
-    """Open the scheduler of the confirmation in `folder`, with all trials so far.
-
-    `retry` trains again after an error, and `controls` trains the controls whatever the verdict.
-    """
-    plan = metadata.plan
-    design = confirmation.design(plan.metric, metadata.settings.equal)
-    variants = confirmation.plan(plan)
-    study = study_in(
-        folder, metadata, maximize=plan.metric.maximize, needed=[plan.metric.name, variants.metric.name]
-    )
-    planned = FixedScheduler(study, variants, [], retry=retry)
-    return ConfirmationScheduler(
-        folder,
-        metadata.name,
-        confirmation,
-        design,
-        planned,
-        location=metadata.location / folder.name,
-        controls=controls,
-    )

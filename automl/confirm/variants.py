@@ -181,7 +181,6 @@ def _near_best(plain: Sequence[TrialRecord], plan: Plan, noise: float | None) ->
 
 
 def _explaining(what: str, config: TrialConfig, role: Role) -> Variant:
-    """Return a variant that explains a gain."""
     return Variant(name=f"{what}: {placement_name(config, options=False)}", role=role, config=config)
 
 

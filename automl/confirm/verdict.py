@@ -129,11 +129,6 @@ class Verdict:
         return self.outcome if self.complete else None
 
     @property
-    def reason(self) -> str:
-        """Return the reason of `cannot tell`, as part of the headline."""
-        return self.words if self.outcome == "cannot tell" else ""
-
-    @property
     def headline(self) -> str:
         """Return the verdict in at most 15 words."""
         return wording.headline(self)

@@ -169,9 +169,8 @@ def _measure_modules(
 
     example = subject.example(2)
     listed = [site for site in sites(subject.build(), example) if not site.replaces]
-    fixed: Any = optuna.trial.FixedTrial
     drawn = (
-        (site, choices.attention(fixed(params), 1, site.channels, [kind]))
+        (site, _draw(params, site.channels))
         for kind in types
         for params in _option_params(kind, listed)
         for site in listed
@@ -203,6 +202,11 @@ def _option_params(kind: str, listed: Sequence["Site"]) -> list[dict[str, Any]]:
         for name, each in trial.distributions.items()
     ]
     return [dict(zip(trial.distributions, chosen, strict=True), kind=kind) for chosen in product(*values)]
+
+
+def _draw(params: Mapping[str, Any], channels: int) -> Spec:
+    trial: Any = optuna.trial.FixedTrial(dict(params))
+    return choices.attention(trial, 1, channels, [params["kind"]])
 
 
 def _fits(spec: Spec, site: "Site") -> bool:

@@ -272,7 +272,6 @@ def measure_time_ratio(
 
 
 def _ratio(epoch: Epoch, baseline: Epoch, timings: Timings, *, floor: float) -> TimeRatio:
-    """Compute the time ratio from the timings so far."""
     training = baseline.steps * statistics.median(second for _, second in timings.steps)
     passes, validation = (0.0, 0.0, 0.0), 0.0
     if baseline.passes:

@@ -69,7 +69,6 @@ def model_card(
 
 
 def _about(task: Task, result: "ExportResult") -> dict[str, str]:
-    """Return the lines of the table at the top."""
     config = task.config
     own = config.training.reported is not None
     return {
@@ -86,7 +85,6 @@ def _about(task: Task, result: "ExportResult") -> dict[str, str]:
 
 
 def _table(heading: Iterable[object], rows: Iterable[Iterable[object]]) -> Markup:
-    """Format a Markdown table."""
     lines = [[markdown(cell) for cell in row] for row in (heading, *rows)]
     lines.insert(1, ["---"] * len(lines[0]))
     return Markup("\n".join(f"| {' | '.join(line)} |" for line in lines))

@@ -72,11 +72,11 @@ def read_examples(folder: Storage) -> MapExamples | None:
     """Read the file of a training. Return None if it is missing or damaged."""
 
     def build(about: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> MapExamples:
-        tokens, places = about.pop("tokens"), range(len(about["names"]))
+        tokens, indices = about.pop("tokens"), range(len(about["names"]))
         return MapExamples(
             **about,
-            inputs=tokens or [arrays[f"input{i}"] for i in places],
-            heats=[arrays[f"heat{i}"] for i in places],
+            inputs=tokens or [arrays[f"input{i}"] for i in indices],
+            heats=[arrays[f"heat{i}"] for i in indices],
         )
 
     return read_arrays(folder, MAPS_FILE, build)

@@ -93,7 +93,6 @@ def _state(trial: TrialRecord) -> str:
 
 
 def _by(profile: Mapping[str, float]) -> str | None:
-    """Return how a time ratio was measured."""
     if "time_ratio" not in profile:
         return None
     return "timings and counted work" if profile.get("time_ratio_counted") else "timings"

@@ -166,7 +166,6 @@ def _draw_matrix(card: ScoreCard) -> Figure:
 
 
 def _differing(search: SearchData, split: str) -> list[Plot]:
-    """Return the plot of images that the best model and the baseline answer differently, if there are any."""
     number = search.verdicts[-1].confirmation if split == "test" else 0
     differing = read_differing(
         Storage(str(search.folder / confirm_folder(number) if number else search.folder))

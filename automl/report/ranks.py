@@ -85,7 +85,6 @@ def interval(values: NDArray[np.float64], *, level: float = 0.95) -> tuple[float
 
 
 def _ranks(groups: Sequence[_Ranked]) -> Plot:
-    """Plot the fraction of queries by rank."""
     rows: list[list[Cell]] = []
     sentences, few = [], []
     for group in groups:

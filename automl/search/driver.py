@@ -157,7 +157,6 @@ def _open_scheduler(
 
 
 def _announce(metadata: SearchMetadata, task: Task, advice: str) -> None:
-    """Print where the search is, and its data."""
     print(f"search {metadata.name} in {metadata.location}; if it is interrupted, {advice}", file=sys.stderr)
     print(task.describe_data(), file=sys.stderr)
     if changes := task.describe_changes():
