@@ -241,7 +241,8 @@ class Encoder(nn.Module):
         self.positions = options.positions if isinstance(options, OrderedOptions) else "none"
         self.first_positions = options.cnn_positions if isinstance(options, CombinedOptions) else "none"
         if self.positions == "learned":
-            self.places = nn.Parameter(torch.randn(length, hidden) * 0.1 * hidden**-0.5)
+            # The names in a checkpoint are kept.
+            self.register_parameter("places", nn.Parameter(torch.randn(length, hidden) * 0.1 * hidden**-0.5))
         if self.first_positions == "learned":
             self.first_places = nn.Parameter(torch.randn(length, hidden) * 0.1 * hidden**-0.5)
         self.norm = nn.LayerNorm(hidden, EPSILON) if attends else nn.Identity()
@@ -261,7 +262,7 @@ class Encoder(nn.Module):
             for layer in layers[: self.first]:
                 x = layer(x)
             if self.positions == "learned":
-                x = x + self.places[: x.shape[1]]
+                x = x + self.get_parameter("places")[: x.shape[1]]
             elif self.positions == "sinusoidal":
                 x = x + x.shape[2] ** -0.5 * sinusoids(x.shape[1:2], x.shape[2], x)
             x = self.dropout(self.norm(x))
