@@ -20,8 +20,14 @@ from automl.costs.time_ratio import ALLOWED, MEASURING_FRACTION
 from automl.search.default_space import open_settings
 from automl.search.prepare import Prepared, prepare
 from automl.tasks import Task
-from automl.trials.gpu_sharing import find_fraction, trial_resources
-from automl.trials.pace import Pace, PaceWorker, average_paces, keep_busy
+from automl.trials.measurements import (
+    Pace,
+    PaceWorker,
+    average_paces,
+    find_fraction,
+    keep_busy,
+    trial_resources,
+)
 from automl.trials.session import list_open_nodes
 from cluster.connect import connect, joins_cluster
 from cluster.resources import TrialResources, count_slots

@@ -194,7 +194,7 @@ class Epoch:
         self.state.model.train()
         self._step(next(self._batches), 1e-6)
         if self.state.average is not None:
-            self.state.average.update(self.state.model, 1)
+            self.state.average.update(self.state.model, step=1)
 
     @torch.no_grad()  # Counting operators fails with parametrised weights in inference mode.
     def validate(self) -> None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,10 @@ from automl.confirm.variants import with_placement
 from automl.costs.exported import read_latencies
 from automl.costs.forecast import predict_cost
 from automl.costs.module_costs import count_costs, fit_costs
-from search.choices import MODULES, NO_TYPE, OWN, SITE, SITES, TYPE, DrawnChoices
+from search.choices import MODULES, NO_TYPE, OWN, SITE, SITES, TYPE
 from search.config import TrialConfig
 from search.placement_effects import IndexedModule, IndexedPlacement, parse_placement
-from search.placement_planner import PlacementChoices, list_modules
+from search.placement_planner import DrawnChoices, PlacementChoices, list_modules
 from search.placement_posterior import best_trial
 from search.record import TrialRecord, describe_placement
 from search.solver import AdditiveCost
@@ -73,14 +74,8 @@ class PlacementProblem:
             self._drawn.add(trial)
         # The options of a type are known once a trial has had it.
         tried = {module.type for placement in self.tried for module in placement.modules}
-        return PlacementChoices(
-            prefix=prefix,
-            sites=sites,
-            types=[kind for kind in self._drawn.types or [NO_TYPE] if kind in tried],
-            options=self._drawn.options,
-            most=most,
-            least=least,
-        )
+        choices = self._drawn.placements(prefix, sites, least=least, most=most)
+        return replace(choices, types=[kind for kind in choices.types if kind in tried])
 
     def params(self, placement: IndexedPlacement) -> dict[str, Any]:
         """Return the parameters with which the space draws a placement."""
