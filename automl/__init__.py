@@ -34,7 +34,7 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # MLflow sends usage 
 if TYPE_CHECKING:
     from attention import Attention, AttentionMap, Choices, Spec, attention_maps
     from automl.base.errors import InputError
-    from automl.cli.check_attention import check_attention
+    from automl.cli.attentions import check_attention
     from automl.cli.cost import measure_cost
     from automl.cli.data import describe_data
     from automl.cli.preview import preview_search
@@ -43,9 +43,8 @@ if TYPE_CHECKING:
     from automl.cli.sync import run_sync
     from automl.config.settings import Settings
     from automl.confirm.compare import Compared, run_compare
-    from automl.confirm.confirm_result import ConfirmResult
     from automl.confirm.run_confirm import run_confirm
-    from automl.confirm.verdict import Verdict
+    from automl.confirm.verdict import ConfirmResult, Verdict
     from automl.export.predict import Prediction, Predictions, run_predict
     from automl.export.run_export import ExportResult, run_export
     from automl.export.run_maps import run_maps

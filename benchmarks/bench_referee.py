@@ -86,7 +86,8 @@ def compare(
             scores=dict(enumerate(values.tolist())),
             costs={i: TrainingCost(processor_seconds=float(second)) for i, second in enumerate(seconds)},
         )
-    return judge(replace(DESIGN, sequential=sequential, maximize=maximize), VARIANTS, scored)
+    metric = Metric(name="score", maximize=maximize)
+    return judge(replace(DESIGN, sequential=sequential, metric=metric), VARIANTS, scored)
 
 
 def deviations(score: str) -> np.ndarray:

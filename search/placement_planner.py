@@ -7,10 +7,15 @@ the placements that were tried, since only these can have their own `placement` 
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
+from typing import Any
 
 import numpy as np
+from optuna.distributions import CategoricalDistribution
+from optuna.trial import FrozenTrial
 
+from search.choices import MODULES, NO_TYPE, SITE, TYPE, parse_parameter
 from search.placement_effects import Effect, IndexedModule, IndexedPlacement, Term
 from search.placement_model import EffectDraw
 from search.score_likelihood import Array
@@ -38,6 +43,43 @@ class PlacementChoices:
     options: Mapping[str, Mapping[str, Sequence[Hashable]]]
     most: int
     least: int = 0
+
+
+class DrawnChoices:
+    """Choices of the trials that were added.
+
+    Attributes:
+        types: All attention types that trials could choose.
+        options: For each type, the values of each option.
+        numbers: The latest value of each option with a range of numbers, by type and name.
+    """
+
+    def __init__(self) -> None:
+        self.types: dict[str, None] = {}
+        self.options: dict[str, dict[str, Sequence[Any]]] = {}
+        self.numbers: dict[tuple[str, str], float] = {}
+
+    def add(self, trial: FrozenTrial) -> None:
+        """Add the choices of a trial."""
+        for name, distribution in trial.distributions.items():
+            parameter = parse_parameter(name)
+            if parameter is None or parameter.kind in (MODULES, SITE):
+                continue
+            kind = trial.params.get(f"{TYPE}{parameter.module}", NO_TYPE)
+            if isinstance(distribution, CategoricalDistribution):
+                if parameter.kind == TYPE:
+                    self.types.update(dict.fromkeys(map(str, distribution.choices)))
+                else:
+                    self.options.setdefault(kind, {})[parameter.kind] = distribution.choices
+            elif name in trial.params:
+                self.numbers[kind, parameter.kind] = trial.params[name]
+
+    def placements(self, prefix: str, sites: int, *, least: int, most: int) -> PlacementChoices:
+        """Return the placements at these sites, with `least` to `most` modules of any type."""
+        types = list(self.types) or [NO_TYPE]
+        return PlacementChoices(
+            prefix=prefix, sites=sites, types=types, options=self.options, most=most, least=least
+        )
 
 
 def list_modules(choices: PlacementChoices) -> Iterator[IndexedModule]:
@@ -70,22 +112,15 @@ class Planner:
         )
 
     def _alone(self, site: int, kind: str) -> float:
-        draw, prefix = self.draw, self.choices.prefix
-        options = sum(draw(Effect(Term.OPTION, (kind, *option))) for option in self.options[kind])
-        return (
-            draw(Effect(Term.COST))
-            + draw(Effect(Term.SITE, (prefix, site)))
-            + draw(Effect(Term.TYPE, kind))
-            + draw(Effect(Term.CELL, (prefix, site, kind)))
-            + options
-        )
+        module = IndexedModule(site, kind, self.options[kind])
+        return self.draw.total(IndexedPlacement(self.choices.prefix, (module,)), own=False)
 
     def _best_options(self, kind: str) -> tuple[tuple[str, Hashable], ...]:
-        options = []
-        for name, values in sorted(self.choices.options.get(kind, {}).items()):
-            gains = [self.draw(Effect(Term.OPTION, (kind, name, value))) for value in values]
-            options.append((name, values[int(np.argmax(gains))]))
-        return tuple(options)
+        def gain(name: str, value: Hashable) -> float:
+            return self.draw(Effect(Term.OPTION, (kind, name, value)))
+
+        options = sorted(self.choices.options.get(kind, {}).items())
+        return tuple((name, max(values, key=partial(gain, name))) for name, values in options)
 
     def gains(self, others: Collection[tuple[int, int]]) -> Array:
         """Return the gains of one more module, given the modules `others`, `(sites, types)`.

@@ -115,8 +115,7 @@ class Plan:
         return self.metric.sign * (trial.value(self.metric.name) - self.guessing) <= 0
 
     def signed_value(self, trial: TrialRecord, name: str | None = None) -> float:
-        """Return the value that ranks a finished trial (larger is better): an objective, by default the
-        first.
+        """Return the value that ranks a finished trial, larger is better: of an objective, or of the first.
 
         If a model of placements predicts the trial, the prediction is used, since the best of many scores is
         partly luck.
@@ -174,9 +173,7 @@ class TrialScheduler(ABC):
     def _recover(
         self, trial: FrozenTrial, record: TrialRecord, others: Sequence[tuple[optuna.Study, int]] = ()
     ) -> None:
-        """Restore a trial of an earlier run. `others` holds other studies that record it, and its number
-        there.
-        """
+        """Restore a trial of an earlier run. `others` holds other studies with it, and its number there."""
         if record.state is State.RUNNING:
             pairs = ((self.study, trial.number), *others)
             self._open[record.number] = [(study, open_trial(study, number)) for study, number in pairs]
@@ -201,9 +198,7 @@ class TrialScheduler(ABC):
         attributes: Mapping[str, Any] | None = None,
         waiting: FrozenTrial | None = None,
     ) -> TrialRecord:
-        """Add a trial to the study with further `attributes`, in place of the enqueued trial `waiting`, if
-        any.
-        """
+        """Add a trial with further `attributes` to the study, in place of the enqueued trial `waiting`."""
         attributes = {
             **(attributes or {}),
             ROLE: str(role),

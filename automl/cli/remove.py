@@ -33,7 +33,6 @@ class Removable:
     """Search that can be deleted.
 
     Attributes:
-        name: The name of the search.
         location: Its folder, possibly in an object store.
         size: Its size [bytes].
         experiment: The MLflow experiment of its runs, if it is known.
@@ -148,8 +147,6 @@ class UnusedFiles:
 
     Attributes:
         kind: What they are, in words.
-        folder: The folder that they are in.
-        paths: The files and folders.
         size: Their size [bytes].
         days: Days since the last use of the one used last.
     """

@@ -97,7 +97,6 @@ def _check_confirm(values: Mapping[str, Any], *, confirm: bool, top: int | None)
 def _resume(
     context: typer.Context, name: str, values: Mapping[str, Any], seeds: int | None, trust: bool
 ) -> Callable[[], "Search"]:
-    """Return a function that resumes a search."""
     from automl.config.settings import SCHEDULING_OPTIONS
     from automl.search.run_search import resume_search
 
@@ -126,7 +125,7 @@ def print_preview(settings: "Settings", as_json: bool = False) -> None:
 
 def _read_settings(values: dict[str, Any], init_from: str | None, seeds: int) -> "Settings":
     """Return the settings of a new search from the options' values."""
-    from automl.search.default_space import open_settings
+    from automl.search.prepare import open_settings
 
     trials = values["trials"]
     if trials is not None and not trials.removeprefix("-").isdecimal():
@@ -139,7 +138,7 @@ def _read_settings(values: dict[str, Any], init_from: str | None, seeds: int) ->
 
 def _confirm(result: "Search", values: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Confirm the search. Return the verdict for `--json`."""
-    from automl.cli.confirm_command import print_confirm
+    from automl.cli.judge_commands import print_confirm
     from automl.confirm.run_confirm import run_confirm
 
     storage = values["storage"]
@@ -205,7 +204,6 @@ def print_search(result: "Search", storage: str) -> None:
 
 
 def _print_leaders(result: "Search") -> None:
-    """Print the best trials."""
     from automl.search.search import describe_model
 
     leaders = {"best": result.best, "baseline": result.baseline}
@@ -229,7 +227,6 @@ def _print_leaders(result: "Search") -> None:
 
 
 def _print_grid(table: "Table", folder: str) -> None:
-    """Print the table of a grid, and the paths of its files."""
     from automl.report.grid_table import FILES, merged, text_lines
 
     print()

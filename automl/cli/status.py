@@ -13,6 +13,7 @@ from automl.base.options import format_command
 from automl.base.serialise import convert_fields
 from automl.base.units import format_duration
 from automl.confirm.protocol import confirmations, latest_verdict, trials_of
+from automl.report.read import read_prior
 from automl.storage.folder import (
     NamedSearch,
     find_search,
@@ -25,7 +26,7 @@ from automl.storage.folder import (
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
 from search.record import NOT_NEEDED, State, TrialRecord
-from search.study import PLACEMENT_VERDICT, STUDY_FILE, open_study, read_attribute, read_records
+from search.study import PLACEMENT_VERDICT, STUDY_FILE, read_attribute, read_records
 from search.trial_scheduler import Plan, select_leaders
 
 INTERRUPTED = "interrupted"  # state of a running trial without a process
@@ -38,9 +39,6 @@ class Status:
     """State of a search.
 
     Attributes:
-        search: Name of the search.
-        space: Name of its space.
-        folder: Its folder.
         state: `running`, `confirming`, `stopped`, `finished`, or `lost` if its study is missing.
         trials: Number of planned trials. None: only the time is limited.
         states: Number of trials by state. Running ones without a process are `interrupted`, and trainings
@@ -159,9 +157,8 @@ def read_status(search: str | NamedSearch | None = None, storage: str | None = N
     best, baseline = select_leaders(records, plan) if settings.has_space else (None, None)
     milestones = plan.rungs().milestones if settings.has_space and not settings.is_grid else []
     first = plan.objectives[0]
-
-    def shown(record: TrialRecord | None) -> tuple[str, float] | None:
-        return None if record is None else (record.name, record.value(first))
+    leaders = {title: trial for title, trial in (("best", best), ("baseline", baseline)) if trial is not None}
+    scores = {title: (leader.name, leader.value(first)) for title, leader in leaders.items()}
 
     epochs = [metrics for record in records for metrics in record.history]
     times = [metrics["time"] for metrics in epochs if "time" in metrics]
@@ -190,20 +187,16 @@ def read_status(search: str | NamedSearch | None = None, storage: str | None = N
         states={state: counts[state] for state in (*map(str, State), NOT_NEEDED, INTERRUPTED)},
         rungs=[(m, sum(record.resource >= m for record in records)) for m in milestones],
         metric=first,
-        best=shown(best),
-        baseline=shown(baseline),
-        steps={
-            title: record.steps
-            for title, record in (("best", best), ("baseline", baseline))
-            if record is not None and record.steps is not None
-        },
+        best=scores.get("best"),
+        baseline=scores.get("baseline"),
+        steps={title: leader.steps for title, leader in leaders.items() if leader.steps is not None},
         quiet=max(0.0, time.time() - max(times)) if times else None,
         hours=sum(map(_seconds, records)) / 3600,
         left=_left(records, plan) if state == "running" else None,
         outcome=(verdict.verdict if verdict and not unfinished else "unfinished") if started else None,
         verdict=verdict.headline if verdict else None,
         figures=verdict.figures if verdict else None,
-        prior=_prior(folder, metadata) if records else {},
+        prior=read_prior(folder, metadata) if records else {},
         resume=resume,
     )
 
@@ -235,14 +228,6 @@ def _find_state(
         is_open = not read_attribute(folder, metadata.name, PLACEMENT_VERDICT)
     is_open = is_open or any(record.state is State.RUNNING for record in records)
     return "stopped" if is_open else "finished", resume
-
-
-def _prior(folder: Path, metadata: SearchMetadata) -> dict[str, tuple[float, float, float]]:
-    if metadata.settings.prior is None:
-        return {}
-    from search.placement_posterior import earlier_coefficients  # and scipy
-
-    return earlier_coefficients(open_study(folder, name=metadata.name))
 
 
 def _left(records: Sequence[TrialRecord], plan: Plan) -> float | None:
@@ -319,14 +304,11 @@ def list_searches(storage: str = "searches") -> list[Listed]:
 
 
 def _listed(name: str, storage: str, age: float) -> Listed:
-    location = Storage(storage) / name
+    location, size = Storage(storage) / name, 0
     try:
         with reached(location):
             size = location.total()
-    except InputError as error:
-        return Listed(name=name, age=age, size=0, problem=str(error))
-    try:
-        status: Status = read_status(name, storage)
+        status = read_status(name, storage)
     except (InputError, OSError) as error:
         return Listed(name=name, age=age, size=size, problem=str(error))
     except Exception as error:  # a defect of this project must not hide the other searches

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from automl.base.errors import InputError
 from automl.confirm.protocol import Confirmation, confirmations
-from automl.confirm.scheduler import open_scheduler
+from automl.confirm.scheduler import ConfirmationScheduler
 from automl.confirm.trainings import conclude_in
 from automl.search.driver import end_tracking
 from automl.storage.folder import NamedSearch, check_not_lost, old_folder, resolve_search
@@ -47,7 +47,7 @@ def run_sync(search: str | NamedSearch, storage: str | None = None) -> int:
             missing = end_tracking(tracker, records, metadata.plan, PATIENCE)
         for confirmation_folder in confirmations(folder):
             confirmation = Confirmation.read(confirmation_folder)
-            scheduler = open_scheduler(confirmation_folder, metadata, confirmation, retry=False)
+            scheduler = ConfirmationScheduler(confirmation_folder, metadata, confirmation, retry=False)
             scheduler.update(False)
             records = list(scheduler.planned.records.values())
             tracker = _mirror(records, confirmation.run_spec(scheduler.location, metadata))
@@ -61,7 +61,6 @@ def run_sync(search: str | NamedSearch, storage: str | None = None) -> int:
 
 
 def _mirror(records: Sequence[TrialRecord], spec: RunSpec) -> Tracker:
-    """Write the runs of trials."""
     tracker = Tracker(MlflowWriter(spec))
     for record in records:
         tracker.update(record)

@@ -59,12 +59,10 @@ class Design:
         equal: The budget that all variants have in common: `time`, `epochs`, or for commands `none`.
         margin: The smallest difference that matters, in `unit`.
         sequential: Stop as soon as the verdict is final.
-        metric: The metric of the scores.
         inputs: The number of inputs of the test split. 0 if only the user's code knows it.
         chance: The score of guessing on the test split, or None if it is not known.
         shared_trainings: True if placements are inserted into shared partial trainings, one for each seed,
             which all variants continue.
-        kind: The kind of trainings.
     """
 
     seeds: Sequence[int]

@@ -44,8 +44,6 @@ class _Analysis:
     Attributes:
         used: The seeds at which all are compared.
         finalists: The finalists that have not dropped out.
-        evidence: What their scores show.
-        rule: The rule that decides.
         awaited: The plain variants whose scores are needed to call a finalist better.
         level: The significance level of an interim analysis, or None without these.
     """

@@ -64,10 +64,7 @@ class Confirmation:
 
     Attributes:
         number: The number of the confirmation, 1 for a search's first.
-        options: The options it began with.
         seeds: The seeds of each variant, in order.
-        variant_set: The variants.
-        provenance: The versions, machine and command.
         inputs: The number of inputs of the test split.
         chance: The score of guessing on the test split, or None if it is not known.
     """

@@ -10,11 +10,11 @@ from typing import Any
 from automl.base.options import format_command
 from automl.callbacks.retention import CheckpointRetention
 from automl.callbacks.user import UserCallbacks
-from automl.confirm.confirm_result import ConfirmResult
 from automl.confirm.design import Design
 from automl.confirm.protocol import Confirmation, best_of_variant
-from automl.confirm.scheduler import ConfirmationScheduler, open_scheduler
-from automl.maps.differing import save_differing
+from automl.confirm.scheduler import ConfirmationScheduler
+from automl.confirm.verdict import ConfirmResult
+from automl.maps.kept import save_differing
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
 from automl.storage.trial_files import read_answers
@@ -54,7 +54,7 @@ def run_trainings(
             f"difference",
             file=sys.stderr,
         )
-    scheduler = open_scheduler(folder, metadata, confirmation, controls=controls)
+    scheduler = ConfirmationScheduler(folder, metadata, confirmation, controls=controls)
     planned, signal = scheduler.planned, None
     scheduler.update(ablate)
     # Its epoch is the unit of time. With shared partial trainings this is the plain training's.
@@ -146,7 +146,6 @@ def _train(
 
 
 def _record_differing(task: Task, scheduler: ConfirmationScheduler) -> None:
-    """Record the test inputs that the leading finalist and the baseline answer differently."""
     if scheduler.verdict.lead is None:
         return
     ours, theirs = (

@@ -104,11 +104,6 @@ def select_variants(
     behind the best. The plain backbone with each finalist's hyperparameters may become the baseline, too.
 
     Args:
-        records: The trials of the search.
-        plan: The plan of the search.
-        space: The space of the search.
-        settings: The settings of the search.
-        top: The number of finalists.
         init: `scratch` or `shared`, as in `Settings`. By default the search's own.
         noise: The standard deviation of a score over seeds. By default from trials that repeat a
             configuration.
@@ -186,7 +181,6 @@ def _near_best(plain: Sequence[TrialRecord], plan: Plan, noise: float | None) ->
 
 
 def _explaining(what: str, config: TrialConfig, role: Role) -> Variant:
-    """Return a variant that explains a gain."""
     return Variant(name=f"{what}: {placement_name(config, options=False)}", role=role, config=config)
 
 

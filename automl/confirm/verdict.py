@@ -1,10 +1,11 @@
 """The verdict of a confirmation and its comparisons, as values and in `verdict.json`.
 
-`Verdict.to_json` returns the content of the file. Other commands read it as `WrittenVerdict`.
+`Verdict.to_json` returns the content of the file. Other commands read it as `WrittenVerdict`, and
+`ConfirmResult` is the confirmation as it stands, for the caller and the command line.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -12,7 +13,9 @@ from typing import Any
 
 from automl.base.errors import InputError
 from automl.base.escape import redact_all
+from automl.base.options import STORAGE
 from automl.base.serialise import read_json, to_json
+from automl.base.summary import Summary, call
 from automl.confirm import wording
 from automl.confirm.decision import OUTCOMES, Outcome
 from automl.confirm.design import Design
@@ -124,11 +127,6 @@ class Verdict:
     def final(self) -> Outcome | None:
         """Return the outcome if nothing more will be trained, otherwise None."""
         return self.outcome if self.complete else None
-
-    @property
-    def reason(self) -> str:
-        """Return the reason of `cannot tell`, as part of the headline."""
-        return self.words if self.outcome == "cannot tell" else ""
 
     @property
     def headline(self) -> str:
@@ -314,3 +312,62 @@ def read_verdicts(folder: Path) -> list[WrittenVerdict]:
         if match := re.fullmatch(rf"{CONFIRM_FOLDER}(?:-(\d+))?", file.parent.name):
             folders[int(match[1] or 1)] = file.parent
     return [read_verdict(folders[number]) for number in sorted(folders)]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ConfirmResult(Summary):
+    """A confirmation as it stands. It shows itself in a few lines.
+
+    Attributes:
+        search: The name of the search.
+        number: The number of the confirmation of this search, from 1 on.
+        folder: The folder of the confirmation, with its study and checkpoints.
+        verdict: The verdict.
+        value: The content of `verdict.json`.
+        storage: The folder or object store of the search.
+        untracked: The number of trials that MLflow does not have in full.
+        user_code: The names of user-defined code that exporting a model runs.
+        logs: The traceback of each training that failed, by variant and seed. Of a command, it is the end of
+            its output. It is empty if there is none.
+
+    Example:
+        After the example of `run_confirm`:
+
+        >>> confirmed.number, confirmed.folder.name
+        (1, 'confirm')
+    """
+
+    search: str
+    number: int
+    folder: Path
+    verdict: Verdict
+    value: dict[str, Any]
+    storage: str = STORAGE
+    untracked: int = 0
+    user_code: Sequence[str] = ()
+    logs: Mapping[str, str] = field(default_factory=dict)
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """Yield the lines that the command prints, as label and text."""
+        number = f" (confirmation {self.number})" if self.number > 1 else ""
+        kind = self.verdict.design.kind
+        yield kind.done, f"{self.search}{number}: {self.verdict.final or 'no verdict'}"
+        yield "verdict", self.verdict.headline
+        yield "figures", self.verdict.figures
+        yield "seeds", f"{len(self.verdict.used)} of the baseline and each {kind.finalist}"
+        for warning in self.value["warnings"]:
+            yield "warning", warning
+        yield "folder", str(self.folder)
+        storage = None if self.storage == STORAGE else self.storage
+        if kind.opaque:
+            if self.verdict.complete:
+                yield "next", call("run_report", self.search, storage=storage)
+            else:
+                yield "next", call("run_referee", resume=self.search, storage=storage)
+        elif not self.verdict.complete:
+            yield "next", call("run_confirm", self.search, storage=storage)
+        else:  # Without a winner, the plain backbone is deployed.
+            model = "baseline" if self.value["winner"] is None else "best"
+            trust = True if self.user_code else None
+            options = {model: True, "search": self.search, "storage": storage, "trust": trust}
+            yield "next", call("run_export", f"exports/{self.search}", **options)

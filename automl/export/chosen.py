@@ -23,8 +23,6 @@ class Chosen:
     """Trained trial, and the reason of its choice.
 
     Attributes:
-        name: Name of the trial.
-        checkpoint: Folder of its checkpoint.
         what: Description of the trial, such as `confirmed winner`.
         search: Name of its search. None for an MLflow run.
         verdict: Headline of the latest confirmation. None without a confirmation.

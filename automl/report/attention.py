@@ -10,11 +10,10 @@ from PIL import Image
 
 from automl.base.options import format_command
 from automl.confirm.wording import CLOSED_GATE
-from automl.maps.examples import MapExamples, read_examples
+from automl.maps.kept import MapExamples, read_examples
 from automl.maps.pictures import SIGNALS, STRIP, draw_signals, draw_strip, overlay, shade_tokens, svg
-from automl.report.answered import finalist_folders
 from automl.report.figure import Pictures, Plot, Section, Table, absent
-from automl.report.read import SearchData
+from automl.report.read import SearchData, finalist_folders
 from search.config.tasks import find_spec
 
 COLOURS = 96  # of a PNG

@@ -106,12 +106,9 @@ def read_grid(search: SearchData) -> list[GridCell]:
         label = trial.variant
         params.setdefault(label, trial.params)
         runs.setdefault(label, []).append(trial)
-    return [_cell(search, label, params[label], _latest(trials)) for label, trials in runs.items()]
-
-
-def _latest(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """Leave out the runs that were started again with the same seed."""
-    return list({trial.config.seed: trial for trial in trials}.values())
+    # Of runs with the same seed, the last one counts, as the others were started again.
+    latest = {label: {trial.config.seed: trial for trial in trials} for label, trials in runs.items()}
+    return [_cell(search, label, params[label], list(of.values())) for label, of in latest.items()]
 
 
 def _cell(

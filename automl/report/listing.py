@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -93,7 +93,6 @@ def _state(trial: TrialRecord) -> str:
 
 
 def _by(profile: Mapping[str, float]) -> str | None:
-    """Return how a time ratio was measured."""
     if "time_ratio" not in profile:
         return None
     return "timings and counted work" if profile.get("time_ratio_counted") else "timings"
@@ -104,9 +103,7 @@ class Repeat:
     """Instructions to repeat a search.
 
     Attributes:
-        command: The command of the search.
         lines: Short lines by title, such as hardware and seeds.
-        versions: The versions of packages.
         configs: Configurations as JSON, by title.
     """
 
@@ -120,6 +117,7 @@ def repeat(search: SearchData) -> Repeat:
     """Return the instructions from `search.json`, the best trials and the latest confirmation."""
     metadata = search.metadata
     source = metadata.provenance
+    gpus = [f"{count} × {name}" for name, count in Counter(source.gpus).items()]
     lines = {
         "space": f"{metadata.settings.space_name} (fingerprint {metadata.fingerprint})",
         "data": "those of the training function"
@@ -128,7 +126,7 @@ def repeat(search: SearchData) -> Repeat:
         "started": source.started or "unknown",
         "code": source.commit or "not from a git checkout",
         "system": f"{source.system or 'unknown'}, Python {source.python or 'unknown'}",
-        "hardware": f"{source.cores or '?'} CPU cores, {_gpus(source.gpus)}",
+        "hardware": f"{source.cores or '?'} CPU cores, {', '.join(gpus) or 'no GPU'}",
         "seeds": _seeds(search),
     }
     configs = {}
@@ -147,10 +145,6 @@ def repeat(search: SearchData) -> Repeat:
         versions=source.versions,
         configs=configs,
     )
-
-
-def _gpus(names: Sequence[str]) -> str:
-    return ", ".join(f"{count} × {name}" for name, count in Counter(names).items()) or "no GPU"
 
 
 def _seeds(search: SearchData) -> str:

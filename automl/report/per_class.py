@@ -7,12 +7,11 @@ import altair as alt
 import numpy as np
 
 from automl.confirm.verdict import confirm_folder
-from automl.maps.differing import read_differing
+from automl.maps.kept import read_differing
 from automl.report import style
-from automl.report.answered import Answered, answered
 from automl.report.attention import png_address
 from automl.report.figure import Cell, Figure, Pictures, Plot, Section, Table, absent
-from automl.report.read import SearchData
+from automl.report.read import SearchData, answered
 from automl.storage.storage import Storage
 from search.class_statistics import ScoreCard
 
@@ -29,7 +28,7 @@ def per_class(search: SearchData) -> list[Section]:
     groups = [group for group in answers.of if group.trainings[0].labels]
     if not groups:
         return []
-    cards = [_card(group) for group in groups]
+    cards = [sum_cards([each.card for each in group.trainings]) for group in groups]
     confusions = _confusions(cards[0], groups[0].what)
     return [
         Section(
@@ -41,9 +40,8 @@ def per_class(search: SearchData) -> list[Section]:
     ]
 
 
-def _card(group: Answered) -> ScoreCard:
+def sum_cards(cards: Sequence[ScoreCard]) -> ScoreCard:
     """Return the score card of all trainings together."""
-    cards = [each.card for each in group.trainings]
     return ScoreCard(labels=cards[0].labels, matrix=reduce(np.add, [card.matrix for card in cards]))
 
 
@@ -168,7 +166,6 @@ def _draw_matrix(card: ScoreCard) -> Figure:
 
 
 def _differing(search: SearchData, split: str) -> list[Plot]:
-    """Return the plot of images that the best model and the baseline answer differently, if there are any."""
     number = search.verdicts[-1].confirmation if split == "test" else 0
     differing = read_differing(
         Storage(str(search.folder / confirm_folder(number) if number else search.folder))

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from automl.base.units import pluralize
 from automl.report import style
-from automl.report.answered import Answered, answered
 from automl.report.figure import Cell, Figure, Plot, Section, Table
-from automl.report.read import SearchData
+from automl.report.read import Answered, SearchData, answered
 from automl.storage.trial_files import Example
 
 BINS = ((1, 1), (2, 5), (6, 10), (11, 50), (51, 100), (101, None))  # first and last rank
@@ -86,7 +85,6 @@ def interval(values: NDArray[np.float64], *, level: float = 0.95) -> tuple[float
 
 
 def _ranks(groups: Sequence[_Ranked]) -> Plot:
-    """Plot the fraction of queries by rank."""
     rows: list[list[Cell]] = []
     sentences, few = [], []
     for group in groups:

@@ -111,7 +111,6 @@ def placement(search: SearchData) -> Plot:
 
 
 def _extremes(cells: Mapping[tuple[str, str], Effect]) -> Sequence[tuple[str, str]]:
-    """Return the cells with the largest and the smallest effect."""
     return [choose(cells, key=lambda cell: cells[cell].mean) for choose in (max, min)]
 
 
@@ -134,7 +133,6 @@ def natural(name: str) -> list[tuple[int, int, str]]:
 
 
 def _draw_cells(search: SearchData, cells: Mapping[tuple[str, str], Effect]) -> Figure:
-    """Draw a heatmap of effects by site and type."""
     sites, types = sorted({site for site, _ in cells}, key=natural), style.order(kind for _, kind in cells)
     most = max(abs(effect.mean) for effect in cells.values()) or 1.0
     digits = min(4, max(0, 1 - math.floor(math.log10(most))))  # two that count in the largest

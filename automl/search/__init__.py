@@ -1,7 +1,6 @@
 """Searches for the placement of attention.
 
 configuration      Create one configuration from a space or a trial
-default_space      Defaults that depend on the data: space, backbone, size, epochs
 search             A search with its trials, and what can be done with it
 run_search         Start and resume a search
 prepare            Check settings before anything is trained, and complete them with defaults

@@ -17,8 +17,8 @@ from automl.base.serialise import write_json
 from automl.callbacks.user import UserCallbacks
 from automl.confirm.verdict import read_verdicts
 from automl.costs.forecast import Forecast
-from automl.maps.differing import save_differing
-from automl.report.answered import answered
+from automl.maps.kept import save_differing
+from automl.report.read import answered
 from automl.search.earlier import learn, read_effects
 from automl.search.prepare import cells_of
 from automl.search.search import RESULT_FILE, Search
@@ -157,7 +157,6 @@ def _open_scheduler(
 
 
 def _announce(metadata: SearchMetadata, task: Task, advice: str) -> None:
-    """Print where the search is, and its data."""
     print(f"search {metadata.name} in {metadata.location}; if it is interrupted, {advice}", file=sys.stderr)
     print(task.describe_data(), file=sys.stderr)
     if changes := task.describe_changes():

@@ -6,6 +6,7 @@ The cost of a placement is a sum over its modules.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from automl.config.runtime import Runtime
 from automl.confirm.variants import with_placement
 from automl.costs.exported import read_latencies
 from automl.costs.forecast import predict_cost
-from search.choices import MODULES, NO_TYPE, OWN, SITE, SITES, TYPE, DrawnChoices
+from search.choices import MODULES, NO_TYPE, OWN, SITE, SITES, TYPE
 from search.config import TrialConfig
 from search.placement_effects import (
     IndexedModule,
@@ -30,7 +31,7 @@ from search.placement_effects import (
     placement_weights,
 )
 from search.placement_model import EffectModel
-from search.placement_planner import PlacementChoices, list_modules
+from search.placement_planner import DrawnChoices, PlacementChoices, list_modules
 from search.placement_posterior import best_trial
 from search.record import TrialRecord, describe_placement
 from search.solver import AdditiveCost
@@ -47,8 +48,6 @@ class PlacementProblem:
     """Placements of a search's space, beside the hyperparameters of its best trial.
 
     Args:
-        space: The space.
-        study: The study of the search.
         full: The number of full layers of a hybrid decoder.
 
     Raises:
@@ -90,14 +89,8 @@ class PlacementProblem:
             self._drawn.add(trial)
         # The options of a type are known once a trial has had it.
         tried = {module.type for placement in self.tried for module in placement.modules}
-        return PlacementChoices(
-            prefix=prefix,
-            sites=sites,
-            types=[kind for kind in self._drawn.types or [NO_TYPE] if kind in tried],
-            options=self._drawn.options,
-            most=most,
-            least=least,
-        )
+        choices = self._drawn.placements(prefix, sites, least=least, most=most)
+        return replace(choices, types=[kind for kind in choices.types if kind in tried])
 
     def params(self, placement: IndexedPlacement) -> dict[str, Any]:
         """Return the parameters with which the space draws a placement."""

@@ -247,7 +247,6 @@ def _check_names(
 def _nothing_meets(
     limits: Mapping[str, float], solver: PlacementSolver, problem: PlacementProblem
 ) -> InputError:
-    """Return the error for limits that no placement meets, with the cheapest placement."""
     for name, limit in limits.items():
         cheapest = solver.cheapest(name)
         assert cheapest is not None, "without limits there is a placement"

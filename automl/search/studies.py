@@ -258,7 +258,6 @@ def study_settings(name: str, *, small: bool = False, **settings: Any) -> Settin
 
 
 def _open(name: str, small: bool, settings: Mapping[str, Any]) -> tuple[Study, dict[str, Any]]:
-    """Return a study, and the settings of its searches."""
     known = list_studies()
     if name not in known:
         raise unknown("study", name, known)

@@ -64,6 +64,9 @@ CAUSAL = [spec for spec in SPECS if spec.options.get("causal")] + [
     Spec("sliding", {"causal": True, "window": 50}),
     Spec("decomposed", {"causal": True, "normalisation": "scaling-keys"}),
     Spec("shortconv", {"causal": True, "kernel": 1}),
+    Spec("linear", {"causal": True, "norm": "head"}),
+    Spec("sliding", {"causal": True, "window": 3, "encoding": "rotary", "norm": "head"}),
+    Spec("sliding", {"causal": True, "norm": "all"}),
 ]
 every_causal = pytest.mark.parametrize("spec", CAUSAL, ids=str)
 on_images = pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from automl.base.serialise import write_json
 from automl.config.settings import Settings
 from automl.confirm.design import Design
 from automl.confirm.protocol import CONFIRM_FILE, FORMAT, Confirmation, Options
-from automl.confirm.scheduler import open_scheduler
+from automl.confirm.scheduler import ConfirmationScheduler
 from automl.confirm.scores import Scores, TrainingCost
 from automl.confirm.variants import Variant, VariantSet
 from automl.confirm.verdict import CONFIRM_FOLDER
@@ -194,7 +194,7 @@ def fake_confirmation(folder: Path) -> Path:
         chance=None,
     )
     write_json(confirm_folder / CONFIRM_FILE, confirmation, format=FORMAT)
-    scheduler = open_scheduler(confirm_folder, metadata, confirmation)
+    scheduler = ConfirmationScheduler(confirm_folder, metadata, confirmation)
     planned = scheduler.planned
     scheduler.update(False)
     while (trial := planned.ask()) is not None:

@@ -15,8 +15,8 @@ from automl.base.errors import InputError
 from automl.base.escape import markdown
 from automl.config.settings import Settings
 from automl.report.grid_table import FILES, markdown_lines, merged, write_grid
-from automl.report.page import write_page
-from automl.search.default_space import may_fit_epochs
+from automl.report.run_report import write_page
+from automl.search.prepare import may_fit_epochs
 from automl.search.search import load
 from automl.search.studies import list_studies, run_study, scale_line
 from automl.storage.folder import find_search
