@@ -62,6 +62,8 @@ AUGMENT: Mapping[str, Mapping[str, Any]] = {
 # Sites of one module in papers. SimpleSelfAttention and its symmetric form are inserted before the addition
 # of the first stage's last block, where they are compared with SAGAN's module. Decomposed attention is
 # inserted near the end of the third stage, as in non-local networks (X. Wang et al. (2018), table 2).
+# Attention with heads is inserted in the last stage that the backbone has, as in BoTNet (arXiv 2101.11605).
+LAST = "last"
 PAPERS: Sequence[tuple[str, Mapping[str, Any]]] = (
     ("stage1 branch", {"type1": "ssa", "ks1": 1}),
     ("stage1 branch", {"type1": "ssa-sym", "ks1": 1}),
@@ -70,6 +72,7 @@ PAPERS: Sequence[tuple[str, Mapping[str, Any]]] = (
         "stage3",
         {"type1": "decomposed", "normalisation1": "softmax", "decomposed_heads1": 1, "reduction1": 2},
     ),
+    (LAST, {"type1": "multihead", "heads1": 4}),
 )
 
 
@@ -110,6 +113,8 @@ def papers(sites: Sequence["Site"], prefix: str = "") -> list[dict[str, Any]]:
     parameters = []
     for position, module in PAPERS:
         stage, _, branch = position.partition(" ")
+        if stage == LAST:
+            stage = sites[-1].name.partition(".")[0]
         indices = [
             i
             for i, site in enumerate(sites)

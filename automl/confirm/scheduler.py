@@ -1,9 +1,9 @@
 """Decide which trainings a confirmation still needs, whenever a score arrives."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import inf
+from math import inf, isfinite, nan
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from automl.confirm.design import Design
 from automl.confirm.judge import judge
 from automl.confirm.protocol import Confirmation, best_of_variant, chosen_baseline, study_in
 from automl.confirm.scores import Scores, collect
+from automl.confirm.statistics import paired
 from automl.confirm.variants import CONTROL_ROLES, Variant, ablations, best_validated
 from automl.confirm.verdict import Verdict
 from automl.confirm.wording import confidence_interval
@@ -22,6 +23,7 @@ from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
 from automl.storage.trial_files import read_answers
 from search.callback import Callback
+from search.config.tasks import find_spec
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
 from search.record import Role, State, TrialRecord
 from search.shared_trainings import is_shared_training
@@ -167,6 +169,9 @@ class ConfirmationScheduler(Callback):
             and record.state in (State.INFEASIBLE, State.ERROR)
         ]
         warnings = [*self.confirmation.variant_set.warnings, *broken, *value["warnings"]]
+        if (lead := self.verdict.lead) is not None and self.verdict.final == "better":
+            pair, used = (lead.variant, self.variants[0]), self.verdict.used
+            warnings += lost_metrics(*pair, self.planned.standing, used, self.design.metric)
         value["warnings"] = warnings + (
             self._unseen_work() if self.design.kind.opaque and self.design.equal == "time" else []
         )
@@ -253,3 +258,36 @@ def open_scheduler(
         location=metadata.location / folder.name,
         controls=controls,
     )
+
+
+def lost_metrics(
+    winner: Variant, baseline: Variant, records: Iterable[TrialRecord], seeds: Sequence[int], metric: str
+) -> list[str]:
+    """Return a warning for each other metric of the test in which the winner is worse than the baseline.
+
+    Args:
+        winner: The winner by `metric`.
+        baseline: The baseline.
+        records: The trials of the confirmation.
+        seeds: The seeds that the verdict is based on.
+        metric: The name of the metric of the verdict.
+    """
+    ends = {
+        (record.variant, record.config.seed): record.history[-1]
+        for record in records
+        if record.state is State.COMPLETE
+    }
+    warnings = []
+    for other in find_spec(winner.config.task).metrics:
+        key, factor = f"test_{other.name}", other.sign * other.scale
+        scores = [[ends[v.name, seed].get(key, nan) for v in (winner, baseline)] for seed in seeds]
+        differences = [factor * (own - plain) for own, plain in scores]
+        if metric in (key, other.name) or not all(map(isfinite, differences)):
+            continue
+        difference = paired(differences, margin=other.margin)
+        if difference.high < 0:
+            warnings.append(
+                f"{winner.name} is worse than {baseline.name} in {other.name}: {difference.mean:+.2f} "
+                f"{other.gap_unit} ({confidence_interval(difference, 2)}). Decide which metric counts."
+            )
+    return warnings

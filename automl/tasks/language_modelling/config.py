@@ -26,7 +26,14 @@ MAX_VOCABULARY = 2**20
 NATS = Metric(name="loss", maximize=False, unit="nats", margin=0.01)  # cross-entropy of a token
 BITS_PER_BYTE = Metric(name="bits_per_byte", maximize=False, unit="bits", margin=0.005)
 TOKEN_ACCURACY = Metric(name="accuracy", maximize=True, scale=100.0, unit="%", gap="points")
-LANGUAGE = (NATS, BITS_PER_BYTE, TOKEN_ACCURACY)  # the default first
+# Recall of planted facts, and the length of the sequences in lengths of the training.
+NEEDLES = {f"needle@{factor}x": factor for factor in (1, 2, 4, 8)}
+LANGUAGE = (  # the default first
+    NATS,
+    BITS_PER_BYTE,
+    TOKEN_ACCURACY,
+    *(Metric(name=name, maximize=True, scale=100.0, unit="%", gap="points") for name in NEEDLES),
+)
 
 
 def site_name(layer: int) -> str:

@@ -66,6 +66,11 @@ def interleave(depth: int, full: int) -> list[int]:
     return [round((i + 1) * depth / full) - 1 for i in range(full)]
 
 
+def contiguous(depth: int, full: int) -> list[list[int]]:
+    """Return the full layers of three rules of thumb: the last ones, the first ones, those in the middle."""
+    return [[*range(start, start + full)] for start in (depth - full, 0, (depth - full) // 2)]
+
+
 def as_uniform(config: TrialConfig) -> TrialConfig:
     """Return the baseline of a configuration: all layers of the kind that replaces most of its layers."""
     kinds = _model(config).kinds
@@ -220,11 +225,15 @@ class HybridSpace:
     def _published(self) -> list[dict[str, Any]]:
         full, depth, types = self.full, self.model.depth, self._types
         uniform: list[dict[str, Any]] = [{"uniform": True, "kind": kind} for kind in self._uniform[1:]]
-        models: list[dict[str, Any]] = []
-        for count in sorted({depth // period for period in PERIODS} - {0}) if full is None else [full]:
-            if 0 < count < depth:
-                others = [layer for layer in range(depth) if layer not in interleave(depth, count)]
-                models += [{"uniform": False, **choices.modules(others, kind, {})} for kind in types]
+        counts = sorted({depth // period for period in PERIODS}) if full is None else [full]
+        rules = [(interleave(depth, count), kind) for count in counts if count for kind in types]
+        few = depth // 4 if full is None else full
+        rules += [(layers, next(iter(types))) for layers in contiguous(depth, few)]
+        models = [
+            {"uniform": False, **choices.modules([i for i in range(depth) if i not in layers], kind, {})}
+            for i, (layers, kind) in enumerate(rules)
+            if 0 < len(layers) < depth and (layers, kind) not in rules[:i]
+        ]
         # With a number of full layers, models that have it come first.
         ordered = [*uniform, *models] if full is None else [*models, *uniform]
         return [{**model, **self.baseline} for model in ordered]
