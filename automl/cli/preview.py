@@ -329,12 +329,7 @@ def _pending(calls: Sequence[Any], seconds: float) -> bool:
 
 
 def _worker(baseline: TrialConfig, settings: Settings, shape: TrialResources) -> Any:
-    actor = ray.remote(
-        num_cpus=shape.cpus,
-        num_gpus=shape.gpus,
-        resources=dict(shape.custom),
-        label_selector=dict(shape.labels),
-    )(PaceWorker)
+    actor = ray.remote(**shape.remote_options)(PaceWorker)
     return actor.remote(*_arguments(baseline, settings, shape))
 
 
