@@ -213,9 +213,8 @@ class StudyLines:
         self.file, self.name = file, ""  # the name of the study in the file
         self.values = 0  # the number of scores of a trial
         self.open: list[bool] = []  # True for each trial that may still change
-        self.lines: dict[
-            tuple[int, str], int
-        ] = {}  # the line that set a trial's attribute; "" for the trial's first line
+        # The line that set a trial's attribute; "" for the trial's first line.
+        self.lines: dict[tuple[int, str], int] = {}
 
     def check(self) -> bool:
         """Check all lines. Return False if the search was killed before the first line was complete.

@@ -313,9 +313,8 @@ class EffectModel:
     def select(self, is_kept: Callable[[Effect], bool]) -> Matrix:
         """Return the weights of some effects in each trial's score, `(trials, effects)`."""
         kept = np.array([is_kept(effect) for effect in self.columns], float)
-        return csr_array(
-            self._z * kept
-        )  # of a single row, the product is no csr_array and `@` gives a number
+        # Of a single row, the product is no csr_array and `@` gives a number.
+        return csr_array(self._z * kept)
 
     def expect(self, sums: Sequence[Weights]) -> Array:
         """Return the means that `predict` returns."""

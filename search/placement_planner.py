@@ -5,10 +5,10 @@ exchanged one by one for better ones until none is better, from several starts. 
 the placements that were tried, since only these can have their own `placement` effect.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import combinations, combinations_with_replacement, product
 from typing import Any
 
 import numpy as np
@@ -93,23 +93,19 @@ def list_modules(choices: PlacementChoices) -> Iterator[IndexedModule]:
 
 
 class Planner:
-    """Gains of all modules and pairs of modules, by one draw of the effects."""
+    """Gains of all modules, `alone` by site and type, and of pairs of modules, by one draw of the effects."""
 
     def __init__(self, draw: EffectDraw, choices: PlacementChoices) -> None:
         self.draw, self.choices = draw, choices
         self.options = {kind: self._best_options(kind) for kind in choices.types}
-        prefix, types = choices.prefix, choices.types
-        self.alone = np.array(
-            [[self._alone(site, kind) for kind in types] for site in range(choices.sites)]
-        )  # (sites, types)
-        self._sites = _symmetric(
-            choices.sites, lambda i, j: draw(Effect(Term.PAIR, (prefix, i, j))), diagonal=False
-        )
-        self._types = _symmetric(
-            len(types),
-            lambda i, j: draw(Effect(Term.PAIR, tuple(sorted((types[i], types[j]))))),
-            diagonal=True,
-        )
+        types, sites = choices.types, range(choices.sites)
+        self.alone = np.array([[self._alone(site, kind) for kind in types] for site in sites])
+        self._sites, self._types = np.zeros((len(sites), len(sites))), np.zeros((len(types), len(types)))
+        for i, j in combinations(sites, 2):
+            self._sites[i, j] = self._sites[j, i] = draw(Effect(Term.PAIR, (choices.prefix, i, j)))
+        for i, j in combinations_with_replacement(range(len(types)), 2):
+            pair = tuple(sorted((types[i], types[j])))
+            self._types[i, j] = self._types[j, i] = draw(Effect(Term.PAIR, pair))
 
     def _alone(self, site: int, kind: str) -> float:
         module = IndexedModule(site, kind, self.options[kind])
@@ -183,11 +179,3 @@ class Planner:
 def _largest(gains: Array) -> tuple[int, int]:
     site, kind = np.unravel_index(int(np.argmax(gains)), gains.shape)
     return int(site), int(kind)
-
-
-def _symmetric(size: int, value: Callable[[int, int], float], *, diagonal: bool) -> Array:
-    matrix = np.zeros((size, size))
-    for i, j in product(range(size), repeat=2):
-        if i < j or (diagonal and i == j):
-            matrix[i, j] = matrix[j, i] = value(i, j)
-    return matrix

@@ -26,30 +26,18 @@ from search.config import TrialConfig
 from search.halving import Rungs, Score
 from search.journal import batch_writes
 from search.metric import Metric
-from search.record import (
-    Report,
-    Role,
-    State,
-    TrialRecord,
-    chosen_options,
-    model_name,
-    placement_key,
-)
+from search.record import Report, Role, State, TrialRecord
 from search.study import (
-    CONFIG,
     DEVICE,
     EPOCH,
-    MODEL,
-    PLACEMENT,
     PROFILE,
     PRUNED,
     REASON,
-    ROLE,
     TRAINABLE,
-    VARIANT,
     add_trial,
     begin_waiting,
     open_trial,
+    trial_attributes,
 )
 
 # Number of consecutive errors with the same reason after which the run ends.
@@ -199,20 +187,11 @@ class TrialScheduler(ABC):
         waiting: FrozenTrial | None = None,
     ) -> TrialRecord:
         """Add a trial with further `attributes` to the study, in place of the enqueued trial `waiting`."""
-        attributes = {
-            **(attributes or {}),
-            ROLE: str(role),
-            PLACEMENT: placement_key(config),
-            MODEL: model_name(config),
-            **chosen_options(config),
-            CONFIG: config.to_json(),
-            **({VARIANT: variant} if variant else {}),
-        }
         new = create_trial(
             state=TrialState.RUNNING,
             params=dict(params or {}),
             distributions=dict(distributions or {}),
-            user_attrs=attributes,
+            user_attrs={**(attributes or {}), **trial_attributes(role, config, variant)},
         )
         trial = add_trial(self.study, new) if waiting is None else begin_waiting(self.study, waiting, new)
         self._open[trial.number] = [(self.study, trial)]

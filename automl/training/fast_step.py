@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from automl.base.errors import describe_error
-from automl.config.device import Replay, capture, is_out_of_memory, synchronise, synchronising_calls
+from automl.config.device import capture, is_out_of_memory, synchronise, synchronising_calls
 from automl.config.runtime import log
 from automl.tasks.base import Batch, Task
 from automl.training.step import Mode, Regions, Step, find_layers
@@ -183,9 +183,6 @@ class Captured:
                 group["lr"] = own_rate
                 if capturable is not None:
                     group["capturable"] = capturable
-
-    _replay: Replay
-    _values: Tensor
 
     def __call__(self, batch: Batch, rate: float) -> Tensor:
         """Train on a batch, and return its values. The next call overwrites them."""

@@ -76,13 +76,7 @@ def find_fraction(
         return None
     if requested is None and shape.workers > 1:
         return GpuFraction(gpus=1, reason=f"its {shape.workers} workers cannot share one")
-    measure = ray.remote(
-        num_cpus=shape.cpus,
-        num_gpus=shape.gpus,
-        max_calls=1,
-        resources=dict(shape.custom),
-        label_selector=dict(shape.labels),
-    )(_measure)
+    measure = ray.remote(max_calls=1, **shape.remote_options)(_measure)
     runtime = {"precision": settings.precision, "compile": settings.compile}
     waiting = measure.remote(baseline, baseline.code(), data, shape.cpus, runtime)
     try:
