@@ -61,10 +61,8 @@ def check_model(
     `build` makes it on its device, for each format that is tried. Only `images` can be channels_last. Without
     `classes`, the number of logits, any output is accepted. Without `run` only the layers are inspected.
 
-    Raises:
-        InputError: The model cannot be trained; the message names the line. Or its outputs have another
-            shape.
-        torch.OutOfMemoryError: The device has too little memory.
+    Raises InputError if the model cannot be trained, or its outputs have another shape. The message names the
+    line. `torch.OutOfMemoryError` passes.
     """
     with forked_generators(runtime.device):
         model, notes = build(), []
@@ -140,7 +138,11 @@ def _run(
     with runtime.autocast():
         output = call(model, example(TRAINED))
     _check_output(name, output, TRAINED, classes)
-    _check_layers(name, model, known)
+    if new := sorted(set(dict(model.named_parameters())) - known):
+        raise InputError(
+            f"{name} makes layers in its first forward pass ({', '.join(new[:3])}), which no optimiser would "
+            f"train; make them in __init__, as lazy layers where their sizes are not known"
+        )
     learned = [
         tensor.float()
         for tensor in tree_leaves(_plain(output))
@@ -175,14 +177,6 @@ def _check_output(name: str, output: Any, batch: int, classes: int | None) -> No
     )
 
 
-def _check_layers(name: str, model: nn.Module, known: set[str]) -> None:
-    if new := sorted(set(dict(model.named_parameters())) - known):
-        raise InputError(
-            f"{name} makes layers in its first forward pass ({', '.join(new[:3])}), which no optimiser would "
-            f"train; make them in __init__, as lazy layers where their sizes are not known"
-        )
-
-
 def _describe(output: Any) -> str:
     """Describe types and shapes, without values."""
     if isinstance(output, Tensor):
@@ -209,20 +203,11 @@ MOST_OPTIONS = 4  # Options with ranges of numbers would make every draw a modul
 
 
 def check_attentions(configs: Iterable[TrialConfig], runtime: Runtime) -> list[tuple[Spec, Site]]:
-    """Check each attention type that is not in the table, at each shape of its sites.
+    """Check each attention type that is not in the table, at each shape of its sites. Return one of each.
 
     Types of the table keep the contract by their tests. Equal modules at sites of one shape are checked once,
-    and a type at one shape with at most `MOST_OPTIONS` sets of options.
-
-    Args:
-        configs: The configurations. Those without such types take no time.
-        runtime: The device.
-
-    Returns:
-        An attention and a site of each type that was checked.
-
-    Raises:
-        InputError: A module breaks the contract. The message names type, site and what it did.
+    and a type at one shape with at most `MOST_OPTIONS` sets of options. Raises InputError if a module breaks
+    the contract. The message names type, site and what it did.
     """
     begun, checked = time.perf_counter(), dict[str, tuple[Spec, Site]]()
     tried: Counter[str] = Counter()

@@ -307,8 +307,8 @@ class TaskDeployment:
                 else value
                 for name, value in read_arrays(path, list(types)).items()
             }
-            for i in range(len(next(iter(arrays.values())))):
-                yield f"{path}[{i}]", {name: value[i : i + 1] for name, value in arrays.items()}
+            for i, batch in enumerate(iterate_batches(arrays, 1)):
+                yield f"{path}[{i}]", batch
 
     @classmethod
     def describe(cls, exported: Mapping[str, Any], outputs: Arrays) -> tuple[str, dict[str, Any]]:

@@ -49,16 +49,10 @@ def make_subject(
 ) -> Subject:
     """Return the model of a backbone, a text encoder, a stereo model, or a detector on a backbone.
 
-    Args:
-        backbone: Name of the backbone.
-        size: Side of images [pixels], steps of sequences, tokens of texts, or height of stereo pairs, which
-            are twice as wide. As published by default.
-        options: Options of the backbone.
-        task: Name of a task, such as `detection` for a detector on the backbone. By default the main task of
-            the backbone.
-
-    Raises:
-        InputError: The backbone is unknown, the size is out of range, or the backbone rejects an option.
+    `size` is the side of images [pixels], the steps of sequences, the tokens of texts, or the height of
+    stereo pairs, which are twice as wide. `task` is `detection` for a detector on the backbone. By default
+    they are as published, and the main task of the backbone. Raises InputError if the backbone is unknown,
+    the size is out of range, or the backbone rejects an option.
     """
     options = options or {}
     fits = tasks_of(backbone)

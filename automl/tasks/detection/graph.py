@@ -39,7 +39,6 @@ class DetectorGraph(nn.Module):
     Args:
         detector: A detector of `build_detector`.
         canvas: Side S of the padded images, a multiple of 32 [pixels].
-        normalisation: Normalisation of the images.
 
     Shape:
         - images: uint8 `(N, S, S, 3)`, padded with any values
