@@ -119,12 +119,12 @@ def _open_cache(key: bytes, pairs: Sequence[Any], row: Callable[[Any], Row], pix
 def _draw_row(split: str, i: int) -> Row:
     arrays = planes.draw_pair(split, i)
     content = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).digest()
-    return _make_row(f"{split}{i}", None, SPLITS.index(split), content, *arrays)
+    return _make_row(*arrays, name=f"{split}{i}", group=None, split=SPLITS.index(split), content=content)
 
 
 def _read_row(pair: Pair, content: bytes) -> Row:
     split = SPLITS.index(pair.split) if pair.split else -1
-    return _make_row(pair.name, pair.group or None, split, content, *read_pair(pair))
+    return _make_row(*read_pair(pair), name=pair.name, group=pair.group or None, split=split, content=content)
 
 
 def read_pair(pair: Pair) -> tuple[np.ndarray, np.ndarray, np.ndarray, Sequence[str]]:
@@ -144,14 +144,7 @@ def read_pair(pair: Pair) -> tuple[np.ndarray, np.ndarray, np.ndarray, Sequence[
 
 
 def _make_row(
-    name: str,
-    group: str | None,
-    split: int,
-    content: bytes,
-    left: np.ndarray,
-    right: np.ndarray,
-    disp: np.ndarray,
-    changes: Sequence[str] = (),
+    left: np.ndarray, right: np.ndarray, disp: np.ndarray, changes: Sequence[str] = (), **columns: Any
 ) -> Row:
     return {
         "left": left.tobytes(),
@@ -159,11 +152,8 @@ def _make_row(
         "disparity": disp.astype(np.float32).tobytes(),
         "height": left.shape[0],
         "width": left.shape[1],
-        "name": name,
-        "group": group,
-        "split": split,
-        "content": content,
         "changes": list(changes),
+        **columns,
     }
 
 
