@@ -18,9 +18,8 @@ from torch import Tensor
 
 from attention.attention_map import AttentionMap, softmax_map
 from attention.decoding import State
-from attention.dot_product import attend_in_window, attend_where, has_windows
 from attention.gated import Cost, project
-from attention.multihead import HeadCount, Heads, parameters
+from attention.multihead import HeadCount, Heads, attend_in_window, attend_where, has_windows, parameters
 from attention.options import Choices, NotTried, OptionValue, check_choice
 from attention.padding import gather_real
 from attention.position import ROTARY_BASE

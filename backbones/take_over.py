@@ -193,8 +193,8 @@ def _fill(module: nn.Module, projections: Mapping[str, Projection]) -> bool:
     if {"query", "key", "value", "reprojection"} <= layers.keys():
         inputs, output = [layers["query"], layers["key"], layers["value"]], layers["reprojection"]
         targets = [(layer.weight, layer.bias) for layer in inputs]
-    elif {"in_proj", "out_proj"} <= layers.keys():
-        joint, output = layers["in_proj"], layers["out_proj"]
+    elif "out_proj" in layers and (joint := layers.get("in_proj", layers.get("in_proj_qkv"))) is not None:
+        output = layers["out_proj"]
         biases = [None] * 3 if joint.bias is None else joint.bias.chunk(3)
         targets = list(zip(joint.weight.chunk(3), biases, strict=True))
     else:
@@ -215,6 +215,8 @@ def _fill(module: nn.Module, projections: Mapping[str, Projection]) -> bool:
         output.weight.copy_(o.weight[:, _spaced(o.weight.shape[1], output.weight.shape[1])])
         if output.bias is not None:
             output.bias.copy_(o.bias)
+        if "conv1d" in layers:  # The convolution of queries, keys and values starts as the identity.
+            nn.init.zeros_(layers["conv1d"].weight)[..., -1] = 1
     return True
 
 

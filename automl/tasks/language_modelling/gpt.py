@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from attention import Gated
 from attention.decoding import Decodes, State
-from attention.dot_product import attend_causally
+from attention.multihead import attend_causally
 from attention.position import turn, turns
 from automl.base.errors import InputError
 from automl.tasks.language_modelling.config import DecoderShape
