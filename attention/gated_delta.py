@@ -21,14 +21,13 @@ from torch import Tensor, nn
 
 from attention.decoding import State, TokenMixer
 from attention.gated import Cost, project, without_autocast
-from attention.multihead import HeadCount
+from attention.multihead import EPSILON, HeadCount
 from attention.options import Choices, NotTried, OptionValue
 from attention.padding import gather_real
 from attention.prefix_sums import CHUNK, join, precise, split
 from attention.shortconv import convolve
 from automl.base.errors import InputError
 
-EPSILON = 1e-6  # of all norms
 FASTEST = 16.0  # Rates of decay are drawn between 0 and this, per unit of time.
 TIMES = 1e-3, 0.1  # Range of the time that a position takes, where a module is new.
 

@@ -10,6 +10,7 @@ Departure from the authors' code: a tiny bound instead of an added 1e-6 keeps th
 
 from collections.abc import Sequence
 from math import prod
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
@@ -18,8 +19,8 @@ from torch import Tensor
 from attention.attention_map import AttentionMap, outside
 from attention.decoding import State
 from attention.gated import Cost, project
-from attention.multihead import HeadCount, Heads, parameters
-from attention.options import NotTried, OptionValue
+from attention.multihead import HeadCount, Heads, Norm, norm_memory, parameters
+from attention.options import Choices, NotTried, OptionValue
 from attention.prefix_sums import CHUNK, causal_sums, last_sums, next_sums, sums_cost
 
 
@@ -30,9 +31,10 @@ class LinearAttention(Heads):
         channels: Number of channels C of the features.
         heads: Number of heads. It must divide `channels`.
         causal: Let a position attend only to itself and to earlier ones.
+        norm: RMS norms of queries and keys: `none`, `head` as in Qwen3, or `all` heads together as in OLMo 2.
 
     Raises:
-        InputError: `heads` does not divide `channels`.
+        InputError: `heads` does not divide `channels`, or the norm is unknown.
 
     Shape:
         `(B, C, *spatial)` to the same shape, or `(B, *spatial, C)` if `layout` is `B*C`.
@@ -40,8 +42,15 @@ class LinearAttention(Heads):
 
     sums_over_positions = True
 
-    def __init__(self, channels: int, *, heads: HeadCount = 4, causal: NotTried = False) -> None:
-        super().__init__(channels, heads, causal)
+    def __init__(
+        self,
+        channels: int,
+        *,
+        heads: HeadCount = 4,
+        causal: NotTried = False,
+        norm: Annotated[Norm, Choices("none")] = "none",
+    ) -> None:
+        super().__init__(channels, heads, causal, norm=norm)
 
     def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
         q, k, v = self._with_ones(x, mask)
@@ -92,7 +101,9 @@ def _above_zero(x: Tensor) -> Tensor:
     return x.clamp(min=torch.finfo(x.dtype).tiny)
 
 
-def cost(channels: int, spatial: Sequence[int], *, heads: int = 4, causal: bool = False) -> Cost:
+def cost(
+    channels: int, spatial: Sequence[int], *, heads: int = 4, causal: bool = False, norm: Norm = "none"
+) -> Cost:
     """Compute the cost of one `LinearAttention`."""
     C, N = channels, prod(spatial)
     values = C + heads  # with a channel of ones in each head
@@ -101,8 +112,9 @@ def cost(channels: int, spatial: Sequence[int], *, heads: int = 4, causal: bool 
         memory += -(-N // CHUNK) * CHUNK * values  # The sums, with padding.
     else:  # phi(q), phi(k), v, the context, and the sums.
         macs, memory = 2 * N * C * values // heads, 2 * N * (C + values) + C * values // heads
+    memory += norm_memory(C, N, heads, norm)
     memory += 5 * N * C + N * heads  # With q, k and v, the weights, the mixed values and the update.
-    return Cost(parameters=parameters(C), macs=4 * N * C * C + macs, memory=memory)
+    return Cost(parameters=parameters(C, heads, norm), macs=4 * N * C * C + macs, memory=memory)
 
 
 def state(channels: int, context: int, *, heads: int = 4, **options: OptionValue) -> int:

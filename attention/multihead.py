@@ -14,7 +14,7 @@ two thirds of the fused kernel's time, but their memory grows with the square of
 
 from collections.abc import Sequence
 from math import inf, prod
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
@@ -28,6 +28,37 @@ from attention.position import AXES, BUCKETS, ROTARY_BASE, Encoding, RelativeBia
 from automl.base.errors import InputError
 
 HeadCount = Annotated[int, Choices(1, 2, 4, 8)]
+Norm = Literal["none", "head", "all"]  # RMS norms of queries and keys: of each head, or of all together
+
+EPSILON = 1e-6  # of norms, as in the configurations of Qwen3 and OLMo 2
+
+
+class QueryKeyNorm(nn.Module):
+    """RMS norms of queries and of keys, as of A. Henry et al. (2020), arXiv 2010.04245, with weights.
+
+    Args:
+        norm: `head` normalises each head with the same weights, as Qwen3 does, and `all` the channels of all
+            heads together, as OLMo 2 does.
+        heads: Number of heads.
+        width: Number of channels of a head.
+
+    Shape:
+        Queries and keys `(B, heads, N, d)` to the same shapes.
+    """
+
+    def __init__(self, norm: Norm, heads: int, width: int) -> None:
+        super().__init__()
+        self.norm, size = norm, width if norm == "head" else heads * width
+        self.query, self.key = nn.RMSNorm(size, EPSILON), nn.RMSNorm(size, EPSILON)
+
+    def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Return normalised queries and keys."""
+        return self._normalise(self.query, q), self._normalise(self.key, k)
+
+    def _normalise(self, norm: nn.RMSNorm, x: Tensor) -> Tensor:
+        joined = x.transpose(1, 2).flatten(2) if self.norm == "all" else x
+        y: Tensor = norm(joined.to(norm.weight.dtype)).to(x.dtype)
+        return y.unflatten(2, (x.shape[1], -1)).transpose(1, 2) if self.norm == "all" else y
 
 
 class Heads(TokenMixer):
@@ -36,7 +67,12 @@ class Heads(TokenMixer):
     Parameter names and initialisation are those of `torch.nn.MultiheadAttention`: one projection with bias
     for queries, keys and values, then the reprojection `out_proj`. `rotate_heads` applies the encoding
     `rotary`, and subclasses apply the others.
+
+    Attributes:
+        rate_factors: Factors of the angles of rotary encoding, which a model with scaled positions hands on.
     """
+
+    rate_factors: Tensor
 
     def __init__(
         self,
@@ -45,8 +81,10 @@ class Heads(TokenMixer):
         causal: bool,
         encoding: Encoding = "none",
         base: float = ROTARY_BASE,
+        norm: Norm = "none",
     ) -> None:
         super().__init__(channels, causal)
+        check_choice("norm", norm, Norm)
         if heads < 1 or channels % heads:
             raise InputError(f"heads must divide the channels: {channels} channels, {heads} heads")
         if encoding == "rotary" and channels // heads % 2:
@@ -54,7 +92,10 @@ class Heads(TokenMixer):
                 f"rotary encoding needs heads of an even width; got {channels // heads} channels a head. "
                 f"Choose another number of heads or another encoding"
             )
-        self.heads, self.encoding, self.base = heads, encoding, base
+        self.heads, self.encoding, self.base, self.norm = heads, encoding, base, norm
+        self.norms = None if norm == "none" else QueryKeyNorm(norm, heads, channels // heads)
+        if encoding == "rotary":
+            self.register_buffer("rate_factors", torch.ones(channels // heads // 2))
         self.in_proj = nn.Linear(channels, 3 * channels)
         self.out_proj = nn.Linear(channels, channels)
         nn.init.xavier_uniform_(self.in_proj.weight)
@@ -64,7 +105,7 @@ class Heads(TokenMixer):
     def split_heads(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values `(B, heads, N, d)` from their projection `(B, N, 3C)`."""
         q, k, v = qkv.unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
-        return q, k, v
+        return (q, k, v) if self.norms is None else (*self.norms(q, k), v)
 
     def check_extents(self, spatial: Sequence[int]) -> None:
         if self.encoding == "rotary" and len(spatial) != 1:
@@ -78,16 +119,23 @@ class Heads(TokenMixer):
         if self.encoding != "rotary":
             return q, k
         positions = torch.arange(q.shape[-2], device=q.device) + start
-        return rotate(q, positions, self.base), rotate(k, positions, self.base)
+        return tuple(rotate(t, positions, self.base, self.rate_factors) for t in (q, k))  # type: ignore[return-value]
 
     def join_heads(self, update: Tensor) -> Tensor:
         """Return the reprojection `(B, N, C)` of the heads' values `(B, heads, N, d)`."""
         return project(self.out_proj, update.transpose(1, 2).flatten(2))
 
 
-def parameters(channels: int) -> int:
+def parameters(channels: int, heads: int = 1, norm: Norm = "none") -> int:
     """Return the number of parameters of `Heads`."""
-    return 4 * channels * channels + 4 * channels + 1
+    norms = {"none": 0, "head": 2 * channels // heads, "all": 2 * channels}
+    return 4 * channels * channels + 4 * channels + 1 + norms[norm]
+
+
+def norm_memory(channels: int, positions: int, heads: int, norm: Norm) -> int:
+    """Return about how many values norms keep: queries and keys twice, and their means of squares."""
+    means = {"none": 0, "head": 2 * heads, "all": 2}
+    return positions * ((norm != "none") * 4 * channels + means[norm])
 
 
 class MultiHeadAttention(Heads):

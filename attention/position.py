@@ -39,7 +39,7 @@ def sinusoids(spatial: Sequence[int], channels: int, like: Tensor, start: Tensor
     return torch.cat(encodings, dim=-1).flatten(0, -2).to(like.dtype)
 
 
-def rotate(x: Tensor, positions: Tensor, base: float = ROTARY_BASE) -> Tensor:
+def rotate(x: Tensor, positions: Tensor, base: float = ROTARY_BASE, factors: Tensor | float = 1.0) -> Tensor:
     """Rotate pairs of channels by angles that grow with the position, for rotary position encoding.
 
     The product of a rotated query and a rotated key depends on their offset. Channels c and c + d / 2 are a
@@ -49,18 +49,26 @@ def rotate(x: Tensor, positions: Tensor, base: float = ROTARY_BASE) -> Tensor:
         x: Queries or keys `(B, heads, N, d)` with an even d.
         positions: Positions `(N,)`, or one position without dimensions.
         base: Base of the wavelengths. The longest is nearly 2 pi times as many positions.
+        factors: Factors of the angles of all pairs, `(d / 2,)`, where a model scales its positions.
     """
     precise = torch.promote_types(x.dtype, torch.float32)
-    return turn(x, *turns(positions.to(precise), x.shape[-1], base))
+    return turn(x, *turns(positions.to(precise), x.shape[-1], base, factors))
 
 
-def turns(positions: Tensor, width: int, base: float = ROTARY_BASE) -> tuple[Tensor, Tensor]:
+def turns(
+    positions: Tensor, width: int, base: float = ROTARY_BASE, factors: Tensor | float = 1.0
+) -> tuple[Tensor, Tensor]:
     """Return the cosines and signed sines of `rotate` at floating-point positions, each `(N, width)`."""
-    half = width // 2
-    rates = base ** (-torch.arange(half, device=positions.device, dtype=positions.dtype) / half)
-    angles = positions[..., None] * rates  # (N, d / 2)
+    angles = positions[..., None] * (rates(width, base, positions) * factors)  # (N, d / 2)
     cosine, sine = angles.cos(), angles.sin()
     return torch.cat([cosine, cosine], dim=-1), torch.cat([-sine, sine], dim=-1)
+
+
+def rates(width: int, base: float, like: Tensor) -> Tensor:
+    """Return the angle of each pair of channels at position 1, `(width / 2,)`."""
+    half = width // 2
+    powers: Tensor = base ** (-torch.arange(half, device=like.device, dtype=like.dtype) / half)
+    return powers
 
 
 def turn(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:

@@ -19,7 +19,16 @@ from torch import Tensor
 from attention.attention_map import AttentionMap, softmax_map
 from attention.decoding import State
 from attention.gated import Cost, project
-from attention.multihead import HeadCount, Heads, attend_in_window, attend_where, has_windows, parameters
+from attention.multihead import (
+    HeadCount,
+    Heads,
+    Norm,
+    attend_in_window,
+    attend_where,
+    has_windows,
+    norm_memory,
+    parameters,
+)
 from attention.options import Choices, NotTried, OptionValue, check_choice
 from attention.padding import gather_real
 from attention.position import ROTARY_BASE
@@ -42,10 +51,11 @@ class SlidingAttention(Heads):
         causal: Let a position attend only to itself and to earlier ones.
         encoding: Position encoding: `none`, or `rotary`, which takes one spatial dimension.
         base: Base of rotary encoding, such as `rope_theta` of a trained model.
+        norm: RMS norms of queries and keys: `none`, `head` as in Qwen3, or `all` heads together as in OLMo 2.
 
     Raises:
         InputError: `window` is below 1, `base` is not above 1, `heads` does not divide `channels`, or the
-            encoding is unknown or does not fit.
+            encoding or the norm is unknown or does not fit.
 
     Shape:
         `(B, C, *spatial)` to the same shape, or `(B, *spatial, C)` if `layout` is `B*C`.
@@ -60,8 +70,9 @@ class SlidingAttention(Heads):
         causal: NotTried = False,
         encoding: Annotated[Encoding, Choices("none")] = "none",
         base: Annotated[float, Choices(ROTARY_BASE)] = ROTARY_BASE,
+        norm: Annotated[Norm, Choices("none")] = "none",
     ) -> None:
-        super().__init__(channels, heads, causal, encoding, base)
+        super().__init__(channels, heads, causal, encoding, base, norm)
         check_choice("encoding", encoding, Encoding)
         if window < 1:
             raise InputError(f"window must be at least 1; got {window}")
@@ -152,6 +163,7 @@ def cost(
     causal: bool = False,
     encoding: Encoding = "none",
     base: float = ROTARY_BASE,
+    norm: Norm = "none",
 ) -> Cost:
     """Compute the cost of one `SlidingAttention`."""
     C, N = channels, prod(spatial)
@@ -168,9 +180,9 @@ def cost(
         if heads > 1 or padded > N:
             memory += N * C  # The joined heads. Otherwise they are the mixed values.
     return Cost(
-        parameters=parameters(C),
+        parameters=parameters(C, heads, norm),
         macs=4 * N * C * C + 2 * padded * keys * C,
-        memory=memory + N * C,
+        memory=memory + N * C + norm_memory(C, N, heads, norm),
     )
 
 

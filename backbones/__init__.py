@@ -2,8 +2,7 @@
 
 factory          One factory for every backbone: of the table, of a library, of the user
 backbone_table   The table of backbones
-libraries        Models of torchvision, timm and segmentation_models_pytorch, and normalisation of images
-xresnet          fastai's xresnets
+libraries        Models of torchvision, timm, segmentation_models_pytorch and fastai, and their normalisation
 vit              Vision transformers with a choice of block
 take_over        Copies the projections of replaced attention
 stages           For models on top of a backbone: maps of its stages, one network for several inputs

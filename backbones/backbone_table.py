@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from automl.base.errors import InputError, unknown
 from automl.base.registry import contributions
-from backbones import vit, xresnet
-from backbones.libraries import IMAGENET, Normalisation
+from backbones import vit
+from backbones.libraries import IMAGENET, Normalisation, xresnet
 
 # Parameters of backbones and encoders that the task sets. They are no options.
 TASK_PARAMETERS = (
@@ -94,9 +94,7 @@ def table(*records: Backbone) -> Mapping[str, Backbone]:
 
 OWN = table(
     *(
-        Backbone(
-            name=name, build=partial(xresnet.build, name), dimensions=2, source="arXiv 1812.01187, fastai"
-        )
+        Backbone(name=name, build=partial(xresnet, name), dimensions=2, source="arXiv 1812.01187, fastai")
         for name in ("xresnet18", "xresnet34", "xresnet50", "xresnet101", "xresnet152")
     ),
     Backbone(name="vit", build=vit.build, dimensions=2, source="arXiv 2010.11929, 2203.09795; timm"),
@@ -134,14 +132,14 @@ def with_defaults(
         raise unknown(what, name, table)
     record = table[name]
     for option, value in options.items():
-        if option not in record.options:
-            raise unknown(f"option of {what} {name!r}", option, record.options)
-        check_value(record, option, value)
+        check_option(what, record, option, value)
     return {**record.options, **options}
 
 
-def check_value(record: Backbone, option: str, value: object) -> None:
-    """Raise `InputError` if the type of an option differs from its annotation."""
+def check_option(what: str, record: Backbone, option: str, value: object) -> None:
+    """Raise `InputError` if a model has no such option, or its type differs from the annotation."""
+    if option not in record.options:
+        raise unknown(f"option of {what} {record.name!r}", option, record.options)
     hint = record.hints.get(option)
     if get_origin(hint) is Literal:
         if value not in get_args(hint):

@@ -40,9 +40,8 @@ _LAST = frozenset(
         *("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"),
     }
 )
-PRODUCTS = frozenset(
-    {"matmul", "__matmul__", "mm", "addmm"}
-)  # Linear layers if the last factor is a parameter.
+# Linear layers if the last factor is a parameter.
+PRODUCTS = frozenset({"matmul", "__matmul__", "mm", "addmm"})
 PERMUTATIONS = frozenset(
     {"permute", "transpose", "swapaxes", "swapdims", "movedim", "moveaxis", "t", "__get__"}  # __get__: x.mT
 )

@@ -8,7 +8,7 @@ computes the same.
 
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -24,6 +24,7 @@ from backbones.example import Example, call
 from backbones.insertion import build_module
 from backbones.site import Site, features
 from backbones.torch_internals import FakeCopyMode, FakeTensorMode
+from backbones.trace import plain_transformers
 
 GATES: Mapping[type[nn.Module], int] = {nn.LSTM: 4, nn.GRU: 3}
 
@@ -36,31 +37,24 @@ def count_recurrent_macs(module: nn.LSTM | nn.GRU, x: Tensor | PackedSequence) -
     data = x.data if isinstance(x, PackedSequence) else x
     steps = data.shape[:-1].numel()  # (T, B, C), (B, T, C), (T, C), or packed (T, C)
     directions = 2 if module.bidirectional else 1
-    hidden = module.hidden_size
+    hidden, gates = module.hidden_size, next(n for kind, n in GATES.items() if isinstance(module, kind))
     output = getattr(module, "proj_size", 0) or hidden
     total = 0
     for layer in range(module.num_layers):
         inputs = directions * output if layer else module.input_size
-        total += directions * GATES[_kind(module)] * hidden * (inputs + output)
+        total += directions * gates * hidden * (inputs + output)
         total += directions * hidden * output if output != hidden else 0
     return steps * total
 
 
-FORMULAS: Mapping[type[nn.Module], Callable[[Any, Any], int]] = {
-    nn.LSTM: count_recurrent_macs,
-    nn.GRU: count_recurrent_macs,
-}
-
-
 def _formula(module: nn.Module) -> Any:
     """Return the formula of a layer, or its own `count_macs`. None if the counter knows its operations."""
-    kind = _kind(module)
-    return FORMULAS.get(kind) or getattr(kind, "count_macs", None)
+    is_recurrent = isinstance(module, tuple(GATES))
+    return count_recurrent_macs if is_recurrent else getattr(type(module), "count_macs", None)
 
 
 def count_macs(model: nn.Module, example: Example) -> int:
     """Count the multiply-adds of a forward pass: matrix products, convolutions, attention and recurrences."""
-    fast = torch.backends.mha.get_fastpath_enabled()
     correction = 0  # counts by formulas minus the counter's own counts in the same layers
     before: list[int] = []
 
@@ -76,21 +70,14 @@ def count_macs(model: nn.Module, example: Example) -> int:
     for module in model.modules():
         if _formula(module) is not None:
             handles += [module.register_forward_pre_hook(entering), module.register_forward_hook(leaving)]
-    torch.backends.mha.set_fastpath_enabled(False)
     try:
         # Counting fails with parametrised weights in inference mode.
-        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        with plain_transformers(), torch.no_grad(), FlopCounterMode(display=False) as counter:
             call(model, example)
     finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
         for handle in handles:
             handle.remove()
     return int(counter.get_total_flops()) // 2 + correction
-
-
-def _kind(module: nn.Module) -> type[nn.Module]:
-    """Return the type that has a formula, if the module's type is it or a subclass."""
-    return next((kind for kind in FORMULAS if isinstance(module, kind)), type(module))
 
 
 def attention_cost(spec: Spec, site: Site) -> Cost:

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from automl.base.errors import InputError, error_message, unknown
 from automl.base.loading import load_object
 from automl.base.registry import contributions
-from backbones.backbone_table import BACKBONES, TASK_PARAMETERS, Backbone, check_value
+from backbones.backbone_table import BACKBONES, TASK_PARAMETERS, Backbone, check_option
 from backbones.example import materialise
 from backbones.libraries import IMAGENET, LIBRARIES
 from backbones.output import logits
@@ -51,8 +51,7 @@ def find(name: str) -> Backbone:
         )
     for models in contributions("models"):  # a task may have a library of its own
         if name in models:
-            record: Backbone = models[name]
-            return record
+            return models[name]
     if library in LIBRARIES:
         names = LIBRARIES[library].names()
         if model not in names:
@@ -157,11 +156,8 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
     for option, value in options.items():
         if option in (*TASK_PARAMETERS, "name"):
             raise InputError(f"{option!r} is no option of backbone {name!r}: it is given by the task")
-        if record.is_open:  # A library reports unknown options when it builds the model.
-            continue
-        if option not in record.options:
-            raise unknown(f"option of backbone {name!r}", option, record.options)
-        check_value(record, option, value)
+        if not record.is_open:  # A library reports unknown options when it builds the model.
+            check_option("backbone", record, option, value)
 
 
 def _parameters(function: Callable[..., Any]) -> Collection[str]:

@@ -128,8 +128,7 @@ def _first(output: Any) -> Tensor:
     """Return the logits, or the first tensor of a model's output."""
     output = logits(output)
     values = list(output.values()) if isinstance(output, Mapping) else output
-    tensor: Tensor = next(t for t in tree_leaves(values) if isinstance(t, Tensor))
-    return tensor
+    return next(t for t in tree_leaves(values) if isinstance(t, Tensor))
 
 
 LARGE = 100.0  # Standard deviation of later features whose scores win or lose against those of earlier ones.
@@ -185,8 +184,7 @@ def sees_later(module: Gated, shape: Sequence[int]) -> bool:
         for buffer, value in state:
             buffer.copy_(value)
         torch.manual_seed(0)  # Dropout drops the same features in each run.
-        y: Tensor = module(x.to(like.device, like.dtype))
-        return y
+        return module(x.to(like.device, like.dtype))
 
     draws = torch.Generator().manual_seed(0)
     for training in (False, True):

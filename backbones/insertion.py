@@ -210,11 +210,9 @@ def _apply(host: nn.Module, args: Any, output: Any) -> Any:
 
 
 def _default(model: nn.Module) -> Tensor:
-    kinds = {nn.Conv1d: 1, nn.Conv2d: 2, nn.Conv3d: 3}
     for module in model.modules():
-        for kind, dimensions in kinds.items():
-            if isinstance(module, kind):
-                return torch.empty(1, module.in_channels, *[128] * dimensions)
+        if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
+            return torch.empty(1, module.in_channels, *[128] * len(module.kernel_size))
     raise InputError(
         f"{type(model).__name__} has no convolution from which the input's shape could be inferred; "
         f"pass `example`"

@@ -1,9 +1,12 @@
-"""Models of torchvision, timm and segmentation_models_pytorch by name, and the normalisation of images."""
+"""Models of torchvision, timm, segmentation_models_pytorch and fastai, and the normalisation of images."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from automl.base.errors import InputError
 from automl.base.lazy import optional
@@ -47,8 +50,7 @@ _INCEPTIONS = ("googlenet", "inception_v3")
 def _torchvision_names() -> Sequence[str]:
     from torchvision import models
 
-    names: list[str] = models.list_models(module=models)
-    return names
+    return models.list_models(module=models)
 
 
 def torchvision(
@@ -69,16 +71,14 @@ def torchvision(
         check_patches(f"torchvision:{name}", size, int(name.rpartition("_")[2]))
     if name.startswith("maxvit_") and size is not None:
         options = {"input_size": (size, size), **options}
-    model: nn.Module = models.get_model(name, weights=None, num_classes=classes, **options)
-    return model
+    return models.get_model(name, weights=None, num_classes=classes, **options)
 
 
 @cache
 def _timm_names() -> Sequence[str]:
     import timm
 
-    names: list[str] = timm.list_models()
-    return names
+    return timm.list_models()
 
 
 def timm(
@@ -129,8 +129,7 @@ def _timm_published(
     labels = classes if config is None else config.num_classes
     with torch.random.fork_rng(devices=[]):
         model = timm(name, classes=labels, size=size, pretrained=True, **options)
-    state: Mapping[str, Tensor] = model.state_dict()
-    return state
+    return model.state_dict()
 
 
 # Models such as `smp:Unet` return a class for each pixel.
@@ -149,8 +148,7 @@ def smp(
     Its encoder has new weights unless an option selects some.
     """
     options = {"encoder_weights": None, **options}
-    model: nn.Module = smp_library.create_model(name, classes=classes, in_channels=in_channels, **options)
-    return model
+    return smp_library.create_model(name, classes=classes, in_channels=in_channels, **options)
 
 
 LIBRARIES: Mapping[str, Library] = {
@@ -176,3 +174,61 @@ def check_patches(name: str, size: int, patch: int) -> None:
             f"the image size for {name} must be a multiple of its patches of {patch} pixels; got {size}. "
             f"Take --size {near}"
         )
+
+
+Stem = Literal["32-32-64", "32-64-64"]
+
+
+def xresnet(
+    name: str, *, classes: int, in_channels: int = 3, width: float = 1.0, stem: Stem = "32-32-64"
+) -> "nn.Module":
+    """Build fastai's xresnet: a ResNet with a three-layer stem, whose branches end in zero batch norms.
+
+    An SSA module needs these zero norms to converge. Source: T. He et al., Bag of Tricks for Image
+    Classification with CNNs (2018), arXiv 1812.01187, as in fastai.
+
+    Args:
+        name: `xresnet18` or another depth.
+        classes: Number of labels.
+        in_channels: Number of channels of the images.
+        width: Factor of the channels of the stages, for quick runs.
+        stem: Channels of the stem's convolutions: `32-32-64` as in fastai 2, `32-64-64` as in the code of
+            SimpleSelfAttention, which adds 27,712 parameters.
+
+    Raises:
+        InputError: The width is out of range.
+    """
+    if not 1 / 16 <= width <= 16:
+        raise InputError(f"a backbone's width must lie between 1/16 and 16; got {width}")
+    channels = tuple(map(int, stem.split("-")))
+    return getattr(_import_fastai(), name)(n_out=classes, c_in=in_channels, widen=width, stem_szs=channels)
+
+
+def _import_fastai() -> ModuleType:
+    """Import fastai's module without the other imports of its package.
+
+    These include scikit-learn, and all of torchvision with torch's compiler, in which the module seeks a
+    function that is no longer there. They take each process of a trial seconds, and no xresnet needs them.
+    Other imports of the module or its package get the same module, before or after this.
+    """
+    package, gone = "fastai.vision.models", "torchvision.models.utils"
+    name = f"{package}.xresnet"
+    if package not in sys.modules and name not in sys.modules:
+        above: Any = import_module("fastai.vision")
+        sys.modules[package] = empty = ModuleType(package)
+        empty.__path__ = [f"{folder}/models" for folder in above.__path__]
+        missing: dict[str, Any] = {gone: None}  # its import raises at once
+        sys.modules.update(missing)
+        try:
+            import_module(name)
+        finally:
+            del sys.modules[package], sys.modules[gone]
+        above.__getattr__ = _rest  # `import fastai.vision.models.xresnet` accesses the package there
+    return import_module(name)
+
+
+def _rest(name: str) -> ModuleType:
+    """Import a missing attribute of `fastai.vision`."""
+    if name != "models":
+        raise AttributeError(f"module 'fastai.vision' has no attribute {name!r}")
+    return import_module("fastai.vision.models")

@@ -82,10 +82,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         return without_padding(y, mask).to(x.dtype)
 
     def total(self, values: Tensor) -> Tensor:
-        """Return sums over the whole batch, given those over this worker's part.
-
-        Without other workers they are equal.
-        """
+        """Return sums over the whole batch, given this worker's. Without other workers they are equal."""
         return values
 
 

@@ -3,20 +3,21 @@
 Source: Y. Gu et al., Jet-Nemotron (2025), arXiv 2508.15884, for decoders; K. Chandrasegaran et al. (2025),
 arXiv 2506.05340, for other transformers. Departures: keys and values of grouped queries are repeated for all
 heads. A module with fewer channels of queries, keys or values gets equally spaced ones, so that rotary
-frequencies stay those of their channels. Each layer runs on random tokens. If plain or rotary attention with
-its projections computes something else, they are not taken over: norms of queries and keys, scaled or missing
-rotary positions, or others.
+frequencies stay those of their channels. Each layer runs on random tokens. If attention with its projections,
+norms of queries and keys, and rotary positions computes something else, nothing is taken over. A module with
+positions takes over nothing either if it lacks such norms, or has them and the layer has none.
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention.position import ROTARY_BASE, rotate
+from attention.multihead import EPSILON, Heads
+from attention.position import ROTARY_BASE, rates, rotate
 from backbones.influence import count_entries
 from backbones.mixer import Mixer
 from backbones.output import feature_map
@@ -26,6 +27,7 @@ from backbones.weights import load
 SEPARATE = ("q_proj", "k_proj", "v_proj")
 JOINT = ("in_proj", "c_attn", "qkv_proj")
 OUTPUT = ("out_proj", "o_proj", "c_proj", "dense")
+NORMS = ("q_norm", "k_norm"), ("q_layernorm", "k_layernorm")  # of queries and keys
 TRIED = 128  # Most tokens on which a layer is compared with its projections
 SAME = 3e-5  # Relative difference that rounding may cause
 
@@ -38,6 +40,42 @@ class Projection(NamedTuple):
 
     def rows(self, start: int, count: int) -> "Projection":
         return Projection(self.weight[start : start + count], self.bias[start : start + count])
+
+
+class Attention(NamedTuple):
+    """Attention of a decoder's own layer. Each head has a key and a value.
+
+    Attributes:
+        norms: Weights of the RMS norms of queries and keys, `(d,)` for each head or `(heads d,)` for all.
+        rates: Angles of rotary positions at position 1, `(d / 2,)`. None for no positions.
+    """
+
+    q: Projection
+    k: Projection
+    v: Projection
+    o: Projection
+    norms: tuple[Tensor, Tensor] | None = None
+    rates: Tensor | None = None
+
+    def scale(self, factor: float) -> "Attention":
+        """Return the same attention with other logits: multiplied by `factor`."""
+        if self.norms is not None:
+            return self._replace(norms=(self.norms[0] * factor, self.norms[1]))
+        return self._replace(q=Projection(*(t * factor for t in self.q)))
+
+    def norm(self, heads: int) -> str:
+        """Return what the norms are of, as an option of `attention.multihead.Heads`."""
+        if self.norms is None:
+            return "none"
+        return "head" if len(self.norms[0]) * heads == len(self.q.bias) else "all"
+
+
+class Ran(NamedTuple):
+    """Input and output `(B, N, C)` of a layer, and the cosines and sines that it was given, `(..., N, d)`."""
+
+    x: Tensor
+    y: Tensor
+    turns: tuple[Tensor, Tensor] | None
 
 
 def load_with_projections(model: nn.Module, original: nn.Module, *, source: str) -> None:
@@ -58,37 +96,42 @@ def take_over(model: nn.Module, original: nn.Module) -> list[str]:
     """
     hosts = {path: host.site_mixer for path, host in model.named_modules() if isinstance(host, Mixer)}
     sites = []
-    for path, projections in find_exact(original, hosts).items():
-        if _fill(hosts[path], projections):
+    for path, attention in find_exact(original, hosts).items():
+        if _fill(hosts[path], attention):
             sites.append(hosts[path].site)
     return sites
 
 
-def find_exact(model: nn.Module, modules: Mapping[str, object]) -> dict[str, Mapping[str, "Projection"]]:
-    """Return the projections of layers with which attention computes what the layer does, by path.
+def find_exact(model: nn.Module, modules: Mapping[str, object]) -> dict[str, Attention]:
+    """Return the attention that computes what a layer does, by path.
 
-    For the path of each layer of a decoder, `modules` has what its attention must have the heads and the
-    positions of. A module without positions takes over projections of attention with any.
+    For the path of each layer of a decoder, `modules` has what its attention must have the heads, the
+    positions and the norms of. A module without positions takes over attention with any.
     """
     exact = {}
-    for path, (x, y) in _run_layers(model, modules).items():
-        layer = model.get_submodule(path)
-        if (projections := find_projections(layer)) and any(
-            _are_close(_attend(projections, x, heads, base), y)
-            for heads in _heads(layer, projections, modules[path])
-            for base in _bases(layer, modules[path])
-        ):
-            exact[path] = projections
+    for path, ran in _run_layers(model, modules).items():
+        layer, module = model.get_submodule(path), modules[path]
+        plain = find_projections(layer)
+        if plain is None:
+            continue
+        for heads in _heads(layer, plain, module):
+            if _has_positions(module) and getattr(module, "norm", "none") != plain.norm(heads):
+                continue
+            candidates = _with_positions(plain, ran, len(plain.q.bias) // heads, layer, module)
+            same = (each for each in candidates if _are_close(_attend(each, ran.x, heads), ran.y))
+            if (attention := next(same, None)) is not None:
+                exact[path] = attention
     return exact
 
 
-def _run_layers(model: nn.Module, paths: Iterable[str]) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return input and output of layers for random tokens. Nothing if the model takes no tokens."""
-    runs: dict[str, tuple[Tensor, Tensor]] = {}
+def _run_layers(model: nn.Module, paths: Iterable[str]) -> dict[str, Ran]:
+    """Run layers on random tokens. Nothing if the model takes no tokens."""
+    runs: dict[str, Ran] = {}
 
     def keep(path: str) -> Callable[..., None]:
         def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-            runs[path] = next(iter((*args, *kwargs.values()))), feature_map(output)  # type: ignore[assignment]
+            x = next(iter((*args, *kwargs.values())))
+            runs[path] = Ran(x, feature_map(output), kwargs.get("position_embeddings"))  # type: ignore[arg-type]
 
         return hook
 
@@ -114,45 +157,68 @@ def _run_layers(model: nn.Module, paths: Iterable[str]) -> dict[str, tuple[Tenso
     return runs
 
 
-def _heads(layer: nn.Module, projections: Mapping[str, "Projection"], module: object) -> set[int]:
-    channels = len(projections["q"].bias)
+def _heads(layer: nn.Module, attention: Attention, module: object) -> set[int]:
+    channels = len(attention.q.bias)
     counts = [getattr(layer, name, 0) for name in ("num_heads", "n_heads", "heads")]
     counts += [getattr(module, "heads", 0), channels // getattr(layer, "head_dim", channels)]
     return {count for count in counts if count and channels % count == 0}
 
 
-def _bases(layer: nn.Module, module: Any) -> set[float | None]:
-    """Return the bases of rotary positions to compare with. None stands for no positions."""
-    if "encoding" in inspect.signature(type(module)).parameters:
-        return {(module.base or ROTARY_BASE) if module.encoding == "rotary" else None}
+def _has_positions(module: object) -> bool:
+    return "encoding" in inspect.signature(type(module)).parameters
+
+
+def _with_positions(
+    plain: Attention, ran: Ran, width: int, layer: nn.Module, module: Any
+) -> Iterator[Attention]:
+    """Yield the attention with each kind of positions that the layer may have and the module can have."""
+    yield plain  # Factors of 0 turn rotary positions off.
+    if (_has_positions(module) and module.encoding != "rotary") or width % 2:
+        return
+    for base in _bases(layer, module):
+        yield plain._replace(rates=rates(width, base, ran.x))
+    if isinstance(ran.turns, tuple) and ran.turns[0].shape[-1] == width:
+        cosine, sine = (t.reshape(-1, *t.shape[-2:])[0, 1, : width // 2].float() for t in ran.turns)
+        factor = float((cosine.square() + sine.square()).mean())  # not 1 if positions scale the logits
+        yield plain.scale(factor)._replace(rates=torch.atan2(sine, cosine))  # Angles there are at most 1.
+
+
+def _bases(layer: nn.Module, module: Any) -> set[float]:
+    """Return the bases of rotary positions that a layer may have, if it computes them itself."""
     rotary = getattr(getattr(layer, "config", None), "rope_parameters", None) or {}
     kinds = [rotary, *(value for value in rotary.values() if isinstance(value, Mapping))]
-    return {None, ROTARY_BASE, *(float(kind["rope_theta"]) for kind in kinds if "rope_theta" in kind)}
+    named = {float(kind["rope_theta"]) for kind in kinds if "rope_theta" in kind}
+    return {ROTARY_BASE, getattr(module, "base", None) or ROTARY_BASE, *named}
 
 
-def _attend(projections: Mapping[str, "Projection"], x: Tensor, heads: int, base: float | None) -> Tensor:
-    """Return what causal attention with these projections computes of `x`, `(B, N, C)`."""
-    q, k, v = (F.linear(x, *projections[name]).unflatten(2, (heads, -1)).transpose(1, 2) for name in "qkv")
-    if base is not None and q.shape[-1] % 2 == 0:
+def _attend(attention: Attention, x: Tensor, heads: int) -> Tensor:
+    """Return what causal attention computes of `x`, `(B, N, C)`."""
+    q, k, v = (F.linear(x, *projection) for projection in (attention.q, attention.k, attention.v))
+    if attention.norms is not None:
+        q, k = (_normalise(t, weight) for t, weight in zip((q, k), attention.norms, strict=True))
+    q, k, v = (t.unflatten(2, (heads, -1)).transpose(1, 2) for t in (q, k, v))
+    if attention.rates is not None:
         positions = torch.arange(x.shape[1], device=x.device)
-        q, k = rotate(q, positions, base), rotate(k, positions, base)
+        q, k = (rotate(t, positions, 1.0, attention.rates) for t in (q, k))
     y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    return F.linear(y.transpose(1, 2).flatten(2), *projections["o"])
+    return F.linear(y.transpose(1, 2).flatten(2), *attention.o)
+
+
+def _normalise(x: Tensor, weight: Tensor) -> Tensor:
+    """Normalise each `len(weight)` channels of queries or keys `(B, N, C)`."""
+    return F.rms_norm(x.unflatten(2, (-1, len(weight))), weight.shape, weight, EPSILON).flatten(2)
 
 
 def _are_close(first: Tensor, second: Tensor) -> bool:
     return bool((first - second).abs().max() <= SAME * second.abs().max())
 
 
-def find_projections(attention: nn.Module) -> Mapping[str, Projection]:
-    """Return the projections `q`, `k`, `v` and `o` of a decoder's self-attention.
-
-    Each head has a key and a value. Returns nothing if the module has no such layers.
-    """
+def find_projections(attention: nn.Module) -> Attention | None:
+    """Return projections and norms of a decoder's self-attention, or None if it has no such layers."""
     layers = dict(attention.named_children())
     output = next((layers[name] for name in OUTPUT if name in layers), None)
     if output is None:
-        return {}
+        return None
     o = _read(output)
     if joint := next((layers[name] for name in JOINT if name in layers), None):
         qkv, queries = _read(joint), o.weight.shape[1]
@@ -161,17 +227,29 @@ def find_projections(attention: nn.Module) -> Mapping[str, Projection]:
     elif all(name in layers for name in SEPARATE):
         q, k, v = (_read(layers[name]) for name in SEPARATE)
     else:
-        return {}
+        return None
     if len(k.bias) != len(v.bias) or not len(k.bias) or len(q.bias) != o.weight.shape[1]:
-        return {}
+        return None
     width, scale = getattr(attention, "head_dim", len(k.bias)), getattr(attention, "scaling", None)
     if len(q.bias) % len(k.bias) or len(k.bias) % width:
-        return {}
-    repeats = len(q.bias) // len(k.bias)
+        return None
+    repeats, norms = len(q.bias) // len(k.bias), None
+    for names in NORMS:
+        if all(name in layers for name in names):
+            norms = tuple(_weight(layers[name]) for name in names)
+            if len(norms[1]) == len(k.bias) > width:
+                norms = norms[0], _repeat(norms[1], width, repeats)
     k, v = (Projection(*(_repeat(t, width, repeats) for t in projection)) for projection in (k, v))
-    if scale is not None:  # The modules here divide by the root of a head's width.
-        q = Projection(*(t * scale * width**0.5 for t in q))
-    return {"q": q, "k": k, "v": v, "o": o}
+    attended = Attention(q, k, v, o, norms)  # type: ignore[arg-type]
+    # The modules here divide by the root of a head's width.
+    return attended if scale is None else attended.scale(scale * width**0.5)
+
+
+def _weight(norm: nn.Module) -> Tensor:
+    """Return the factors of a norm, which Gemma stores without 1."""
+    with torch.no_grad():
+        factors: Tensor = norm(torch.ones_like(norm.weight))  # type: ignore[arg-type]
+    return factors
 
 
 def _read(layer: Any) -> Projection:
@@ -187,8 +265,8 @@ def _repeat(rows: Tensor, width: int, count: int) -> Tensor:
     return repeated
 
 
-def _fill(module: nn.Module, projections: Mapping[str, Projection]) -> bool:
-    """Copy projections into the layers of a module. Return False if it has none, or wider ones."""
+def _fill(module: nn.Module, attention: Attention) -> bool:
+    """Copy projections, norms and positions into a module. Return False if it has none, or wider ones."""
     layers: dict[str, Any] = dict(module.named_children())
     if {"query", "key", "value", "reprojection"} <= layers.keys():
         inputs, output = [layers["query"], layers["key"], layers["value"]], layers["reprojection"]
@@ -199,7 +277,7 @@ def _fill(module: nn.Module, projections: Mapping[str, Projection]) -> bool:
         targets = list(zip(joint.weight.chunk(3), biases, strict=True))
     else:
         return False
-    q, k, v = (projections[name] for name in "qkv")
+    q, k, v, o = attention[:4]
     # A short convolution gates with its second projection, as a query does, and multiplies the other two.
     sources = (k, q, v) if "conv" in layers else (q, k, v)
     pairs = list(zip(targets, sources, strict=True))
@@ -211,13 +289,26 @@ def _fill(module: nn.Module, projections: Mapping[str, Projection]) -> bool:
             weight.copy_(source.weight[rows])
             if bias is not None:
                 bias.copy_(source.bias[rows])
-        o = projections["o"]
         output.weight.copy_(o.weight[:, _spaced(o.weight.shape[1], output.weight.shape[1])])
         if output.bias is not None:
             output.bias.copy_(o.bias)
+        if isinstance(module, Heads):
+            _fill_heads(module, attention)
         if "conv1d" in layers:  # The convolution of queries, keys and values starts as the identity.
             nn.init.zeros_(layers["conv1d"].weight)[..., -1] = 1
     return True
+
+
+def _fill_heads(module: Heads, attention: Attention) -> None:
+    """Copy norms, and rates as factors of those of the base."""
+    if module.norms is not None and attention.norms is not None:
+        for norm, weight in zip((module.norms.query, module.norms.key), attention.norms, strict=True):
+            norm.weight.copy_(weight[_spaced(len(weight), len(norm.weight))])
+    if module.encoding == "rotary":
+        own = rates(2 * len(module.rate_factors), module.base, module.rate_factors)
+        taken = torch.zeros_like(own) if attention.rates is None else attention.rates.to(own)
+        factors = taken[_spaced(len(taken), len(own))] / own
+        module.rate_factors.copy_(torch.where((factors - 1).abs() < SAME, 1.0, factors))
 
 
 def _spaced(count: int, chosen: int) -> Tensor:

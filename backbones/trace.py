@@ -10,7 +10,8 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -56,8 +57,8 @@ def trace(model: nn.Module, example: Example) -> Trace:
     twin = _copy(model, fake).eval()
     for path, module in twin.named_modules():
         if path:
-            module.register_forward_pre_hook(recorder.enter(path), with_kwargs=True)
-            module.register_forward_hook(recorder.leave(path))
+            module.register_forward_pre_hook(partial(recorder.enter, path), with_kwargs=True)
+            module.register_forward_hook(partial(recorder.leave, path))
     like = next(model.parameters(), first_tensor(example))
 
     def blank(tensor: Tensor) -> Tensor:
@@ -66,7 +67,7 @@ def trace(model: nn.Module, example: Example) -> Trace:
 
     stopped = None
     try:
-        with fake, torch.no_grad(), _plain_transformers(), _silent():
+        with fake, torch.no_grad(), plain_transformers(), _silent():
             args, kwargs = tree_map_only(Tensor, blank, arguments(example))
             recorder.flow.start(t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor))
             with recorder:
@@ -82,7 +83,7 @@ def trace(model: nn.Module, example: Example) -> Trace:
 
 
 @contextmanager
-def _plain_transformers() -> Iterator[None]:
+def plain_transformers() -> Iterator[None]:
     """Disable torch's fused layers of transformers, which call no submodules and read the values of masks."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
@@ -116,6 +117,14 @@ def _copy(model: nn.Module, fake: FakeTensorMode) -> nn.Module:
         ) from error
 
 
+class _Call(NamedTuple):
+    """Call of the module at a path, with the first of its arguments, if that is a tensor, and all tensors."""
+
+    path: str
+    entered: Tensor | None
+    arguments: list[Tensor]
+
+
 class _Recorder(TorchFunctionMode):
     """Mode that follows tensors by identity, through modules by hooks and through functions by this mode."""
 
@@ -130,9 +139,7 @@ class _Recorder(TorchFunctionMode):
         self.handed: list[int] = []  # Indices of additions in a module whose shortcut was an argument.
         self.repeated: set[str] = set()
         self.positions_first: dict[str, int] = {}
-        self.running = [""]
-        self.input_stack: list[Tensor | None] = []
-        self.argument_stack: list[list[Tensor]] = []
+        self.running = [_Call("", None, [])]  # the innermost call last
         self.makers: dict[int, list[tuple[str, int]]] = {}  # With the tensor's version at that time.
         self.origins: dict[int, list[str]] = {}  # Makers of tensors that element-wise functions returned.
         self.depth: dict[int, int] = {}
@@ -182,51 +189,42 @@ class _Recorder(TorchFunctionMode):
         current = [path for path, at in makers if at == makers[-1][1]]
         return current or self.origins.get(id(tensor), [])
 
-    def enter(self, path: str) -> Any:
-        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            tensor = feature_map([*args, *kwargs.values()])
-            if isinstance(module, Mixer):
-                self._note_mixing(path)
-            elif isinstance(module, Gated):
-                self.inserted.add(path)
-            self.running.append(path)
-            self.input_stack.append(tensor)
-            self.argument_stack.append(_tensors([*args, *kwargs.values()]))
-            if tensor is None:
-                return
-            self.takes.setdefault(path, tuple(tensor.shape))
-            if tensor.ndim == 3 and not getattr(module, "batch_first", True):
-                self.positions_first[path] = tensor.shape[0]
-            if makers := self._makers(tensor):
-                self.sources.setdefault(path, makers[-1])
+    def enter(self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        values = [*args, *kwargs.values()]
+        tensor = feature_map(values)
+        if isinstance(module, Mixer):
+            self._note_mixing(path)
+        elif isinstance(module, Gated):
+            self.inserted.add(path)
+        self.running.append(_Call(path, tensor, _tensors(values)))
+        if tensor is None:
+            return
+        self.takes.setdefault(path, tuple(tensor.shape))
+        if tensor.ndim == 3 and not getattr(module, "batch_first", True):
+            self.positions_first[path] = tensor.shape[0]
+        if makers := self._makers(tensor):
+            self.sources.setdefault(path, makers[-1])
 
-        return hook
-
-    def leave(self, path: str) -> Any:
-        def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-            self.running.pop()
-            self.argument_stack.pop()
-            tensor, result = self.input_stack.pop(), feature_map(output)
-            if path in self.outputs:
-                self.repeated.add(path)
-            if result is None:
-                return
-            self.alive.append(result)
-            if isinstance(module, Gated) and module.site and tensor is not None:
-                self.flow.pass_through(tensor, result)
-            elif tensor is not None:
-                self.flow.follow("", [tensor], [result])  # Computation that is not traced.
-            elements: Sequence[Any] = () if result is output else output
-            self.outputs.setdefault(path, (result, self.flow.number(result), len(self.flow), elements))
-            self.makers.setdefault(id(result), []).append((path, version(result)))
-            if tensor is not None:
-                self.channels.carry(tensor, result)
-                # Computation that is not traced, such as a recurrence, passes the module's own layer.
-                weighted = any(p.ndim > 1 for p in module.parameters())
-                depth = self.depth.get(id(tensor), 0) + weighted
-                self.depth[id(result)] = max(depth, self.depth.get(id(result), 0))
-
-        return hook
+    def leave(self, path: str, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        tensor, result = self.running.pop().entered, feature_map(output)
+        if path in self.outputs:
+            self.repeated.add(path)
+        if result is None:
+            return
+        self.alive.append(result)
+        if isinstance(module, Gated) and module.site and tensor is not None:
+            self.flow.pass_through(tensor, result)
+        elif tensor is not None:
+            self.flow.follow("", [tensor], [result])  # Computation that is not traced.
+        elements: Sequence[Any] = () if result is output else output
+        self.outputs.setdefault(path, (result, self.flow.number(result), len(self.flow), elements))
+        self.makers.setdefault(id(result), []).append((path, version(result)))
+        if tensor is not None:
+            self.channels.carry(tensor, result)
+            # Computation that is not traced, such as a recurrence, passes the module's own layer.
+            weighted = any(p.ndim > 1 for p in module.parameters())
+            depth = self.depth.get(id(tensor), 0) + weighted
+            self.depth[id(result)] = max(depth, self.depth.get(id(result), 0))
 
     def __torch_function__(
         self,
@@ -239,11 +237,12 @@ class _Recorder(TorchFunctionMode):
         inputs = _tensors([*args, *kwargs.values()])
         name = getattr(func, "__name__", "")
         self._note_addition(name, inputs)
-        if name in _MIXES and not self.inserted & {*self.running}:
-            self._note_mixing(self.running[-1])
+        is_inserted = any(call.path in self.inserted for call in self.running)
+        if name in _MIXES and not is_inserted:
+            self._note_mixing(self.running[-1].path)
         output = func(*args, **kwargs)
         outputs = _tensors([output])
-        if not self.inserted & {*self.running}:
+        if not is_inserted:
             self.flow.follow(name, inputs, outputs)
         self._note_learned(name, inputs, outputs)
         weighted = any(isinstance(t, nn.Parameter) and t.ndim > 1 for t in inputs)
@@ -275,7 +274,7 @@ class _Recorder(TorchFunctionMode):
             return
         if any(isinstance(t, nn.Parameter) or id(t) in self.learned for t in inputs[:2]):
             return  # An embedding of positions, for example, is no operand.
-        entered = self.input_stack[-1] if self.input_stack else None
+        entered = self.running[-1].entered
         if entered is not None and not entered.is_floating_point():
             return  # Embeddings of words and positions are no operands either.
         block = self._find_block(inputs[:2])
@@ -284,7 +283,7 @@ class _Recorder(TorchFunctionMode):
         if name in ADDITIONS or (name in _BLENDS | _SUMS_OF_PRODUCTS and addition.is_residual):
             self.additions.append(addition)
             self.mixers = [path for path in self.mixers if path not in mixers]
-            if block != self.running[-1]:
+            if block != self.running[-1].path:
                 self._join(block)
 
     def _find_block(self, operands: Sequence[Tensor]) -> str:
@@ -293,14 +292,12 @@ class _Recorder(TorchFunctionMode):
         In BERT, a module `output(y, x)` ends the branch of `y` and adds `x`, the input of a module around it.
         """
         shortcut, branch = sorted(operands, key=lambda t: self.depth.get(id(t), 0))
-        level = 1
-        for taken in reversed(self.argument_stack):
-            first, others = taken[:1], [id(t) for t in taken[1:]]
+        for call in reversed(self.running):
+            first, others = call.arguments[:1], [id(t) for t in call.arguments[1:]]
             same = all(t.shape[:2] == shortcut.shape[:2] for t in first) and self.channels.of(shortcut) == 2
             if not same or id(shortcut) not in others or id(branch) in (id(first[0]), *others):
                 break
-            level += 1
-        return self.running[-level]
+        return call.path
 
     def _join(self, block: str) -> None:
         """Count the additions of modules in `block` that were handed their shortcut as those of `block`."""

@@ -22,7 +22,6 @@ from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Semaphore
 from pathlib import Path
 
-import torch
 from harness import device_name, write_values
 from pictures import make_pictures
 
@@ -67,8 +66,7 @@ def cases(folder: str, gpu: bool) -> dict[str, TrialConfig]:
 
 
 def open_runtime(gpu: bool, at_once: int) -> Runtime:
-    torch.set_num_threads(1)
-    return runtime_for(1 / at_once if gpu else 0)
+    return runtime_for(1, 1 / at_once if gpu else 0)
 
 
 def train_when_asked(

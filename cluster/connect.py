@@ -75,25 +75,10 @@ def connect(*, dashboard: bool = False, with_mps: bool = False) -> Iterator[None
                 print("CUDA MPS is not used: its owner starts it on each node of a cluster", file=sys.stderr)
             _join(address)
         else:
-            # Local runs send no usage statistics.
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-            # Ray's default is 15. At that niceness, two busy processes at 0 leave the workers 1/30 of their
-            # cores. Use `nice automl search` for a lower priority.
-            os.environ.setdefault("RAY_worker_niceness", "0")
-            # If a head on this machine does not answer within seconds, it will not in a minute either.
-            os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "10")
             _shorten_temporary_folder()
             if with_mps:
                 cuda_mps.start()
-            with _bind_to_loopback(), _explain_timeout():
-                ray.init(
-                    address="local",
-                    include_dashboard=dashboard,
-                    dashboard_host=LOOPBACK,
-                    log_to_driver=False,
-                    logging_level=logging.ERROR,
-                    runtime_env={"worker_process_setup_hook": set_cluster_address} if dashboard else None,
-                )
+            _start(dashboard)
         yield
     finally:
         if not _KEPT:
@@ -214,11 +199,32 @@ def _shorten_temporary_folder() -> None:
     os.environ["RAY_TMPDIR"] = SHORT
 
 
-@contextmanager
-def _explain_timeout() -> Iterator[None]:
-    """Raise `InputError` if Ray's start exceeds its own limit of half a minute, as on a busy machine."""
+def _start(dashboard: bool) -> None:
+    """Start a Ray that uses 127.0.0.1 as its address and listens only there.
+
+    Raises `InputError` if that exceeds Ray's own limit of half a minute, as on a busy machine.
+    """
+    # Local runs send no usage statistics.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Ray's default is 15. At that niceness, two busy processes at 0 leave the workers 1/30 of their cores.
+    # Use `nice automl search` for a lower priority.
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    # If a head on this machine does not answer within seconds, it will not in a minute either.
+    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "10")
+    # The workers of a trial exchange gradients by Gloo or NCCL, which take the name of the network interface.
+    interface = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
+    for library in ("GLOO", "NCCL"):
+        os.environ.setdefault(f"{library}_SOCKET_IFNAME", interface)
     try:
-        yield
+        with without_outer_address():
+            ray.init(
+                address="local",
+                include_dashboard=dashboard,
+                dashboard_host=LOOPBACK,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                runtime_env={"worker_process_setup_hook": set_cluster_address} if dashboard else None,
+            )
     except Exception as error:  # Ray raises no more specific type.
         if "timed out during startup" not in str(error):
             raise
@@ -226,19 +232,6 @@ def _explain_timeout() -> Iterator[None]:
             "Ray did not start on this machine within 30 seconds, as the machine has too much else to do; "
             "run the command again when it has less, or set RAY_ADDRESS to a cluster that is running"
         ) from error
-
-
-@contextmanager
-def _bind_to_loopback() -> Iterator[None]:
-    """Make a Ray that is started inside the block use 127.0.0.1 as its address and listen only there.
-
-    The workers of a trial exchange gradients by Gloo or NCCL, which take the name of the network interface.
-    """
-    interface = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
-    for library in ("GLOO", "NCCL"):
-        os.environ.setdefault(f"{library}_SOCKET_IFNAME", interface)
-    with without_outer_address():
-        yield
 
 
 def _join(address: str) -> None:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
+from typing import Any
 
 from automl.base.errors import InputError
 
@@ -64,6 +65,12 @@ class TrialResources:
     def bundle(self) -> dict[str, float]:
         """Return the resources of one worker, by Ray's names."""
         return {"CPU": self.cpus, "GPU": self.gpus, **self.custom}
+
+    @property
+    def remote_options(self) -> dict[str, Any]:
+        """Return the options of `ray.remote` for a task or an actor with the resources of one worker."""
+        requested = {"num_cpus": self.cpus, "num_gpus": self.gpus}
+        return {**requested, "resources": dict(self.custom), "label_selector": dict(self.labels)}
 
 
 def count_slots(trial: TrialResources, nodes: Collection[Mapping[str, float]]) -> int:

@@ -12,7 +12,7 @@ import argparse
 import csv
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,12 +41,12 @@ class Epoch(NamedTuple):
     seconds: float
 
 
-def draw(space: str, parameters: dict[str, Any]) -> TrialConfig:
-    return SPACES[space].draw(FixedTrial(parameters))  # type: ignore[arg-type]
+def draw(space: str, parameters: Mapping[str, Any]) -> TrialConfig:
+    return SPACES[space].draw(FixedTrial(dict(parameters)))  # type: ignore[arg-type]
 
 
 def configurations() -> dict[str, TrialConfig]:
-    larnn = draw("ucihar", sensor_spaces.SECOND_BEST)
+    larnn = draw("ucihar", sensor_spaces.ROUNDS["ucihar"].best)
     return {
         "LARNN": larnn,
         "BiLSTM": sensor_spaces.as_lstm(larnn),

@@ -18,9 +18,6 @@ from search.config.sections import ClassWeights
 if TYPE_CHECKING:
     from backbones.site import Site
 
-from optuna.distributions import BaseDistribution, CategoricalDistribution
-from optuna.trial import FrozenTrial
-
 AnyTraining = TypeVar("AnyTraining", bound=Training)
 
 # Parameters of a placement: the number of modules, then for module 1, 2, ... its site (after the prefix of
@@ -29,6 +26,7 @@ AnyTraining = TypeVar("AnyTraining", bound=Training)
 MODULES, SITE, TYPE = "modules", "site", "type"
 OPTIONS = ("ks", "normalisation", "decomposed_heads", "reduction", "heads")
 OWN = "option"
+NO_TYPE = ""  # type of modules in a space that draws no types
 _PARAMETER = re.compile(
     rf"(?:(?P<prefix>.*\.)?{SITE}|(?P<kind>{TYPE}|{'|'.join(OPTIONS)}))(?P<module>[1-9]\d*)"
 )
@@ -64,6 +62,8 @@ AUGMENT: Mapping[str, Mapping[str, Any]] = {
 # Sites of one module in papers. SimpleSelfAttention and its symmetric form are inserted before the addition
 # of the first stage's last block, where they are compared with SAGAN's module. Decomposed attention is
 # inserted near the end of the third stage, as in non-local networks (X. Wang et al. (2018), table 2).
+# Attention with heads is inserted in the last stage that the backbone has, as in BoTNet (arXiv 2101.11605).
+LAST = "last"
 PAPERS: Sequence[tuple[str, Mapping[str, Any]]] = (
     ("stage1 branch", {"type1": "ssa", "ks1": 1}),
     ("stage1 branch", {"type1": "ssa-sym", "ks1": 1}),
@@ -72,6 +72,7 @@ PAPERS: Sequence[tuple[str, Mapping[str, Any]]] = (
         "stage3",
         {"type1": "decomposed", "normalisation1": "softmax", "decomposed_heads1": 1, "reduction1": 2},
     ),
+    (LAST, {"type1": "multihead", "heads1": 4}),
 )
 
 
@@ -112,6 +113,8 @@ def papers(sites: Sequence["Site"], prefix: str = "") -> list[dict[str, Any]]:
     parameters = []
     for position, module in PAPERS:
         stage, _, branch = position.partition(" ")
+        if stage == LAST:
+            stage = sites[-1].name.partition(".")[0]
         indices = [
             i
             for i, site in enumerate(sites)
@@ -241,43 +244,4 @@ def flip(trial: optuna.Trial) -> bool:
 
 def class_weights(trial: optuna.Trial) -> ClassWeights:
     """Draw the weights of the classes in the loss."""
-    chosen: ClassWeights = trial.suggest_categorical("class_weights", list(get_args(ClassWeights)))
-    return chosen
-
-
-NO_TYPE = ""  # type of modules in a space that draws no types
-
-
-class DrawnChoices:
-    """Choices of the trials that were added.
-
-    Attributes:
-        types: All attention types that trials could choose.
-        options: For each type, the values of each option.
-        numbers: The latest value of each option with a range of numbers, by type and name.
-    """
-
-    def __init__(self) -> None:
-        self.types: dict[str, None] = {}
-        self.options: dict[str, dict[str, Sequence[Any]]] = {}
-        self.numbers: dict[tuple[str, str], float] = {}
-
-    def add(self, trial: FrozenTrial) -> None:
-        """Add the choices of a trial."""
-        distribution: Any
-        for name, distribution in trial.distributions.items():
-            parameter = parse_parameter(name)
-            if parameter is None or parameter.kind in (MODULES, SITE):
-                continue
-            kind = trial.params.get(f"{TYPE}{parameter.module}", NO_TYPE)
-            if parameter.kind == TYPE:
-                self.types.update(dict.fromkeys(distribution.choices))
-            elif has_choices(distribution):
-                self.options.setdefault(kind, {})[parameter.kind] = distribution.choices
-            elif name in trial.params:
-                self.numbers[kind, parameter.kind] = trial.params[name]
-
-
-def has_choices(distribution: BaseDistribution) -> bool:
-    """Return whether a parameter is a choice, not a number of a range."""
-    return isinstance(distribution, CategoricalDistribution)
+    return trial.suggest_categorical("class_weights", list(get_args(ClassWeights)))

@@ -73,8 +73,7 @@ class MeanMetric(ClassMetric):
         return self.score(logits, labels)
 
     def per_example(self, kept: Tensor, labels: Tensor) -> Floats:
-        values: Floats = kept.double().numpy()
-        return values
+        return kept.double().numpy()
 
 
 class Proportion(MeanMetric):

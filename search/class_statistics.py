@@ -39,8 +39,7 @@ def class_shares(counts: Sequence[int], population: Sequence[int] = ()) -> Float
         squares = ((split[everything > 0] - mean) ** 2 / mean).sum()
         if chdtrc(max(len(fractions) - 1, 1), squares) > ACCIDENT:
             return fractions
-    present: Floats = split[split > 0] / split.sum()
-    return present
+    return split[split > 0] / split.sum()
 
 
 def pseudo_values(sums: Floats, counts: Floats) -> Floats:
@@ -135,27 +134,28 @@ class ScoreCard:
     @property
     def counts(self) -> NDArray[np.int64]:
         """Return the number of inputs of each label, `(labels,)`."""
-        counts: NDArray[np.int64] = self.matrix.sum(axis=1)
-        return counts
+        return self.matrix.sum(axis=1)
 
     @property
     def recall(self) -> NDArray[np.float64]:
         """Return the fraction of right answers per label of the inputs, `(labels,)`. NaN without inputs."""
-        with np.errstate(invalid="ignore"):
-            return np.asarray(self.matrix.diagonal() / self.counts)
+        return self._divide_right(self.counts)
 
     @property
     def precision(self) -> NDArray[np.float64]:
         """Return the fraction of right answers per answered label, `(labels,)`. NaN without answers."""
-        with np.errstate(invalid="ignore"):
-            return np.asarray(self.matrix.diagonal() / self.matrix.sum(axis=0))
+        return self._divide_right(self.matrix.sum(axis=0))
 
     @property
     def f1(self) -> NDArray[np.float64]:
         """Return the harmonic mean of recall and precision, `(labels,)`. NaN for labels without inputs."""
-        with np.errstate(invalid="ignore"):
-            scores = 2 * self.matrix.diagonal() / (self.counts + self.matrix.sum(axis=0))
+        scores = 2 * self._divide_right(self.counts + self.matrix.sum(axis=0))
         return np.where(self.counts > 0, scores, np.nan)
+
+    def _divide_right(self, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the right answers of each label per number, `(labels,)`."""
+        with np.errstate(invalid="ignore"):
+            return self.matrix.diagonal() / numbers
 
     def worst(self, most: int) -> list[int]:
         """Return the indices of up to `most` labels with inputs, lowest F1 first."""

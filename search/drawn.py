@@ -31,7 +31,7 @@ from automl.base import loading
 from automl.base.errors import InputError
 from search.choices import SITES
 from search.config import TrialConfig
-from search.grid import Cell, grid_cells
+from search.grid import Cell, grid_cells, list_values
 from search.optuna_internals import identifier_of
 from search.record import placement_name
 from search.space import Space, draw_randomly, memory_study
@@ -230,7 +230,7 @@ class Drawn:
             if config is None:
                 weights.append(0.0)
                 continue
-            choices = [_count_choices(kind) for kind in trial.distributions.values()]
+            choices = [len(list_values(kind)) for kind in trial.distributions.values()]
             weights.append(float(prod(n for n in choices if n)))
             continuous = max(continuous, sum(not n for n in choices))
             if len(weights) >= LEAST_DRAWS and monotonic() > until:
@@ -269,13 +269,3 @@ def _rounded(value: Any) -> Any:
 
 def _hash(value: object) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
-
-
-def _count_choices(kind: BaseDistribution) -> int:
-    """Return the number of values, or 0 for a continuous range."""
-    if isinstance(kind, CategoricalDistribution):
-        return len(kind.choices)
-    assert isinstance(kind, IntDistribution | FloatDistribution)
-    if kind.step is None:
-        return 0
-    return int((kind.high - kind.low) / kind.step + 1 + 1e-9)

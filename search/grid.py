@@ -115,17 +115,25 @@ class _Walk(RandomSampler):
         return values[index]
 
     def _values(self, name: str, kind: BaseDistribution) -> Sequence[Any]:
-        if isinstance(kind, CategoricalDistribution):
-            return kind.choices
-        if isinstance(kind, IntDistribution):
-            return range(kind.low, kind.high + 1, kind.step)
-        if isinstance(kind, FloatDistribution) and kind.step is not None:
-            count = int((kind.high - kind.low) / kind.step + 1e-8) + 1
-            return [kind.low + i * kind.step for i in range(count)]
+        if values := list_values(kind):
+            return values
         raise InputError(
             f"--sampler grid needs finitely many choices; {name} of space {self.space!r} has no step. Use "
             f"another sampler, or set a step."
         )
+
+
+def list_values(kind: BaseDistribution) -> Sequence[Any]:
+    """Return the values of a parameter, or nothing for a continuous range."""
+    if isinstance(kind, CategoricalDistribution):
+        return kind.choices
+    if isinstance(kind, IntDistribution):
+        return range(kind.low, kind.high + 1, kind.step)
+    assert isinstance(kind, FloatDistribution)
+    if kind.step is None:
+        return ()
+    count = int((kind.high - kind.low) / kind.step + 1e-8) + 1
+    return [kind.low + i * kind.step for i in range(count)]
 
 
 Draw = Callable[[optuna.Trial], TrialConfig]

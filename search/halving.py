@@ -55,13 +55,6 @@ class Rungs:
                 decision = continues if decision is None else decision and continues
         return decision
 
-    def occupancy(self) -> list[tuple[float, int]]:
-        """Return each milestone with the number of trials that reached it."""
-        return [
-            (milestone, sum(map(len, table.values())))
-            for milestone, table in zip(self.milestones, self._tables, strict=True)
-        ]
-
 
 def _count_better(score: Score, scores: Sequence[Score]) -> int:
     """Return the number of scores that are better than one of them."""

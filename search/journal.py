@@ -58,18 +58,14 @@ class Journal(BaseJournalBackend):
                 if not line.endswith(b"\n"):  # the line is being written
                     break
                 number, offset = self._read
-                change = self._parsed(line, number) if number >= log_number_from else None
+                try:
+                    change = parse_json(line) if number >= log_number_from else None
+                except InputError as error:
+                    raise damaged_line(self.path, number + 1, str(error)) from error
                 self._read = (number + 1, offset + len(line))
                 if change is not None:
                     yield change
         yield from self._held[max(0, log_number_from - self._read[0]) :]
-
-    def _parsed(self, line: bytes, number: int) -> dict[str, Any]:
-        try:
-            change: dict[str, Any] = parse_json(line)
-        except InputError as error:
-            raise damaged_line(self.path, number + 1, str(error)) from error
-        return change
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Append changes. Raises OSError if they, or earlier ones, cannot be written."""
@@ -148,20 +144,8 @@ def _is_number(value: object) -> bool:
     return type(value) in (int, float)
 
 
-def _is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value < 2**31
-
-
 def _is_text(value: object) -> bool:
     return isinstance(value, str)
-
-
-def _is_object(value: object) -> bool:
-    return isinstance(value, dict)
-
-
-def _is_pair(value: object) -> bool:
-    return isinstance(value, dict) and len(value) == 1
 
 
 def _is_time(value: object) -> bool:
@@ -172,57 +156,53 @@ def _is_time(value: object) -> bool:
     return True
 
 
-def _is_directions(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(type(v) is int and v in (1, 2) for v in value)
-
-
-def _is_scores(value: object) -> bool:
-    return isinstance(value, list) and all(_is_number(v) and isfinite(v) for v in value)
-
-
-def _is_state(value: object) -> bool:
-    return type(value) is int and value in {int(state) for state in TrialState}
-
-
-def _or_null(check: Check) -> Check:
-    return lambda value: value is None or check(value)
-
-
-# Content of a line, by Optuna's code of the operation. Keys with a question mark are optional.
-OPERATIONS: Mapping[int, Mapping[str, Check]] = {
-    0: {"study_name": _is_text, "directions": _is_directions},
-    2: {"study_id": _is_count, "user_attr": _is_pair},
-    3: {"study_id": _is_count, "system_attr": _is_pair},
-    4: {
-        "study_id": _is_count,
-        "datetime_start": _or_null(_is_time),
-        "datetime_complete?": _is_time,
-        "state?": _is_state,
-        "value?": _or_null(_is_number),
-        "values?": _or_null(_is_scores),
-        "distributions?": _is_object,
-        "params?": _is_object,
-        "user_attrs?": _is_object,
-        "system_attrs?": _is_object,
-        "intermediate_values?": _is_object,
-    },
-    5: {
-        "trial_id": _is_count,
-        "param_name": _is_text,
-        "param_value_internal": _is_number,
-        "distribution": _is_text,
-    },
-    6: {
-        "trial_id": _is_count,
-        "state": _is_state,
-        "values": _or_null(_is_scores),
-        "datetime_start?": _is_time,
-        "datetime_complete?": _is_time,
-    },
-    7: {"trial_id": _is_count, "step": _is_count, "intermediate_value": _or_null(_is_number)},
-    8: {"trial_id": _is_count, "user_attr": _is_pair},
-    9: {"trial_id": _is_count, "system_attr": _is_pair},
+KINDS: Mapping[str, Check] = {
+    "text": _is_text,
+    "number": _is_number,
+    "time": _is_time,
+    "count": lambda value: type(value) is int and 0 <= value < 2**31,
+    "object": lambda value: isinstance(value, dict),
+    "pair": lambda value: isinstance(value, dict) and len(value) == 1,
+    "scores": lambda value: isinstance(value, list) and all(_is_number(v) and isfinite(v) for v in value),
+    "state": lambda value: type(value) is int and value in {int(state) for state in TrialState},
+    "directions": lambda value: (
+        isinstance(value, list) and bool(value) and all(type(v) is int and v in (1, 2) for v in value)
+    ),
 }
+# Kinds of the content of a line, by Optuna's code of the operation. Keys with a question mark are optional,
+# and values of kinds with one may be null.
+OPERATIONS: Mapping[int, Mapping[str, str]] = {
+    0: {"study_name": "text", "directions": "directions"},
+    2: {"study_id": "count", "user_attr": "pair"},
+    3: {"study_id": "count", "system_attr": "pair"},
+    4: {
+        "study_id": "count",
+        "datetime_start": "time?",
+        "datetime_complete?": "time",
+        "state?": "state",
+        "value?": "number?",
+        "values?": "scores?",
+        **dict.fromkeys(("distributions?", "params?", "user_attrs?", "system_attrs?"), "object"),
+        "intermediate_values?": "object",
+    },
+    5: {"trial_id": "count", "param_name": "text", "param_value_internal": "number", "distribution": "text"},
+    6: {
+        "trial_id": "count",
+        "state": "state",
+        "values": "scores?",
+        "datetime_start?": "time",
+        "datetime_complete?": "time",
+    },
+    7: {"trial_id": "count", "step": "count", "intermediate_value": "number?"},
+    8: {"trial_id": "count", "user_attr": "pair"},
+    9: {"trial_id": "count", "system_attr": "pair"},
+}
+
+
+def _is_of_kind(value: object, kind: str) -> bool:
+    return (value is None and kind.endswith("?")) or KINDS[kind.rstrip("?")](value)
+
+
 CREATE_STUDY, CREATE_TRIAL, SET_PARAM, SET_STATE = 0, 4, 5, 6
 
 
@@ -233,9 +213,8 @@ class StudyLines:
         self.file, self.name = file, ""  # the name of the study in the file
         self.values = 0  # the number of scores of a trial
         self.open: list[bool] = []  # True for each trial that may still change
-        self.lines: dict[
-            tuple[int, str], int
-        ] = {}  # the line that set a trial's attribute; "" for the trial's first line
+        # The line that set a trial's attribute; "" for the trial's first line.
+        self.lines: dict[tuple[int, str], int] = {}
 
     def check(self) -> bool:
         """Check all lines. Return False if the search was killed before the first line was complete.
@@ -264,9 +243,9 @@ class StudyLines:
             raise InputError(f"no search writes the operation {operation}")
         if not _is_text(change.get("worker_id")):
             raise InputError("worker_id is missing or of the wrong kind")
-        for key, check in OPERATIONS[operation].items():
+        for key, kind in OPERATIONS[operation].items():
             name = key.rstrip("?")
-            if (name in change or name == key) and not (name in change and check(change[name])):
+            if (name in change or name == key) and not (name in change and _is_of_kind(change[name], kind)):
                 raise InputError(f"{name} is missing or of the wrong kind")
         if (operation == CREATE_STUDY) != (number == 1):
             raise InputError("a file has one study, which its first line creates")

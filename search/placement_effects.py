@@ -14,7 +14,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import FrozenTrial
 from scipy.sparse import csr_array
 
-from search.choices import MODULES, NO_TYPE, SITE, TYPE, PlacementParameter, has_choices, parse_parameter
+from search.choices import MODULES, NO_TYPE, SITE, TYPE, parse_parameter
 from search.score_likelihood import Matrix
 
 SETTING = "setting:"  # a further term, followed by the name of the hyperparameter
@@ -157,30 +157,24 @@ def parse_placement(
     """
     if MODULES not in params:
         return None
-    roles = {parse_parameter(name): value for name, value in params.items()}
-    ranges = {parse_parameter(name) for name, d in (distributions or {}).items() if not has_choices(d)}
-    sites = {
-        parameter.module: (parameter.prefix, value)
-        for parameter, value in roles.items()
-        if parameter and parameter.kind == SITE
-    }
-    count = params[MODULES]
-    if any(i not in sites for i in range(1, count + 1)):
+    distributions = distributions or {}
+    prefixes, sites, types = dict[int, str](), dict[int, int](), dict[int, str]()
+    options: defaultdict[int, list[tuple[str, Hashable]]] = defaultdict(list)
+    for name, value in params.items():
+        parameter = parse_parameter(name)
+        if parameter is None:
+            continue
+        if parameter.kind == SITE:
+            prefixes[parameter.module], sites[parameter.module] = parameter.prefix, value
+        elif parameter.kind == TYPE:
+            types[parameter.module] = value
+        elif name not in distributions or isinstance(distributions[name], CategoricalDistribution):
+            options[parameter.module].append((parameter.kind, value))
+    numbers = range(1, params[MODULES] + 1)
+    if any(i not in sites for i in numbers):
         return None
-    modules = []
-    for i in range(1, count + 1):
-        options = sorted(
-            (parameter.kind, value)
-            for parameter, value in roles.items()
-            if parameter
-            and parameter.module == i
-            and parameter.kind not in (SITE, TYPE)
-            and parameter not in ranges
-        )
-        modules.append(
-            IndexedModule(sites[i][1], roles.get(PlacementParameter(TYPE, i), NO_TYPE), tuple(options))
-        )
-    return IndexedPlacement(sites[1][0] if count else "", tuple(modules))
+    modules = [IndexedModule(sites[i], types.get(i, NO_TYPE), tuple(sorted(options[i]))) for i in numbers]
+    return IndexedPlacement(prefixes[1] if modules else "", tuple(modules))
 
 
 def trial_weights(trial: FrozenTrial) -> Weights | None:

@@ -142,7 +142,8 @@ class EffectModel:
     def _condition(self) -> None:
         """Compute the posterior of the effects, given `logs`."""
         self._variances = np.array([self.variance(effect.term) for effect in self.columns])
-        self._likelihood.factor(self._term_variances(self.logs), float(np.exp(self.logs[NOISE])))
+        variances = [*(np.exp(self.logs[name]) for name in self._terms), *self._unknown]
+        self._likelihood.factor(np.array(variances), float(np.exp(self.logs[NOISE])))
         self._solved = self._likelihood.solve(self._y - self._offsets)
         self.mean = self._means + self._variances * (self._z.T @ self._solved)
 
@@ -182,8 +183,7 @@ class EffectModel:
         errors, variances = self._left_out()
         deviations = errors / np.sqrt(variances)  # in standard deviations
         usual = 1.4826 * np.median(np.abs(deviations))
-        excess: Array = np.maximum(-OUTLIER * usual - deviations, 0) * np.sqrt(variances)
-        return excess
+        return np.maximum(-OUTLIER * usual - deviations, 0) * np.sqrt(variances)
 
     def variance(self, term: str) -> float:
         """Return the variance of the effects of a term, relative to the variance of the scores."""
@@ -199,8 +199,7 @@ class EffectModel:
     @property
     def scores(self) -> Array:
         """Return the scores that the model was fitted to, cut off where they are too low."""
-        values: Array = self.centres + self.scale * self._y
-        return values
+        return self.centres + self.scale * self._y
 
     def count(self, effect: Effect) -> int:
         """Return the number of trials with an effect in their score."""
@@ -219,10 +218,6 @@ class EffectModel:
             options={"maxiter": 30},
         )
         return {name: float(log) for name, log in zip(names, optimum.x, strict=True)}
-
-    def _term_variances(self, logs: Mapping[str, float]) -> Array:
-        """Return the variances of all terms, in the order of the likelihood."""
-        return np.array([*(np.exp(logs[name]) for name in self._terms), *self._unknown])
 
     def _loss(self, logs: Array) -> tuple[float, Array]:
         """Return the negative log density of scores and variances, up to a constant, and its gradient.
@@ -289,15 +284,12 @@ class EffectModel:
             yield model, weight
 
     def draw_values(self, random: np.random.Generator, count: int) -> Array:
-        """Draw all effects from the posterior, `(effects, count)`: draws from the prior, corrected by their
-        residuals.
-        """
+        """Draw all effects from the posterior, `(effects, count)`, by correcting draws from the prior."""
         deviations = np.sqrt(self._variances)[:, None]
         prior = self._means[:, None] + random.standard_normal((len(self.columns), count)) * deviations
         noise = random.standard_normal((len(self._y), count)) * np.exp(self.logs[NOISE] / 2)
         residuals = self._y[:, None] - self._z @ prior - noise
-        values: Array = prior + self._variances[:, None] * (self._z.T @ self._likelihood.solve(residuals))
-        return values
+        return prior + self._variances[:, None] * (self._z.T @ self._likelihood.solve(residuals))
 
     def draw(self, random: np.random.Generator) -> "EffectDraw":
         """Draw all effects from the posterior."""
@@ -321,16 +313,14 @@ class EffectModel:
     def select(self, is_kept: Callable[[Effect], bool]) -> Matrix:
         """Return the weights of some effects in each trial's score, `(trials, effects)`."""
         kept = np.array([is_kept(effect) for effect in self.columns], float)
-        return csr_array(
-            self._z * kept
-        )  # of a single row, the product is no csr_array and `@` gives a number
+        # Of a single row, the product is no csr_array and `@` gives a number.
+        return csr_array(self._z * kept)
 
     def expect(self, sums: Sequence[Weights]) -> Array:
         """Return the means that `predict` returns."""
         sums = add_earlier(sums, self.prior)
         known = [{e: weight for e, weight in effects.items() if e in self.columns} for effects in sums]
-        means: Array = self.scale * (make_matrix(known, self.columns) @ self.mean)
-        return means
+        return self.scale * (make_matrix(known, self.columns) @ self.mean)
 
     def predict(self, sums: Sequence[Weights]) -> tuple[Array, Array]:
         """Return means and covariance of sums of effects, such as placements' scores, in units of the score.
@@ -339,12 +329,9 @@ class EffectModel:
         mean 0 and the variance of their term, beyond the predictions of earlier searches.
         """
         sums = add_earlier(sums, self.prior)
-        new = [
-            effect
-            for effect in dict.fromkeys(effect for effects in sums for effect in effects)
-            if effect not in self.columns
-        ]
-        columns = {**self.columns, **{effect: len(self.columns) + i for i, effect in enumerate(new)}}
+        columns = dict(self.columns)
+        for effect in (effect for effects in sums for effect in effects):
+            columns.setdefault(effect, len(columns))
         z = make_matrix(sums, columns)
         known = z[:, : len(self.columns)]
         prior = (z * np.array([self.variance(effect.term) for effect in columns])) @ z.T
@@ -394,6 +381,6 @@ class EffectDraw:
         order = np.argsort(-(weights @ self.values))
         return list(islice(filter(is_allowed, (placements[i] for i in order)), 1))
 
-    def total(self, placement: IndexedPlacement) -> float:
-        """Return a placement's score, relative to the intercept."""
-        return sum(weight * self(effect) for effect, weight in total_weights(placement).items())
+    def total(self, placement: IndexedPlacement, *, own: bool = True) -> float:
+        """Return a placement's score, relative to the intercept, with its remainder if `own`."""
+        return sum(weight * self(effect) for effect, weight in total_weights(placement, own=own).items())

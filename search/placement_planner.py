@@ -5,12 +5,17 @@ exchanged one by one for better ones until none is better, from several starts. 
 the placements that were tried, since only these can have their own `placement` effect.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from functools import partial
+from itertools import combinations, combinations_with_replacement, product
+from typing import Any
 
 import numpy as np
+from optuna.distributions import CategoricalDistribution
+from optuna.trial import FrozenTrial
 
+from search.choices import MODULES, NO_TYPE, SITE, TYPE, parse_parameter
 from search.placement_effects import Effect, IndexedModule, IndexedPlacement, Term
 from search.placement_model import EffectDraw
 from search.score_likelihood import Array
@@ -40,6 +45,43 @@ class PlacementChoices:
     least: int = 0
 
 
+class DrawnChoices:
+    """Choices of the trials that were added.
+
+    Attributes:
+        types: All attention types that trials could choose.
+        options: For each type, the values of each option.
+        numbers: The latest value of each option with a range of numbers, by type and name.
+    """
+
+    def __init__(self) -> None:
+        self.types: dict[str, None] = {}
+        self.options: dict[str, dict[str, Sequence[Any]]] = {}
+        self.numbers: dict[tuple[str, str], float] = {}
+
+    def add(self, trial: FrozenTrial) -> None:
+        """Add the choices of a trial."""
+        for name, distribution in trial.distributions.items():
+            parameter = parse_parameter(name)
+            if parameter is None or parameter.kind in (MODULES, SITE):
+                continue
+            kind = trial.params.get(f"{TYPE}{parameter.module}", NO_TYPE)
+            if isinstance(distribution, CategoricalDistribution):
+                if parameter.kind == TYPE:
+                    self.types.update(dict.fromkeys(map(str, distribution.choices)))
+                else:
+                    self.options.setdefault(kind, {})[parameter.kind] = distribution.choices
+            elif name in trial.params:
+                self.numbers[kind, parameter.kind] = trial.params[name]
+
+    def placements(self, prefix: str, sites: int, *, least: int, most: int) -> PlacementChoices:
+        """Return the placements at these sites, with `least` to `most` modules of any type."""
+        types = list(self.types) or [NO_TYPE]
+        return PlacementChoices(
+            prefix=prefix, sites=sites, types=types, options=self.options, most=most, least=least
+        )
+
+
 def list_modules(choices: PlacementChoices) -> Iterator[IndexedModule]:
     """Yield each module at each site, with all combinations of its options, by site."""
     for site, kind in product(range(choices.sites), choices.types):
@@ -51,41 +93,30 @@ def list_modules(choices: PlacementChoices) -> Iterator[IndexedModule]:
 
 
 class Planner:
-    """Gains of all modules and pairs of modules, by one draw of the effects."""
+    """Gains of all modules, `alone` by site and type, and of pairs of modules, by one draw of the effects."""
 
     def __init__(self, draw: EffectDraw, choices: PlacementChoices) -> None:
         self.draw, self.choices = draw, choices
         self.options = {kind: self._best_options(kind) for kind in choices.types}
-        prefix, types = choices.prefix, choices.types
-        self.alone = np.array(
-            [[self._alone(site, kind) for kind in types] for site in range(choices.sites)]
-        )  # (sites, types)
-        self._sites = _symmetric(
-            choices.sites, lambda i, j: draw(Effect(Term.PAIR, (prefix, i, j))), diagonal=False
-        )
-        self._types = _symmetric(
-            len(types),
-            lambda i, j: draw(Effect(Term.PAIR, tuple(sorted((types[i], types[j]))))),
-            diagonal=True,
-        )
+        types, sites = choices.types, range(choices.sites)
+        self.alone = np.array([[self._alone(site, kind) for kind in types] for site in sites])
+        self._sites, self._types = np.zeros((len(sites), len(sites))), np.zeros((len(types), len(types)))
+        for i, j in combinations(sites, 2):
+            self._sites[i, j] = self._sites[j, i] = draw(Effect(Term.PAIR, (choices.prefix, i, j)))
+        for i, j in combinations_with_replacement(range(len(types)), 2):
+            pair = tuple(sorted((types[i], types[j])))
+            self._types[i, j] = self._types[j, i] = draw(Effect(Term.PAIR, pair))
 
     def _alone(self, site: int, kind: str) -> float:
-        draw, prefix = self.draw, self.choices.prefix
-        options = sum(draw(Effect(Term.OPTION, (kind, *option))) for option in self.options[kind])
-        return (
-            draw(Effect(Term.COST))
-            + draw(Effect(Term.SITE, (prefix, site)))
-            + draw(Effect(Term.TYPE, kind))
-            + draw(Effect(Term.CELL, (prefix, site, kind)))
-            + options
-        )
+        module = IndexedModule(site, kind, self.options[kind])
+        return self.draw.total(IndexedPlacement(self.choices.prefix, (module,)), own=False)
 
     def _best_options(self, kind: str) -> tuple[tuple[str, Hashable], ...]:
-        options = []
-        for name, values in sorted(self.choices.options.get(kind, {}).items()):
-            gains = [self.draw(Effect(Term.OPTION, (kind, name, value))) for value in values]
-            options.append((name, values[int(np.argmax(gains))]))
-        return tuple(options)
+        def gain(name: str, value: Hashable) -> float:
+            return self.draw(Effect(Term.OPTION, (kind, name, value)))
+
+        options = sorted(self.choices.options.get(kind, {}).items())
+        return tuple((name, max(values, key=partial(gain, name))) for name, values in options)
 
     def gains(self, others: Collection[tuple[int, int]]) -> Array:
         """Return the gains of one more module, given the modules `others`, `(sites, types)`.
@@ -148,11 +179,3 @@ class Planner:
 def _largest(gains: Array) -> tuple[int, int]:
     site, kind = np.unravel_index(int(np.argmax(gains)), gains.shape)
     return int(site), int(kind)
-
-
-def _symmetric(size: int, value: Callable[[int, int], float], *, diagonal: bool) -> Array:
-    matrix = np.zeros((size, size))
-    for i, j in product(range(size), repeat=2):
-        if i < j or (diagonal and i == j):
-            matrix[i, j] = matrix[j, i] = value(i, j)
-    return matrix

@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 from scipy.special import expit, ndtri  # importing scipy.stats takes half a second
 
 from automl.base.errors import InputError
-from search.choices import MODULES, NO_TYPE, DrawnChoices
+from search.choices import MODULES
 from search.placement_effects import (
     Effect,
     IndexedPlacement,
@@ -30,7 +30,7 @@ from search.placement_effects import (
     trial_weights,
 )
 from search.placement_model import UNKNOWN, EffectModel
-from search.placement_planner import PlacementChoices
+from search.placement_planner import DrawnChoices, PlacementChoices
 from search.placement_sampler import GrowingModel, fit_model
 from search.prior import count_sites
 from search.reach import estimate_reach
@@ -227,15 +227,9 @@ def _choices(trials: Sequence[FrozenTrial]) -> list[PlacementChoices]:
     ranges: list[Any] = [trial.distributions[MODULES] for trial in trials]
     for trial in trials:
         drawn.add(trial)
+    least, most = min(modules.low for modules in ranges), max(modules.high for modules in ranges)
     return [
-        PlacementChoices(
-            prefix=prefix,
-            sites=sites,
-            types=list(drawn.types) or [NO_TYPE],
-            options=drawn.options,
-            most=min(sites, max(modules.high for modules in ranges)),
-            least=min(modules.low for modules in ranges),
-        )
+        drawn.placements(prefix, sites, least=least, most=min(sites, most))
         for prefix, sites in count_sites(trials).items()
     ]
 

@@ -36,9 +36,7 @@ from search.choices import (
     SITE,
     SITES,
     TYPE,
-    DrawnChoices,
     PlacementParameter,
-    has_choices,
     parse_parameter,
 )
 from search.optuna_internals import TrialLimit
@@ -52,7 +50,7 @@ from search.placement_effects import (
     trial_weights,
 )
 from search.placement_model import EffectDraw, EffectModel
-from search.placement_planner import PlacementChoices, Planner
+from search.placement_planner import DrawnChoices, Planner
 from search.prior import read_prior
 
 STALE = 50  # a model that lacks up to 1/50 of the trials is not refitted
@@ -110,9 +108,7 @@ class GrowingModel:
         self._predicts: bool | None = None  # None if it is not known yet
 
     def __call__(self, study: Study) -> EffectModel | None:
-        """Return the model, or None if no completed trial has a placement. Raises InputError like
-        `fit_model`.
-        """
+        """Return the model, or None if no completed trial has a placement. Raises errors of `fit_model`."""
         self._complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         done = len(self._complete)
         if not 0 <= done - self._known < max(1, self._known // STALE):
@@ -239,10 +235,9 @@ class PlacementSampler(BaseSampler):
     ) -> Any:
         parameter = parse_parameter(param_name)
         # An option with a range of numbers, of a user-defined type, is no choice of the model.
-        is_number = (
-            parameter and parameter.kind not in (MODULES, SITE) and not has_choices(param_distribution)
-        )
-        if parameter is None or is_number or SITES not in trial.user_attrs:
+        is_choice = isinstance(param_distribution, CategoricalDistribution)
+        is_planned = parameter is not None and (is_choice or parameter.kind in (MODULES, SITE))
+        if parameter is None or not is_planned or SITES not in trial.user_attrs:
             return self._others.sample_independent(
                 self._limited or study, trial, param_name, param_distribution
             )
@@ -277,14 +272,8 @@ class PlacementSampler(BaseSampler):
         history.update(study)
         count = trial.params.get(MODULES)
         prefix, sites = trial.user_attrs[SITES]
-        choices = PlacementChoices(
-            prefix=prefix,
-            sites=sites,
-            types=list(history.choices.types) or [NO_TYPE],
-            options=history.choices.options,
-            most=distribution.high if count is None else count,
-            least=distribution.low if count is None else count,
-        )
+        least, most = (distribution.low, distribution.high) if count is None else (count, count)
+        choices = history.choices.placements(prefix, sites, least=least, most=most)
 
         def fits(placement: IndexedPlacement) -> bool:
             return placement.prefix == prefix and count in (None, len(placement.modules))

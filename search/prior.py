@@ -82,8 +82,7 @@ def _uses(model: EffectModel, prefix: str) -> int:
 
 
 def _means(model: EffectModel, effects: list[Effect]) -> list[float]:
-    mean, _ = model.predict([{effect: 1.0} for effect in effects])
-    return [float(value) for value in mean / model.scale]
+    return (model.expect([{effect: 1.0} for effect in effects]) / model.scale).tolist()
 
 
 def write_prior(study: Study, prior: Prior) -> None:
@@ -99,10 +98,7 @@ def write_prior(study: Study, prior: Prior) -> None:
 
 
 def read_prior(study: Study) -> Prior:
-    """Return the effects of earlier searches in a study, mostly none.
-
-    Raise InputError if they are damaged.
-    """
+    """Return the effects of earlier searches in a study, mostly none. Raises InputError if damaged."""
     problems: list[str] = []
     value = read_value(dict[str, Rows], study.user_attrs.get(ATTRIBUTE, {}), ATTRIBUTE, problems)
     if problems or not all(isfinite(number) for rows in value.values() for *_, number in rows):

@@ -101,8 +101,7 @@ def compute_within(distances: Array) -> Array:
     `distances` are `(placements, draws)`.
     """
     scale = np.sqrt(DEGREES / (DEGREES - 2))  # the standard deviation of Student's t
-    result: Array = np.prod(stdtr(DEGREES, scale * distances), axis=0)
-    return result
+    return np.prod(stdtr(DEGREES, scale * distances), axis=0)
 
 
 def list_placements(

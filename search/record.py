@@ -139,10 +139,7 @@ class TrialRecord:
 
     @property
     def steps(self) -> int | None:
-        """Return the training steps so far, including those of a shared partial training.
-
-        None before the first epoch.
-        """
+        """Return the training steps so far, with a shared partial training. None before the first epoch."""
         return int(self.history[-1]["steps"]) if self.history and "steps" in self.history[-1] else None
 
     @property
@@ -243,9 +240,8 @@ def model_options(config: TrialConfig) -> dict[str, Any]:
     """Return the options of the backbone and the model fields that differ from their defaults."""
     model = config.model
     common = {field.name for field in fields(Model)}
-    own = {f.name: getattr(model, f.name) for f in fields(model) if f.name not in common}
-    defaults = {f.name: f.default for f in fields(model)}
-    return {**{key: value for key, value in own.items() if value != defaults[key]}, **model.options}
+    own = {f.name: getattr(model, f.name) for f in fields(model) if getattr(model, f.name) != f.default}
+    return {**{key: value for key, value in own.items() if key not in common}, **model.options}
 
 
 def attention_options(config: TrialConfig) -> dict[str, Any]:
@@ -269,7 +265,7 @@ def chosen_options(config: TrialConfig) -> dict[str, Any]:
 
 def format_options(options: Mapping[str, Any]) -> str:
     """Format options, such as `width=0.25, pool=gem`."""
-    shown = {
-        key: f"{value:.4g}" if isinstance(value, float) else str(value) for key, value in options.items()
-    }
-    return ", ".join(f"{key}={value}" for key, value in shown.items())
+    return ", ".join(
+        f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}"
+        for key, value in options.items()
+    )

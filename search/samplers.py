@@ -8,14 +8,8 @@ from optuna.samplers import BaseSampler
 from automl.base.errors import InputError, unknown
 from automl.base.loading import load_module
 from search.drawn import FEW, Drawn
-from search.grid import GRID
+from search.grid import GRID, list_values
 from search.placement_sampler import PlacementSampler
-
-
-def _cmaes(seed: int) -> BaseSampler:
-    # CMA-ES cannot draw categories or parameters of some trials only. These are drawn at random.
-    return optuna.samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False)
-
 
 AUTO = "auto"
 
@@ -27,7 +21,8 @@ SAMPLERS: Mapping[str, Callable[[int], BaseSampler]] = {
     "placement": lambda seed: PlacementSampler(seed),
     "gp": lambda seed: optuna.samplers.GPSampler(seed=seed),
     "nsga2": lambda seed: optuna.samplers.NSGAIISampler(seed=seed),
-    "cmaes": _cmaes,
+    # CMA-ES cannot draw categories or parameters of some trials only. These are drawn at random.
+    "cmaes": lambda seed: optuna.samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False),
 }
 
 
@@ -79,12 +74,7 @@ def check_sampler(name: str, drawn: Drawn) -> None:
     space, draws = drawn.space, [trial.distributions for trial in drawn.trials(FEW)]
     if name == GRID:
         continuous = {
-            key
-            for draw in draws
-            for key, kind in draw.items()
-            if isinstance(kind, optuna.distributions.FloatDistribution)
-            and kind.step is None
-            and not kind.single()
+            key for draw in draws for key, kind in draw.items() if not (kind.single() or list_values(kind))
         }
         if continuous:
             raise InputError(

@@ -11,7 +11,7 @@ A.3.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,25 +21,7 @@ Array = NDArray[np.float64]
 Matrix = Any  # scipy.sparse.csr_array has no types
 
 
-class Likelihood(Protocol):
-    """Likelihood of scores. `variances` are those of the terms, in order."""
-
-    def loss(self, y: Array, variances: Array, noise: float) -> tuple[float, Array]:
-        """Return the negative log density of `y` up to a constant, and its gradient by the logarithms of the
-        variances, that of the noise last.
-        """
-
-    def factor(self, variances: Array, noise: float) -> None:
-        """Prepare `solve` and `precisions` for these variances."""
-
-    def solve(self, values: Array) -> Array:
-        """Return the inverse of the covariance times `values`, `(trials,)` or `(trials, columns)`."""
-
-    def precisions(self) -> Array:
-        """Return the diagonal of the inverse of the covariance."""
-
-
-def make_likelihood(z: Matrix, terms: Mapping[str, Sequence[int]], own: str) -> Likelihood:
+def make_likelihood(z: Matrix, terms: Mapping[str, Sequence[int]], own: str) -> "ByTrials | ByEffects":
     """Return the faster form, for the weights of the effects in each trial's score, `(trials, effects)`.
 
     `terms` are the columns of each term. Each trial has at most one effect of the term `own`, with weight 1.
@@ -49,7 +31,7 @@ def make_likelihood(z: Matrix, terms: Mapping[str, Sequence[int]], own: str) -> 
 
 
 class ByTrials:
-    """Likelihood by a matrix over trials."""
+    """Likelihood by a matrix over trials. `variances` are those of the terms, in order."""
 
     def __init__(self, z: Matrix, terms: Mapping[str, Sequence[int]]) -> None:
         dense = z.toarray()
@@ -58,10 +40,13 @@ class ByTrials:
 
     def _covariance(self, variances: Array, noise: float) -> Array:
         weighted = zip([*variances, noise], self._kernels, strict=True)
-        total: Array = sum(variance * kernel for variance, kernel in weighted)
-        return total
+        return sum(variance * kernel for variance, kernel in weighted)
 
     def loss(self, y: Array, variances: Array, noise: float) -> tuple[float, Array]:
+        """Return the negative log density of `y` up to a constant, and its gradient.
+
+        The gradient is by the logarithms of the variances, that of the noise last.
+        """
         factor = cho_factor(self._covariance(variances, noise), lower=True)
         inverse = cho_solve(factor, self._kernels[-1])
         alpha = inverse @ y
@@ -70,18 +55,20 @@ class ByTrials:
         return float(0.5 * y @ alpha + np.log(np.diag(factor[0])).sum()), gradient
 
     def factor(self, variances: Array, noise: float) -> None:
+        """Prepare `solve` and `precisions` for these variances."""
         self._factor = cho_factor(self._covariance(variances, noise), lower=True)
 
     def solve(self, values: Array) -> Array:
-        solution: Array = cho_solve(self._factor, values)
-        return solution
+        """Return the inverse of the covariance times `values`, `(trials,)` or `(trials, columns)`."""
+        return cho_solve(self._factor, values)
 
     def precisions(self) -> Array:
+        """Return the diagonal of the inverse of the covariance."""
         return np.diag(self.solve(self._kernels[-1]))
 
 
 class ByEffects:
-    """Likelihood by a matrix over effects.
+    """Likelihood by a matrix over effects, with the methods of `ByTrials`.
 
     A level consists of the placements with the same number of trials. Level 0 holds the deviations from the
     means of placements. Scores have one variance in each level, apart from the effects that placements share.
@@ -150,15 +137,12 @@ class ByEffects:
     def _unmix(self, values: Array) -> Array:
         """Return the inverse of the covariance without shared effects, times `values`."""
         sums = self._member.T @ values
-        result: Array = (values - self._member @ (self._shrinkage * sums.T).T) / self._noise
-        return result
+        return (values - self._member @ (self._shrinkage * sums.T).T) / self._noise
 
     def solve(self, values: Array) -> Array:
         unmixed = self._unmix(values)
-        solution: Array = unmixed - self._whitened @ cho_solve(self._factor, self._scaled.T @ unmixed)
-        return solution
+        return unmixed - self._whitened @ cho_solve(self._factor, self._scaled.T @ unmixed)
 
     def precisions(self) -> Array:
         half = solve_triangular(self._factor[0], self._whitened.T, lower=True)
-        precisions: Array = (1 - self._member @ self._shrinkage) / self._noise - np.square(half).sum(axis=0)
-        return precisions
+        return (1 - self._member @ self._shrinkage) / self._noise - np.square(half).sum(axis=0)

@@ -138,17 +138,12 @@ class SearchScheduler(TrialScheduler):
         self.waiting = False
         if self.closing or self.all_infeasible:
             return None
-        if self.placement_verdict and not self._unfinished:
-            return None
         if self._unfinished:
             return self.records[self._unfinished.popleft()]
-        if self.plan.trials is not None and len(self.records) >= self.plan.trials:
+        is_full = self.plan.trials is not None and len(self.records) >= self.plan.trials
+        if self.placement_verdict or is_full:
             return None
-        if (
-            self.shared_trainings
-            and len(self.shared_trainings.begun) >= self.shared_trainings.count
-            and not self.shared_trainings.ready
-        ):
+        if self.shared_trainings and self.shared_trainings.all_begun and not self.shared_trainings.ready:
             self.waiting = bool(self.shared_trainings.coming)
             return None
         enqueued = self._takes_enqueued
@@ -189,10 +184,7 @@ class SearchScheduler(TrialScheduler):
     @property
     def _takes_enqueued(self) -> bool:
         """Return True if an enqueued trial is next, after the baseline and the shared partial trainings."""
-        return (
-            bool(self._waiting and self.records)
-            and len(self.shared_trainings.begun) >= self.shared_trainings.count
-        )
+        return bool(self._waiting and self.records) and self.shared_trainings.all_begun
 
     def _next(self) -> tuple[Role, Mapping[str, Any] | None]:
         """Return the role of the next trial and its fixed parameters."""
@@ -200,19 +192,17 @@ class SearchScheduler(TrialScheduler):
         if number == 0:
             return Role.BASELINE, space.baseline
         begun = len(self.shared_trainings.begun) if self.shared_trainings else 0
-        if begun < self.shared_trainings.count:
+        if not self.shared_trainings.all_begun:
             return Role.BASELINE, self._plain
         if self._takes_enqueued:
             return Role.CANDIDATE, self._waiting[0].system_attrs.get(ENQUEUED, {})
         number -= max(0, begun - 1) + self._enqueued
         if number <= len(self._fixed):
             return self._fixed[number - 1]
+        if self.shared_trainings and self.shared_trainings.lacks_replicate:
+            return Role.REPLICATE, self._plain
         if self.shared_trainings:
-            return (
-                (Role.REPLICATE, self._plain)
-                if self.shared_trainings.lacks_replicate
-                else (Role.CANDIDATE, None)
-            )
+            return Role.CANDIDATE, None
         if self._tuned and self._baselines < self.plan.baseline_share * (number + 1):
             return Role.BASELINE, space.plain
         return Role.CANDIDATE, None

@@ -34,6 +34,10 @@ class SharedTrainings:
         return [record for record in self._records.values() if is_shared_training(record.config)]
 
     @property
+    def all_begun(self) -> bool:
+        return len(self.begun) >= self.count
+
+    @property
     def ready(self) -> list[TrialRecord]:
         """Return those that are trained up to the epoch at which placements are inserted."""
         return [record for record in self.begun if record.epoch >= record.config.training.insert_at]

@@ -21,7 +21,7 @@ from automl.base.serialise import read_value
 from search.config import TrialConfig
 from search.journal import Journal, StudyLines, batch_writes, damaged_line, truncate_incomplete_line
 from search.optuna_internals import identifier_of, storage_of
-from search.record import Metrics, Role, State, TrialRecord
+from search.record import Metrics, Role, State, TrialRecord, chosen_options, model_name, placement_key
 
 if TYPE_CHECKING:
     from search.placement_sampler import GrowingModel
@@ -181,6 +181,18 @@ def warm_start_study(study: optuna.Study, other: optuna.Study, *, name: str, com
 def own_trials(study: optuna.Study) -> list[FrozenTrial]:
     """Return the trials that this search created, in order."""
     return [trial for trial in study.get_trials(deepcopy=False) if WARM_START not in trial.user_attrs]
+
+
+def trial_attributes(role: Role, config: TrialConfig, variant: str) -> dict[str, Any]:
+    """Return the attributes of a new trial, which `read_record` reads."""
+    return {
+        ROLE: str(role),
+        PLACEMENT: placement_key(config),
+        MODEL: model_name(config),
+        **chosen_options(config),
+        CONFIG: config.to_json(),
+        **({VARIANT: variant} if variant else {}),
+    }
 
 
 class _DamagedAttributeError(InputError):

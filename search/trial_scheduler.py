@@ -26,30 +26,18 @@ from search.config import TrialConfig
 from search.halving import Rungs, Score
 from search.journal import batch_writes
 from search.metric import Metric
-from search.record import (
-    Report,
-    Role,
-    State,
-    TrialRecord,
-    chosen_options,
-    model_name,
-    placement_key,
-)
+from search.record import Report, Role, State, TrialRecord
 from search.study import (
-    CONFIG,
     DEVICE,
     EPOCH,
-    MODEL,
-    PLACEMENT,
     PROFILE,
     PRUNED,
     REASON,
-    ROLE,
     TRAINABLE,
-    VARIANT,
     add_trial,
     begin_waiting,
     open_trial,
+    trial_attributes,
 )
 
 # Number of consecutive errors with the same reason after which the run ends.
@@ -115,8 +103,7 @@ class Plan:
         return self.metric.sign * (trial.value(self.metric.name) - self.guessing) <= 0
 
     def signed_value(self, trial: TrialRecord, name: str | None = None) -> float:
-        """Return the value that ranks a finished trial (larger is better): an objective, by default the
-        first.
+        """Return the value that ranks a finished trial, larger is better: of an objective, or of the first.
 
         If a model of placements predicts the trial, the prediction is used, since the best of many scores is
         partly luck.
@@ -174,9 +161,7 @@ class TrialScheduler(ABC):
     def _recover(
         self, trial: FrozenTrial, record: TrialRecord, others: Sequence[tuple[optuna.Study, int]] = ()
     ) -> None:
-        """Restore a trial of an earlier run. `others` holds other studies that record it, and its number
-        there.
-        """
+        """Restore a trial of an earlier run. `others` holds other studies with it, and its number there."""
         if record.state is State.RUNNING:
             pairs = ((self.study, trial.number), *others)
             self._open[record.number] = [(study, open_trial(study, number)) for study, number in pairs]
@@ -201,23 +186,12 @@ class TrialScheduler(ABC):
         attributes: Mapping[str, Any] | None = None,
         waiting: FrozenTrial | None = None,
     ) -> TrialRecord:
-        """Add a trial to the study with further `attributes`, in place of the enqueued trial `waiting`, if
-        any.
-        """
-        attributes = {
-            **(attributes or {}),
-            ROLE: str(role),
-            PLACEMENT: placement_key(config),
-            MODEL: model_name(config),
-            **chosen_options(config),
-            CONFIG: config.to_json(),
-            **({VARIANT: variant} if variant else {}),
-        }
+        """Add a trial with further `attributes` to the study, in place of the enqueued trial `waiting`."""
         new = create_trial(
             state=TrialState.RUNNING,
             params=dict(params or {}),
             distributions=dict(distributions or {}),
-            user_attrs=attributes,
+            user_attrs={**(attributes or {}), **trial_attributes(role, config, variant)},
         )
         trial = add_trial(self.study, new) if waiting is None else begin_waiting(self.study, waiting, new)
         self._open[trial.number] = [(self.study, trial)]

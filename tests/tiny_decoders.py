@@ -51,29 +51,51 @@ DIFFERENT: Mapping[str, Callable[[Any], Any]] = {
     "phi": _sized("phi"),
     "stablelm": _sized("stablelm"),
     "ernie4_5": _sized("ernie4_5", head_dim=4),
-    "olmo2": _sized("olmo2"),
     "codegen": lambda library: library.CodeGenConfig(**SIZES, rotary_dim=2),
     "gpt_neo": lambda library: library.GPTNeoConfig(**SIZES, attention_types=[[["global"], DEPTH]]),
     "gpt_bigcode": lambda library: library.GPTBigCodeConfig(**SIZES, multi_query=False),
 }
 
-# Models whose layers have other positions than their configuration seems to say, in layers or at all.
+# Models whose queries and keys have norms: of each head, of all together, and with weights around 0.
+GEMMA3 = {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 5000.0}}
+NORMS: Mapping[str, Callable[[Any], Any]] = {
+    "qwen3": _qwen3,
+    "olmo2": _sized("olmo2"),
+    "olmo3": _sized("olmo3", layer_types=["full_attention", "sliding_attention"], sliding_window=512),
+    "gemma3": _sized(
+        "gemma3_text",
+        head_dim=4,
+        query_pre_attn_scalar=7,
+        layer_types=["full_attention", "sliding_attention"],
+        sliding_window=512,
+        rope_parameters={**GEMMA3, "sliding_attention": {"rope_type": "default", "rope_theta": BASE}},
+    ),
+}
+
+# Models whose positions are scaled, or missing in a layer.
 SCALED = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": BASE, "original_max_position_embeddings": 8}
 POSITIONS: Mapping[str, Callable[[Any], Any]] = {
     "smollm3": _sized("smollm3", no_rope_layers=[1, 0]),
     "llama-scaled": _sized(
         "llama", rope_parameters={**SCALED, "rope_theta": BASE, "original_max_position_embeddings": 16}
     ),
+    "llama-yarn": _sized("llama", rope_parameters=YARN),
+    "qwen3-yarn": _sized("qwen3", head_dim=4, rope_parameters=YARN),
 }
+
+# Heads that are narrower together than the model.
+NARROW = _sized("gemma3_text", head_dim=2)
 
 CONFIGS: Mapping[str, Callable[[Any], Any]] = {
     "llama": _llama,
-    "qwen3": _qwen3,
     "gpt2": _gpt2,
     "bert": _bert,
     "t5": _t5,
     "cohere": _sized("cohere"),
+    "narrow": NARROW,
     **DIFFERENT,
+    **NORMS,
     **POSITIONS,
 }
 DECODERS = ("llama", "qwen3", "gpt2")

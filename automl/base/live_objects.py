@@ -118,8 +118,7 @@ class _Pickler(cloudpickle.Pickler):
 
 
 def _with_cache(function: Callable[..., Any], parameters: dict[str, Any]) -> Callable[..., Any]:
-    cached: Callable[..., Any] = lru_cache(**parameters)(function)
-    return cached
+    return lru_cache(**parameters)(function)
 
 
 def pack(name: str) -> bytes:

@@ -126,11 +126,6 @@ def join_problems(name: str, problems: Sequence[str]) -> str:
     return "\n  ".join([f"{name}: {len(problems)} problems", *problems])
 
 
-def read_value(kind: Any, value: object, name: str, problems: list[str]) -> Any:
-    """Return `value` as `kind`. Problems are appended to `problems`, and the result is then arbitrary."""
-    return _value(kind, value, name, problems, True)
-
-
 def _object(kind: Any, value: object, prefix: str, problems: list[str], strict: bool) -> Any:
     """Return `value` as the dataclass `kind`, or None if it is invalid."""
     if not isinstance(value, Mapping):
@@ -154,7 +149,7 @@ def _object(kind: Any, value: object, prefix: str, problems: list[str], strict: 
     for key, field in known.items():
         if key in value:
             known_problems = len(problems)
-            item = _value(hints[key], value[key], f"{prefix}{key}", problems, strict)
+            item = read_value(hints[key], value[key], f"{prefix}{key}", problems, strict)
             if len(problems) == known_problems:
                 read[key] = item
         elif field.default is MISSING and field.default_factory is MISSING:
@@ -177,7 +172,7 @@ def _object(kind: Any, value: object, prefix: str, problems: list[str], strict: 
         return None
 
 
-def _value(kind: Any, value: object, name: str, problems: list[str], strict: bool) -> Any:
+def read_value(kind: Any, value: object, name: str, problems: list[str], strict: bool = True) -> Any:
     """Return `value` as `kind`. Problems are appended to `problems`, and the result is then arbitrary."""
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is Any:
@@ -187,19 +182,16 @@ def _value(kind: Any, value: object, name: str, problems: list[str], strict: boo
         if len(types_without_none) < len(arguments) and value is None:
             return None
         if len(types_without_none) == 1 and types_without_none[0] not in (str, int, float, bool):
-            return _value(types_without_none[0], value, name, problems, strict)
+            return read_value(types_without_none[0], value, name, problems, strict)
         return _plain(arguments, value, name, problems)
-    if origin is Literal:
-        if value not in arguments:
-            problems.append(f"{name} must be one of {', '.join(map(str, arguments))}; got {value!r}")
-        return value
+    is_enum = isinstance(kind, type) and issubclass(kind, Enum)
+    if origin is Literal or is_enum:
+        choices = [choice.value for choice in kind] if is_enum else arguments
+        if value not in choices:
+            problems.append(f"{name} must be one of {', '.join(map(str, choices))}; got {value!r}")
+            return None
+        return kind(value) if is_enum else value
     if isinstance(origin or kind, type):
-        if issubclass(origin or kind, Enum):
-            choices = [choice.value for choice in kind]
-            if value not in choices:
-                problems.append(f"{name} must be one of {', '.join(map(str, choices))}; got {value!r}")
-                return None
-            return kind(value)
         if issubclass(origin or kind, Mapping):
             return _mapping(arguments, value, name, problems, strict)
         if issubclass(origin or kind, Sequence) and kind is not str:
@@ -222,7 +214,7 @@ def _mapping(kinds: Any, value: object, name: str, problems: list[str], strict: 
     if not kinds:
         return dict(value)
     return {
-        key: _value(kinds[1], item, f"{name} at {key!r}", problems, strict) for key, item in value.items()
+        key: read_value(kinds[1], item, f"{name} at {key!r}", problems, strict) for key, item in value.items()
     }
 
 
@@ -236,7 +228,7 @@ def _sequence(kind: Any, kinds: Any, value: object, name: str, problems: list[st
         return None
     each = kinds if fixed else [kinds[0] if kinds else Any] * len(value)
     read = [
-        _value(kind_of_item, item, f"{name}[{i}]", problems, strict)
+        read_value(kind_of_item, item, f"{name}[{i}]", problems, strict)
         for i, (kind_of_item, item) in enumerate(zip(each, value, strict=True))
     ]
     return tuple(read) if kind is tuple else read

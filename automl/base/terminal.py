@@ -13,10 +13,7 @@ KEPT = "\n\r\t"  # progress bars of libraries use \r
 
 
 class EscapedStream:
-    """Text stream that escapes control characters and characters missing in its encoding.
-
-    `plain` is the underlying stream.
-    """
+    """Text stream that escapes control characters and those missing in the encoding of the stream `plain`."""
 
     def __init__(self, plain: TextIO) -> None:
         self.plain = plain

@@ -82,10 +82,7 @@ def format_count(value: float) -> str:
 
 
 def decimals(margin: float) -> int:
-    """Return the decimals of a difference: at least two, and enough to show a tenth of `margin`.
-
-    A margin of 0 gives three.
-    """
+    """Return the decimals that show a tenth of `margin`: at least two, and three for a margin of 0."""
     if margin <= 0:
         return 3
     return max(2, 1 - math.floor(math.log10(margin) + 1e-9))

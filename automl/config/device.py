@@ -155,11 +155,6 @@ def fast_dtype(device: torch.device) -> torch.dtype:
     return torch.float32
 
 
-def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[None]:
-    """Run operations in the block in `dtype` where that is safe. float32 changes nothing."""
-    return torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
-
-
 # Memory
 
 

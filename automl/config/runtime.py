@@ -16,8 +16,6 @@ from torch import Tensor
 
 from automl.base.errors import unknown
 from automl.config.device import (
-    autocast,
-    check_memory_of_others,
     configure,
     device_for,
     fast_dtype,
@@ -77,11 +75,8 @@ class Runtime:
         return fast_dtype(self.device) if self.precision == "auto" else DTYPES[self.precision]
 
     def autocast(self) -> AbstractContextManager[None]:
-        return autocast(self.device, self.dtype)
-
-    def check_memory_of_others(self) -> None:
-        """Raise UnusableGpu if other processes hold this one's fraction of the device's memory."""
-        check_memory_of_others(self.device, self.memory_fraction)
+        """Run operations in the block in `dtype` where that is safe. float32 changes nothing."""
+        return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
 
     def shard(self, indices: Tensor) -> Tensor:
         """Return this worker's part of `indices`."""
@@ -107,8 +102,9 @@ def memory_fraction(gpus: float) -> float:
     return MEMORY_FRACTION * gpus if 0 < gpus < 1 else 1.0
 
 
-def runtime_for(gpus: float, **options: Any) -> Runtime:
-    """Return the runtime of a process to which Ray assigned `gpus` GPUs."""
+def runtime_for(cpus: float, gpus: float, **options: Any) -> Runtime:
+    """Return the runtime of a process to which Ray assigned so much. Torch then uses as many threads."""
+    torch.set_num_threads(max(1, int(cpus)))
     return Runtime(device=device_for(gpus), memory_fraction=memory_fraction(gpus), **options)
 
 

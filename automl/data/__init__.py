@@ -1,17 +1,17 @@
 """Data of a task, from the source to batches on a device.
 
-download      Downloads the files of a dataset once, and the datasets that are published by name
-archive       Extracts untrusted archives
-near_layouts  Names folders that are nearly in the layout of a task
-tally         Counts inputs that were left out, turned, rescaled or duplicated
-csv_table     Tables in CSV files with line numbers, and the labels and groups of a folder
-files         Walks folders, finds files that a dataset names, and converts their names
-splits        Holds out inputs by a hash of their content, or whole groups
-records       The inputs of a dataset by number: splits and manifest
-digest        SHA-256 of files, cached
-manifest      The list of a search's inputs with their hashes, and comparisons of two lists
-arrow         Memory-mapped Arrow files of the cache
-shared        Cache files in a search's storage, for all nodes
-digits        The handwritten digits of scikit-learn, and scenes of overlapping ones
-pictures      Pictures: formats, reading one file, decoding and augmentation, for every task of images
+download   Downloads the files of a dataset once, and the datasets that are published by name
+archive    Extracts untrusted archives
+tally      Counts inputs that were left out, turned, rescaled or duplicated
+csv_table  Tables in CSV files with line numbers, and the labels and groups of a folder
+files      Walks and lists folders, finds files that a dataset names, and converts their names
+splits     Holds out inputs by a hash of their content, or whole groups
+records    The inputs of a dataset by number: splits and manifest
+digest     SHA-256 of files, cached
+manifest   The list of a search's inputs with their hashes, and comparisons of two lists
+arrow      Memory-mapped Arrow files of the cache
+shared     Cache files in a search's storage, for all nodes
+digits     The handwritten digits of scikit-learn, and scenes of overlapping ones
+pictures   Recognises image files, reads one, and decodes it to a square, for every task of images
+augment    Random crops and flips of whole batches of images, on the device
 """

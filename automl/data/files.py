@@ -1,6 +1,7 @@
 """Files of a dataset: walk its folders, find the files that it names, and convert their names to text."""
 
 import os
+import re
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path, PurePath
@@ -46,6 +47,10 @@ def find_on_disk(folder: Path, name: str | PurePath) -> Path:
 
 
 OTHERS = frozenset({"node_modules", "site-packages", "__pycache__"})  # folders with code of others
+IMAGES = re.compile(r"(jpeg)?(image|img|photo|picture)s?", re.I)  # names of folders
+MASKS = re.compile(
+    r"((seg|segmentation)_?)?(mask|label|annotation|annot)s?|ground_?truth|gt|segmentation(s|class)?", re.I
+)
 CLUTTER = ("thumbs.db", "desktop.ini", "ehthumbs.db", "$recycle.bin", "@eadir", "__macosx")
 
 
@@ -116,3 +121,23 @@ def _walk(
 
 def _real(path: Path) -> Path:
     return Path(os.path.realpath(path))
+
+
+def list_folders(root: Path) -> dict[str, Path]:
+    """Return the folders in a folder by name."""
+    return {path.name: path for path in sorted(root.iterdir()) if path.is_dir() and not is_clutter(path.name)}
+
+
+def list_files(folder: Path) -> list[Path]:
+    """Return all files in a folder and below it."""
+    return [path / name for path, _, names in walk(folder) for name in names]
+
+
+def find_labels_of_images(folder: Path) -> tuple[str, str, list[Path]] | None:
+    """Return the names of a folder of images and of one with something for each of them, and its files."""
+    folders = list_folders(folder)
+    images = [name for name in folders if IMAGES.fullmatch(name)]
+    for name in filter(MASKS.fullmatch, folders):
+        if images and (files := list_files(folders[name])):
+            return images[0], name, files
+    return None

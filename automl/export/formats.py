@@ -71,13 +71,7 @@ def bake(model: nn.Module) -> None:
 def save_programs(folder: Path, graph: str, deployment: Deployment) -> dict[str, str]:
     """Write `GRAPH.pt2` and `GRAPH.onnx`. Leave out a format that cannot have the model.
 
-    Args:
-        folder: The folder of the export.
-        graph: The name of the graph.
-        deployment: The graph.
-
-    Returns:
-        The reason for each file that is left out.
+    Return the reason for each file that is left out.
     """
     # Axes of the same name are the same dimension.
     names = {name for key in deployment.inputs for name in deployment.axes(key).values()}
@@ -264,12 +258,7 @@ def _in_four_dimensions(
 def find_missing_formats(spec: Spec, site: Site) -> dict[str, str]:
     """Export a module alone, as an export does it with the whole model.
 
-    Args:
-        spec: The attention.
-        site: A site where it keeps its contract.
-
-    Returns:
-        The reason for each file that an export leaves out.
+    It keeps its contract at `site`. Return the reason for each file that an export leaves out.
     """
     with torch.random.fork_rng(devices=[]), tempfile.TemporaryDirectory() as scratch:
         module = build_module(spec, site)

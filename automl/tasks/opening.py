@@ -1,13 +1,19 @@
 """Find the task of a name, of data, or of a configuration, and open it with its data."""
 
+import re
+
 from automl.base.errors import InputError
 from automl.base.loading import load_object
-from automl.base.registry import resolve
+from automl.base.registry import contributions, resolve
 from automl.config.runtime import Runtime
-from automl.data.near_layouts import check_layout
+from automl.data.archive import enter_single_folder, extract_if_archive
+from automl.data.csv_table import read_labels
+from automl.data.files import list_folders
 from automl.tasks.base import Task
 from search.config import TASKS, TrialConfig
 from search.config.tasks import TaskSpec, load_spec, register, registered_specs
+
+SPLIT = re.compile(r"(train|val|test)\w*", re.I)  # names of folders
 
 
 def register_task(name: str, task: str | type[Task]) -> str:
@@ -49,8 +55,25 @@ def task_of_data(path: str) -> TaskSpec | None:
     specs = [*(spec for _, spec in registered_specs()), *TASKS.values()]
     chosen = next((spec for spec in specs if spec.detects(path)), None)
     if chosen is None or chosen.guesses:
-        check_layout(path)
+        _check_layout(path)
     return chosen
+
+
+def _check_layout(path: str) -> None:
+    """Raise InputError if `path` is nearly data of a task: of pixels, objects, stereo pairs or sequences."""
+    root = extract_if_archive(path)
+    if not root.is_dir():
+        return
+    root = enter_single_folder(root)
+    table = read_labels(root)
+    if table is not None and "label" in table.columns:  # the classes of images
+        return
+    for folder in (root, *(below for name, below in list_folders(root).items() if SPLIT.fullmatch(name))):
+        for find_reasons in contributions("nearly"):
+            for reason in find_reasons(folder):
+                raise InputError(
+                    f"{folder} {reason}. If its folders are classes of images, add --space folder"
+                )
 
 
 def task_of(config: TrialConfig) -> type[Task]:

@@ -44,14 +44,14 @@ class Study:
         summary: Description in one line.
         source: Publication.
         columns: Metrics of the table with their titles.
-        setup: What the source trained, by the names of `automl.studies.figures`. What it does not print is
+        setup: What the source trained, by the names of `automl.search.studies`. What it does not print is
             left out. `scored` is the split of its figures.
         rows: Published rows.
         data: Description of the required `--data`. Empty if the data are downloaded.
         notes: What a reader of the table must know, and rows of the source that are not run.
         settings: Settings of the search.
         small: Additional settings of the small version.
-        run: Reference of the function that runs it, if it is not one grid: see `automl.studies.run_study`.
+        run: Reference of the function that runs it, if it is not one grid: see `automl.search.studies`.
         form_on_data: Suffix of the grid of the small version on data of the user, if it is another grid.
         reads_code: True if the small version reads the source code of this package.
     """

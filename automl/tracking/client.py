@@ -1,11 +1,11 @@
 """The connection to MLflow."""
 
 import logging
-import queue
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any
 
@@ -114,27 +114,21 @@ def _answering_client(uri: str, limit: float) -> Any:
     """
     if time.monotonic() - _silent.get(uri, -MEMORY) < MEMORY:
         raise _silence(uri, limit)
-    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    answer: Future[Any] = Future()
 
     def ask() -> None:
         try:
-            answers.put(_client())
+            answer.set_result(_client())
         except Exception as error:
-            answers.put(error)
+            answer.set_exception(error)
 
     threading.Thread(target=ask, name="mlflow-first-contact", daemon=True).start()
-    try:
-        answer = answers.get(timeout=min(NEWS, limit))
-    except queue.Empty:
+    if wait([answer], timeout=min(NEWS, limit)).not_done:
         print(f"waiting for MLflow at {uri}, {limit:g} s at most", file=sys.stderr, flush=True)
-        try:
-            answer = answers.get(timeout=max(0.01, limit - NEWS))
-        except queue.Empty:
+        if wait([answer], timeout=max(0.01, limit - NEWS)).not_done:
             _silent[uri] = time.monotonic()
-            raise _silence(uri, limit) from None
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
+            raise _silence(uri, limit)
+    return answer.result()
 
 
 def _silence(uri: str, limit: float) -> MlflowSilent:

@@ -92,8 +92,7 @@ class MlflowProcess:
             self._contact()
 
     def runs(self) -> dict[int, str]:
-        runs: dict[int, str] = self._ask("runs")
-        return runs
+        return self._ask("runs")
 
     def page(self) -> str:
         return str(self._ask("page"))

@@ -1,7 +1,7 @@
 """Read runs from MLflow: of a trial, a training, a report. Register models."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -132,8 +132,7 @@ def _digest(client: Any, run: Any) -> str | None:
         if not parent:
             return None
         run = client.get_run(parent)
-    digest: str = run.data.params["data"]
-    return digest
+    return run.data.params["data"]
 
 
 def find_trial_run(identity: str, number: int) -> str:
@@ -141,17 +140,22 @@ def find_trial_run(identity: str, number: int) -> str:
 
     Raise InputError if MLflow does not answer or has no such run.
     """
-    uri = redact(mlflow.get_tracking_uri())
-    client = open_client()
+    for run in _trial_runs(open_client(), identity, {TRIAL: str(number)}):
+        return run.info.run_id
+    raise InputError(f"MLflow at {redact(mlflow.get_tracking_uri())} has no run of it")
+
+
+def _trial_runs(client: Any, identity: str, tags: Mapping[str, str]) -> Iterator[Any]:
+    """Yield the runs with these tags that belong to trials of the search or confirmation `identity`."""
     try:
         names = experiments(client)
         for parent in find_runs(client, names, {IDENTITY: identity}):
-            for run in find_runs(client, names, {PARENT: parent.info.run_id, TRIAL: str(number)}):
-                identifier: str = run.info.run_id
-                return identifier
+            for run in find_runs(client, names, {PARENT: parent.info.run_id, **tags}):
+                if TRIAL in run.data.tags:
+                    yield run
     except MlflowException as error:
+        uri = redact(mlflow.get_tracking_uri())
         raise InputError(f"MLflow at {uri} does not answer ({redact(str(error))})") from error
-    raise InputError(f"MLflow at {uri} has no run of it")
 
 
 def trial_links(metadata: SearchMetadata) -> dict[int, str]:
@@ -160,18 +164,12 @@ def trial_links(metadata: SearchMetadata) -> dict[int, str]:
     Raise InputError if MLflow does not answer.
     """
     client = open_client()
-    links: dict[int, str] = {}
-    try:
-        for parent in find_runs(client, experiments(client), {IDENTITY: metadata.identity}):
-            experiment = parent.info.experiment_id
-            for run in find_runs(client, [experiment], {PARENT: parent.info.run_id}):
-                if TRIAL in run.data.tags:
-                    address = f"{pages(client)}/#/experiments/{experiment}/runs/{run.info.run_id}"
-                    links[int(run.data.tags[TRIAL])] = address
-            break
-    except MlflowException as error:
-        raise InputError(f"MLflow does not answer ({redact(str(error))})") from error
-    return links
+    return {
+        int(run.data.tags[TRIAL]): (
+            f"{pages(client)}/#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}"
+        )
+        for run in _trial_runs(client, metadata.identity, {})
+    }
 
 
 def log_report(metadata: SearchMetadata, folder: Path, files: Sequence[str]) -> str:

@@ -389,8 +389,7 @@ class MlflowWriter:
     def _create(self, name: str, tags: Mapping[str, str]) -> str:
         written = {key: mlflow_value(value) for key, value in tags.items()}
         run = self.client.create_run(self.experiment, run_name=mlflow_value(name), tags=written)
-        identifier: str = run.info.run_id
-        return identifier
+        return run.info.run_id
 
     def _find_parent(self, identity: str) -> str | None:
         if not identity:

@@ -15,17 +15,8 @@ from automl.training.loop import TrainingState
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, Metrics
 
-_CONTENT = {
-    "config": dict,
-    "history": list,
-    "profile": dict,
-    "epoch": int,
-    "model": dict,
-    "average": dict,
-    "optimizer": dict,
-    "scaler": dict,
-    "generators": dict,
-}
+_STATES = ("model", "average", "optimizer", "scaler", "generators")
+_CONTENT = {"history": list, "epoch": int, **dict.fromkeys(("config", "profile", *_STATES), dict)}
 
 
 def save(
@@ -46,7 +37,7 @@ def save(
     content = {
         "epoch": state.epoch,
         "model": (state.scored if finished else state.model).state_dict(),
-        "average": {} if state.average is None or finished else state.average.model.state_dict(),
+        "average": {} if state.average is None or finished else state.average.module.state_dict(),
         "optimizer": {} if finished else state.optimizer.state_dict(),
         "scaler": {} if finished else state.scaler.state_dict(),
         "generators": {} if finished else generator_states(),
@@ -103,7 +94,7 @@ def restore(state: TrainingState, content: dict[str, Any]) -> None:
     """Load the content of an unfinished training from `read` into a new one of the same configuration."""
     state.model.load_state_dict(content["model"])
     if state.average is not None:
-        state.average.model.load_state_dict(content["average"])
+        state.average.module.load_state_dict(content["average"])
     state.optimizer.load_state_dict(content["optimizer"])
     state.scaler.load_state_dict(content["scaler"])
     # Data and augmentation depend only on seed and epoch. Dropout and similar layers draw from these
@@ -114,8 +105,7 @@ def restore(state: TrainingState, content: dict[str, Any]) -> None:
 
 def select_scored_weights(content: Mapping[str, Any]) -> Mapping[str, Tensor]:
     """Return the weights that were scored: the averaged ones if there are any."""
-    weights: Mapping[str, Tensor] = content["average"] or content["model"]
-    return weights
+    return content["average"] or content["model"]
 
 
 def _size(content: object) -> int:

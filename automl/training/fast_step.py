@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from automl.base.errors import describe_error
-from automl.config.device import Replay, capture, is_out_of_memory, synchronise, synchronising_calls
+from automl.config.device import capture, is_out_of_memory, synchronise, synchronising_calls
 from automl.config.runtime import log
 from automl.tasks.base import Batch, Task
 from automl.training.step import Mode, Regions, Step, find_layers
@@ -30,7 +30,8 @@ GAIN = 0.3  # fraction of a step's time that a replay is expected to save at lea
 CAPTURE = 0.2  # time of a capture besides its step [s]
 COMPILING_PAYS = 90.0  # rest of a training from which on `auto` compiles repeated layers [s]
 
-Route = Generator[Tensor, tuple[Batch, float], None]
+Sent = tuple[Batch, float]  # a batch and its learning rate
+Route = Generator[Tensor, Sent, None]
 
 
 @dataclass(frozen=True)
@@ -96,16 +97,12 @@ class FastStep(Step):
         while True:
             batch, rate = yield super().__call__(batch, rate)
 
-    def _warm_up(
-        self, batch: Batch, rate: float
-    ) -> Generator[Tensor, tuple[Batch, float], tuple[Batch, float]]:
+    def _warm_up(self, batch: Batch, rate: float) -> Generator[Tensor, Sent, Sent]:
         for _ in range(WARM_UP):
             batch, rate = yield super().__call__(batch, rate)
         return batch, rate
 
-    def _time(
-        self, batch: Batch, rate: float
-    ) -> Generator[Tensor, tuple[Batch, float], tuple[Pace, Batch, float]]:
+    def _time(self, batch: Batch, rate: float) -> Generator[Tensor, Sent, tuple[Pace, Batch, float]]:
         """Time steps with their batches. The host waits for the GPU before and after them."""
         device = self.task.runtime.device
         synchronise(device)
@@ -186,9 +183,6 @@ class Captured:
                 group["lr"] = own_rate
                 if capturable is not None:
                     group["capturable"] = capturable
-
-    _replay: Replay
-    _values: Tensor
 
     def __call__(self, batch: Batch, rate: float) -> Tensor:
         """Train on a batch, and return its values. The next call overwrites them."""

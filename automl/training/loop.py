@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import count, islice
 from math import isfinite
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,23 +26,15 @@ from backbones import gates
 from search.record import Metrics
 
 
-class Average:
-    """timm's average of weights and buffers, whose decay grows with the steps up to `decay`.
+def start_average(model: nn.Module, decay: float) -> Any:
+    """Return timm's average of weights and buffers, whose decay grows with the steps up to `decay`.
 
-    If a training has one, its `model`, which has no gradients, is scored and kept. Source:
-    timm.utils.ModelEmaV3.
+    If a training has one, its `module`, which has no gradients, is scored and kept.
     """
+    from timm.utils import ModelEmaV3
 
-    def __init__(self, model: nn.Module, decay: float) -> None:
-        from timm.utils import ModelEmaV3
-
-        with torch.random.fork_rng(devices=[]):
-            self._ema = ModelEmaV3(model, decay=decay, use_warmup=True)
-        self.model: nn.Module = self._ema.module
-
-    def update(self, model: nn.Module, step: int) -> None:
-        """Add the weights of `model` after step number `step`, counted from 1."""
-        self._ema.update(model, step=step)
+    with torch.random.fork_rng(devices=[]):
+        return ModelEmaV3(model, decay=decay, use_warmup=True)
 
 
 class Diverged(ArithmeticError):
@@ -67,7 +60,7 @@ class TrainingState:
     Attributes:
         scaler: Keeps float16 gradients in range. It does nothing in other precisions.
         epoch: Number of finished epochs.
-        average: Average of the weights, if the configuration has one.
+        average: Average of the weights, a `timm.utils.ModelEmaV3`, if the configuration has one.
         validated: Evaluator of the last epoch's validation.
     """
 
@@ -75,13 +68,13 @@ class TrainingState:
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
     epoch: int = 0
-    average: Average | None = None
+    average: Any = None
     validated: Evaluator | None = None
 
     @property
     def scored(self) -> nn.Module:
         """Return the model that is scored and kept: the averaged one if there is one."""
-        return self.model if self.average is None else self.average.model
+        return self.model if self.average is None else self.average.module
 
 
 def start(task: Task, model: nn.Module | None = None) -> TrainingState:
@@ -94,7 +87,7 @@ def start(task: Task, model: nn.Module | None = None) -> TrainingState:
         synchronise(model)
     scaler = torch.amp.GradScaler(runtime.device.type, enabled=runtime.dtype == torch.float16)
     training = task.config.training
-    average = Average(model, training.average) if training.average else None
+    average = start_average(model, training.average) if training.average else None
     return TrainingState(model, build_optimizer(model, training), scaler, average=average)
 
 
@@ -204,7 +197,7 @@ def train_epoch(
     for i, batch in enumerate(islice(task.batches(state.epoch), steps)):
         values[i] = step(batch, rate_at(task, done + i, course))
         if state.average is not None:
-            state.average.update(state.model, done + i + 1)
+            state.average.update(state.model, step=done + i + 1)
         tell(state.epoch + 1, i + 1, steps)
     step.finish()
     return task.runtime.total(values) / task.runtime.workers

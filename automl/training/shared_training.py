@@ -16,7 +16,6 @@ into a trained model.
 
 import hashlib
 import json
-import logging
 from collections.abc import Sequence
 from functools import partial
 from itertools import islice
@@ -27,6 +26,7 @@ from torch import Tensor
 
 from automl.base.errors import InputError
 from automl.config.device import restore_generator_states
+from automl.config.runtime import log
 from automl.storage.storage import Storage
 from automl.tasks import Task, open_task
 from automl.training import checkpoint
@@ -70,22 +70,17 @@ def continue_training(
             if name not in known:
                 continue
             values = shared_training.optimizer.state.get(known[name], {})
-            state.optimizer.state[parameter] = {k: _copy(value) for k, value in values.items()}
+            state.optimizer.state[parameter] = {
+                key: value.clone() if isinstance(value, Tensor) else value for key, value in values.items()
+            }
             if perturb:
                 sample = torch.randn(parameter.shape, generator=noise).to(parameter)
                 parameter.mul_(1 + perturb * sample)
     state.scaler.load_state_dict(shared_training.scaler.state_dict())
     if state.average is not None and shared_training.average is not None:
-        load_with_projections(state.average.model, shared_training.average.model, source=source)
+        load_with_projections(state.average.module, shared_training.average.module, source=source)
     state.epoch = shared_training.epoch
     return state
-
-
-def _copy(value: object) -> object:
-    return value.clone() if isinstance(value, Tensor) else value
-
-
-log = logging.getLogger("automl")
 
 
 def make_shared_config(config: TrialConfig) -> TrialConfig:
@@ -132,13 +127,8 @@ def store_state(
 ) -> None:
     """Store the state of a plain training if it has reached the epoch at which placements are inserted."""
     config = task.config
-    if (
-        make_shared_config(config) != config
-        or not config.training.insert_at
-        or state.epoch != config.training.insert_at
-    ):
-        return
-    checkpoint.save(locate_folder(shared_trainings, config), config, state, history)
+    if make_shared_config(config) == config and state.epoch == config.training.insert_at:
+        checkpoint.save(locate_folder(shared_trainings, config), config, state, history)
 
 
 def _read(folder: Storage, task: Task) -> dict[str, Any]:

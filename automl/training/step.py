@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Literal
 
 import torch
@@ -162,9 +161,7 @@ class Regions:
         for layer, compiled in zip(self._layers, self._compiled, strict=True):
             layer.forward = compiled
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for layer, own in zip(self._layers, self._own, strict=True):
             if own is None:
                 del layer.forward  # The class has one.

@@ -38,11 +38,7 @@ class SyncBatchNorm(AnyBatchNorm):
         y = centred * (variance + self.eps).rsqrt().view(shape)
         if self.affine:
             y = y * self.weight.view(shape) + self.bias.view(shape)
-        output: Tensor = y.to(input.dtype)
-        return output
-
-    def _check_input_dim(self, input: Tensor) -> None:
-        pass
+        return y.to(input.dtype)
 
 
 class Activated(nn.Module):
@@ -52,8 +48,7 @@ class Activated(nn.Module):
     drop: nn.Module
 
     def forward(self, input: Tensor) -> Tensor:
-        output: Tensor = self.act(self.drop(super().forward(input)))
-        return output
+        return self.act(self.drop(super().forward(input)))
 
 
 class SyncBatchNormAct(Activated, SyncBatchNorm):
@@ -68,8 +63,7 @@ class SyncMaskedBatchNorm1d(MaskedBatchNorm1d, SyncBatchNorm):
     """Batch norm over the real positions of all workers' sequences. Without a mask it is `SyncBatchNorm`."""
 
     def total(self, values: Tensor) -> Tensor:
-        result: Tensor = _Total.apply(values)
-        return result
+        return _Total.apply(values)
 
 
 @torch.no_grad()
@@ -89,11 +83,7 @@ class _Total(torch.autograd.Function):
         dist.all_reduce(values)
         return values
 
-    @staticmethod
-    def backward(ctx: object, gradient: Tensor) -> Tensor:
-        gradient = gradient.clone()
-        dist.all_reduce(gradient)
-        return gradient
+    backward = forward
 
 
 def synchronise(model: nn.Module) -> nn.Module:

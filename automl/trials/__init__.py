@@ -4,11 +4,9 @@ trial          One trial: the code of each training process, and the actor that 
 job            A trial in its process: the job, the common loop that trains it, the error that ends it
 multi_worker   Trainings on several devices: a TorchTrainer, inside a Tune function or without Tune
 session        Ray with capacity for trials of one shape, a run of trials on it, and its signals
-gpu_sharing    Finds the fraction of a GPU for each trial, before the trials start
+measurements   Measures trainings before the trials start: the fraction of a GPU for each, and their pace
 match_output   Finds a regular expression in the output; a program of its own
 supervise      Runs a command and ends its processes with the caller; a program of its own
-pace           Times trainings under the load of trials, for a forecast
-sent_code      User-defined code on its way to the processes of trials
 train          Trains one configuration without a search
 train_options  The options of `train`
 """

@@ -28,10 +28,9 @@ from automl.storage.metadata import SearchMetadata, write_gpu_fraction
 from automl.storage.storage import Storage
 from automl.storage.trial_files import read_part
 from automl.tasks import Split, Task
-from automl.trials.gpu_sharing import find_fraction, trial_resources
+from automl.trials.measurements import find_fraction, trial_resources
 from automl.trials.multi_worker import PLACEMENT_LIMIT, RAY, make_trainable
-from automl.trials.sent_code import make_sender
-from automl.trials.trial import TrialActor, build_assignment
+from automl.trials.trial import TrialActor, build_assignment, make_sender
 from cluster.capacity import ClusterCapacity
 from cluster.connect import connect, joins_cluster, list_nodes, wait_for_capacity, watch_head
 from cluster.resources import TrialResources, count_slots

@@ -118,10 +118,7 @@ def run_train(*config: Any, **options: Any) -> TrainResult:
     task.model()  # Mistakes in the placement are reported before anything is written.
     with new_folder(Path(asked.storage).resolve(), asked.name) as folder:
         trial = record.TrialRecord(0, loaded)
-        if asked.workers > 1:
-            epochs = train_on_workers(loaded, folder, asked.workers, runtime)
-        else:
-            epochs = _epochs(loaded, runtime, folder)
+        epochs = _epochs(loaded, runtime, folder, asked.workers)
         if asked.log:
             _empty(Path(asked.log))
         return _train(task, epochs, trial, folder, asked)
@@ -143,10 +140,7 @@ def _resume(name: str, asked: TrainArguments) -> TrainResult:
         )
     task = _open(config, runtime, asked.workers)
     trial = record.TrialRecord(0, config, history=content["history"])
-    if asked.workers > 1:
-        epochs = train_on_workers(config, folder, asked.workers, runtime, epoch=content["epoch"])
-    else:
-        epochs = _epochs(config, runtime, folder, content)
+    epochs = _epochs(config, runtime, folder, asked.workers, content)
     return _train(task, epochs, trial, folder, asked)
 
 
@@ -164,9 +158,13 @@ def _open(config: TrialConfig, runtime: Runtime, workers: int) -> Task:
 
 
 def _epochs(
-    config: TrialConfig, runtime: Runtime, folder: Path, content: dict[str, Any] | None = None
+    config: TrialConfig, runtime: Runtime, folder: Path, workers: int, content: dict[str, Any] | None = None
 ) -> Iterator[Metrics]:
-    """Train in this process, and yield each epoch's metrics after its checkpoint is written."""
+    """Train in this process or on workers, and yield each epoch's metrics after its checkpoint is written."""
+    if workers > 1:
+        epoch = 0 if content is None else content["epoch"]
+        yield from train_on_workers(config, folder, workers, runtime, epoch=epoch)
+        return
     location = Storage(str(folder))
     job = Job(
         config=config,

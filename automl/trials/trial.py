@@ -3,6 +3,9 @@
 A new process imports torch for seconds. A reused one keeps torch, the device and the dataset, and starts the
 next trial at once. A trial that cannot be trained (out of memory, diverged, above a limit) reports this, and
 also its exceptions. Only the death of a process is handled by `search.tuner`.
+
+User-defined code is sent with a trial. A function of a notebook is packed with the values that it uses, such
+as arrays. Tune copies the configuration of a trial many times, so large code goes through Ray's object store.
 """
 
 import gc
@@ -10,6 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +22,9 @@ import torch
 from ray import tune
 
 from automl.base.errors import error_line
-from automl.base.loading import Code
+from automl.base.loading import Code, receive
 from automl.base.serialise import to_json
-from automl.config.device import device_name, empty_cache, is_out_of_memory
+from automl.config.device import check_memory_of_others, device_name, empty_cache, is_out_of_memory
 from automl.config.limits import Limits
 from automl.config.runtime import Runtime, runtime_for
 from automl.costs.profile import measure
@@ -29,13 +33,19 @@ from automl.storage.storage import Storage
 from automl.training import checkpoint
 from automl.training.loop import Diverged, NotStopped, TooSlow
 from automl.trials.job import Job, classify_error, train
-from automl.trials.sent_code import SentCode, receive_code
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, Metrics, Report
 from search.tuner import NODE, REPORT
 
 # Ray's own folder of a job that brings its files, or of a cluster. Tune then moves to a temporary one.
 ORIGINAL = os.getcwd()
+
+SMALL = 1 << 16  # largest code in a configuration [bytes]
+LARGE = 100 << 20  # size from which a message says so [bytes]
+
+_fetched: dict[str, ray.ObjectRef] = {}  # Large code that this process has, by its name.
+
+SentCode = Mapping[str, bytes | ray.ObjectRef]
 
 
 def build_assignment(
@@ -103,10 +113,9 @@ class TrialActor(tune.Trainable):
 
     def reports(self, config: dict[str, Any]) -> Generator[Report]:
         resources = self.trial_resources.required_resources
-        torch.set_num_threads(max(1, int(resources.get("CPU", 1))))
-        gpus = resources.get("GPU", 0)
+        cpus, gpus = resources.get("CPU", 1), resources.get("GPU", 0)
         try:
-            yield from train_trial(config, runtime_for(gpus, **config["runtime"]))
+            yield from train_trial(config, runtime_for(cpus, gpus, **config["runtime"]))
         except (Exception, SystemExit) as error:
             yield classify_error(error, Storage(config["folder"]))
 
@@ -164,7 +173,7 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Generator[Report
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        runtime.check_memory_of_others()
+        check_memory_of_others(runtime.device, runtime.memory_fraction)
         reason = f"out of memory: {error_line(error)}"
     except Diverged as error:
         reason = str(error)
@@ -192,3 +201,35 @@ def _measure_costs(trial: TrialConfig, baseline: TrialConfig, runtime: Runtime) 
         profile = dict(zip(profile, (runtime.total(values) / runtime.workers).tolist(), strict=True))
         profile["time_ratio_counted"] = float(profile["time_ratio_counted"] > 0)
     return profile
+
+
+def make_sender() -> Callable[[Code], SentCode]:
+    """Return a function that replaces large code by references. It stores each once in the connected Ray."""
+    put = cache(_put)
+
+    def send(code: Code) -> SentCode:
+        return {
+            name: content if len(content) <= SMALL else put(name, content) for name, content in code.items()
+        }
+
+    return send
+
+
+def _put(name: str, content: bytes) -> ray.ObjectRef:
+    if len(content) >= LARGE:
+        print(
+            f"{name} has {len(content) / 1e6:.0f} MB with the values that it uses, and each process of a "
+            f"trial gets a copy; load large data inside the function, from a file",
+            file=sys.stderr,
+            flush=True,
+        )
+    return ray.put(content)
+
+
+def receive_code(code: SentCode) -> None:
+    """Make the code available in this process."""
+    references = {name: each for name, each in code.items() if isinstance(each, ray.ObjectRef)}
+    needed = {name: each for name, each in references.items() if _fetched.get(name) != each}
+    receive({name: each for name, each in code.items() if isinstance(each, bytes)})
+    receive(dict(zip(needed, ray.get([*needed.values()]), strict=True)) if needed else {})
+    _fetched.update(needed)

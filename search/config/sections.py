@@ -1,9 +1,9 @@
 """Sections of the configurations of all tasks: data, model and training, also of classifiers and own code."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
-from math import isfinite
+from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import backbones
@@ -20,6 +20,23 @@ PUBLISHED = "default"  # weights
 Optimizer = Literal["adamw", "adam", "sgd"]
 Schedule = Literal["one-cycle", "flat-cosine", "warmup-cosine", "cosine", "step"]
 Decayed = Literal["weights", "all"]
+
+# Values that hyperparameters of a training may have, and the rule in words.
+RULES: Mapping[str, tuple[Callable[[float], bool], str]] = {
+    "epochs": (lambda value: value >= 1, "be 1 or more"),
+    "batch_size": (lambda value: value >= 2, "be 2 or more, for batch norm"),
+    "learning_rate": (lambda value: 0 < value < inf, "be above 0"),
+    "weight_decay": (lambda value: 0 <= value < inf, "be 0 or more"),
+    "beta1": (lambda value: 0 <= value < 1, "be at least 0 and below 1"),
+    "beta2": (lambda value: 0 <= value < 1, "be at least 0 and below 1"),
+    "eps": (lambda value: 0 < value <= 1, "be above 0 and at most 1"),
+    "decay_every": (lambda value: value >= 1, "be 1 epoch or more"),
+    "decay_factor": (lambda value: 0 < value <= 1, "be above 0 and at most 1"),
+    "layer_decay": (lambda value: 0 < value <= 1, "be above 0 and at most 1"),
+    "clip": (lambda value: 0 <= value < inf, "be 0 or more"),
+    "accumulate": (lambda value: 1 <= value <= 1024, "lie between 1 and 1024"),
+    "average": (lambda value: 0 <= value < 1, "be at least 0 and below 1"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,9 +138,8 @@ class Model:
             return str(error)
         return "" if now == self.code else f"the code of {self.backbone} has changed"
 
-    own_layer: ClassVar[str] = (
-        ""  # the kind of the layers that the modules of a placement replace, if they do
-    )
+    # The kind of the layers that the modules of a placement replace, if they do.
+    own_layer: ClassVar[str] = ""
 
     @property
     def kinds(self) -> list[str]:
@@ -222,33 +238,11 @@ class Training:
         return f"{self.optimizer}, learning rate {self.learning_rate:.3g}, batch size {self.batch_size}"
 
     def problems(self) -> Iterator[str]:
-        if self.epochs < 1:
-            yield f"training.epochs must be 1 or more; got {self.epochs}"
-        if self.batch_size < 2:
-            yield f"training.batch_size must be 2 or more, for batch norm; got {self.batch_size}"
-        if not (isfinite(self.learning_rate) and self.learning_rate > 0):
-            yield f"training.learning_rate must be above 0; got {self.learning_rate}"
-        if not (isfinite(self.weight_decay) and self.weight_decay >= 0):
-            yield f"training.weight_decay must be 0 or more; got {self.weight_decay}"
-        for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                yield f"training.{name} must be at least 0 and below 1; got {getattr(self, name)}"
-        if not 0 < self.eps <= 1:
-            yield f"training.eps must be above 0 and at most 1; got {self.eps}"
-        if self.decay_every < 1:
-            yield f"training.decay_every must be 1 epoch or more; got {self.decay_every}"
-        if not 0 < self.decay_factor <= 1:
-            yield f"training.decay_factor must be above 0 and at most 1; got {self.decay_factor}"
+        for name, (is_valid, rule) in RULES.items():
+            if not is_valid(value := getattr(self, name)):
+                yield f"training.{name} must {rule}; got {value}"
         if self.decayed == "all" and self.layer_decay < 1:
             yield "training.decayed 'all' does not go with training.layer_decay; leave one of them out"
-        if not 0 < self.layer_decay <= 1:
-            yield f"training.layer_decay must be above 0 and at most 1; got {self.layer_decay}"
-        if not (isfinite(self.clip) and self.clip >= 0):
-            yield f"training.clip must be 0 or more; got {self.clip}"
-        if not 1 <= self.accumulate <= 1024:
-            yield f"training.accumulate must lie between 1 and 1024; got {self.accumulate}"
-        if not 0 <= self.average < 1:
-            yield f"training.average must be at least 0 and below 1; got {self.average}"
         if not 0 <= self.insert_at < max(1, self.epochs):
             yield f"insert_at must be 0 or more and less than epochs, {self.epochs}; got {self.insert_at}"
         if not 0 <= self.perturb < 1 or (self.perturb and not self.insert_at):

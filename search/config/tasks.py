@@ -50,18 +50,9 @@ def with_keys(base: type, value: object) -> type:
     """Return `base` with a field for each further key of `value` that is a valid field name."""
     if not isinstance(value, Mapping):
         return base
-    known = {field.name for field in fields(base)}
-    return _extended(base, tuple(sorted(key for key in value if key not in known and _is_name(base, key))))
-
-
-def _is_name(base: type, key: object) -> bool:
-    return (
-        isinstance(key, str)
-        and key.isidentifier()
-        and not iskeyword(key)
-        and not key.startswith("_")
-        and not hasattr(base, key)
-    )
+    names = [key for key in value if isinstance(key, str) and key.isidentifier() and not iskeyword(key)]
+    taken = {field.name for field in fields(base)} | {*dir(base)}
+    return _extended(base, tuple(sorted(key for key in names if key[0] != "_" and key not in taken)))
 
 
 @lru_cache(maxsize=64)
@@ -94,7 +85,7 @@ class TaskSpec:
         spaces: Modules with search spaces of the task, each in a sequence `SPACES`.
         detect: The reference of a function of a path, which returns True if the path holds data of the task.
         fit: The reference of the function that chooses settings for data of the task, see
-            `automl.search.default_space`. By default they are `space`.
+            `automl.search.prepare`. By default they are `space`.
         space: The name of the space for data that `detect` recognises.
         overview: The reference of a function of a path, and of the `size` of images if it takes one. It
             returns a dataclass for `automl data --json` with `lines()` to print. If that has `write_sheet`,
@@ -176,8 +167,7 @@ class _Tasks(Mapping[str, TaskSpec]):
     """The built-in tasks, in the order in which data are recognised. Each is imported on first use."""
 
     def __getitem__(self, name: str) -> TaskSpec:
-        spec: TaskSpec = import_module(task_packages()[name]).SPEC
-        return spec
+        return import_module(task_packages()[name]).SPEC
 
     def __contains__(self, name: object) -> bool:
         return name in task_packages()

@@ -59,21 +59,17 @@ class TrialConfig:
             spec, problems = (find_spec if is_complete else load_spec)(self.task), []
         except InputError as error:
             raise InputError(join_problems("configuration", [str(error)])) from None
-        for name, kind in self._types(spec).items():
-            value = getattr(self, name)
+        for name, base in BASES.items():
+            kind, value = getattr(spec, name), getattr(self, name)
             if isinstance(value, OPEN) and not issubclass(kind, OPEN):  # its code was loaded in the meantime
                 value = from_json(kind, convert_fields(value), f"{name} of task {self.task}")
                 object.__setattr__(self, name, value)
             if value is None:
                 object.__setattr__(self, name, kind())
-            elif not isinstance(value, BASES[name] if issubclass(kind, OPEN) else kind):
+            elif not isinstance(value, base if issubclass(kind, OPEN) else kind):
                 problems.append(f"{name} of task {self.task} must be a {kind.__name__}; got {value!r}")
-        if not problems:
-            problems += [
-                problem
-                for section in (self.data, self.model, self.training)
-                for problem in section.problems()
-            ]
+        for section in () if problems else (self.data, self.model, self.training):
+            problems += section.problems()
         if isinstance(self.model, Model) and ":" not in self.model.backbone:
             problems += self._misfits(spec)
         names = [metric.name for metric in spec.metrics]
@@ -110,15 +106,12 @@ class TrialConfig:
     def json_types(cls, value: Mapping[str, Any]) -> dict[str, type]:
         """Return the types of the sections, which depend on the task. Raises InputError if it is unknown."""
         task = value.get("task", cls.task)
-        types = cls._types(find_spec(resolve_name(task) if isinstance(task, str) else cls.task))
+        spec = find_spec(resolve_name(task) if isinstance(task, str) else cls.task)
+        types = {name: getattr(spec, name) for name in BASES}
         return {
             name: with_keys(kind, value.get(name)) if issubclass(kind, OPEN) else kind
             for name, kind in types.items()
         }
-
-    @staticmethod
-    def _types(spec: TaskSpec) -> dict[str, type]:
-        return {"data": spec.data, "model": spec.model, "training": spec.training}
 
     @property
     def opens(self) -> bool:

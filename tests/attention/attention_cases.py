@@ -66,6 +66,9 @@ CAUSAL = [spec for spec in SPECS if spec.options.get("causal")] + [
     Spec("decomposed", {"causal": True, "normalisation": "scaling-keys"}),
     Spec("shortconv", {"causal": True, "kernel": 1}),
     Spec("gated-delta", {"causal": True, "heads": 1, "kernel": 2}),
+    Spec("linear", {"causal": True, "norm": "head"}),
+    Spec("sliding", {"causal": True, "window": 3, "encoding": "rotary", "norm": "head"}),
+    Spec("sliding", {"causal": True, "norm": "all"}),
 ]
 every_causal = pytest.mark.parametrize("spec", CAUSAL, ids=str)
 on_images = pytest.mark.parametrize(

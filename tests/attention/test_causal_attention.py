@@ -93,7 +93,16 @@ def _split(x: Tensor, heads: int) -> Tensor:
 
 
 def _heads(module: Gated, x: Tensor) -> list[Tensor]:
-    return [_split(part, module.heads) for part in module.in_proj(x).chunk(3, dim=-1)]
+    q, k, v = module.in_proj(x).chunk(3, dim=-1)
+    if (norm := getattr(module, "norm", "none")) != "none":
+        q, k = (_normalise(t, m.weight, norm) for t, m in ((q, module.norms.query), (k, module.norms.key)))
+    return [_split(part, module.heads) for part in (q, k, v)]
+
+
+def _normalise(x: Tensor, weight: Tensor, norm: str) -> Tensor:
+    groups = x.unflatten(-1, (-1, len(weight)))  # the heads, or all of them as one
+    assert groups.shape[-2] == 1 or norm == "head"
+    return (groups * (groups.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * weight).flatten(-2)
 
 
 def _turn(x: Tensor, base: float) -> Tensor:
@@ -203,7 +212,7 @@ def test_formulas_for_each_pair_give_the_same_output(spec: Spec) -> None:
     x = features(2, CHANNELS, N, dtype=torch.float64).requires_grad_()
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            if "bias" in name:  # Most are zero when new.
+            if "bias" in name or "norm" in name:  # Most are constant when new.
                 parameter.copy_(features(*parameter.shape))
     expected = x + module.gamma * FORMULAS[spec.type](module, x.mT).mT
     inputs, gradient = (x, *module.parameters()), features(2, CHANNELS, N, dtype=torch.float64).cos()

@@ -19,7 +19,7 @@ from automl.export.run_export import ExportResult
 from automl.storage.storage import Storage
 from automl.tasks.code_retrieval import Similarity
 from automl.tasks.code_retrieval.data.tokenizer import Tokenizer, train_tokenizer
-from automl.tasks.code_retrieval.deploy import CODE, QUERY, REQUEST, code_deployments, code_usage
+from automl.tasks.code_retrieval.deploy import CODE, QUERY, REQUEST, code_usage, encoder_deployment
 from automl.tasks.deployment import Deployment
 from automl.tasks.evaluator import Evaluator
 from automl.tasks.task_data import Split
@@ -77,14 +77,10 @@ class TinySearch(Regression):
 
     def deployments(self, model: nn.Module) -> dict[str, Deployment]:
         assert isinstance(model, Towers)
-        return code_deployments(
-            model.query,
-            model.code,
-            tokenizer=TOKENIZER,
-            query_length=LENGTHS[QUERY],
-            code_length=LENGTHS[CODE],
-            similarity=self.similarity,
-        )
+        return {
+            name: encoder_deployment(encoder, TOKENIZER, LENGTHS[name], self.similarity)
+            for name, encoder in ((QUERY, model.query), (CODE, model.code))
+        }
 
     def graph_inputs(self, split: Split, count: int) -> dict[str, dict[str, Tensor]]:
         tokens = {

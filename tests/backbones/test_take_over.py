@@ -2,10 +2,23 @@
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from tiny_decoders import BASE, CONTEXT, DEPTH, DIFFERENT, HEADS, POSITIONS, SIZES, VOCABULARY, WIDTH, save
+from tiny_decoders import (
+    BASE,
+    CONTEXT,
+    DEPTH,
+    DIFFERENT,
+    HEADS,
+    NORMS,
+    POSITIONS,
+    SIZES,
+    VOCABULARY,
+    WIDTH,
+    save,
+)
 from torch import Tensor, nn
 
 from attention import Spec
@@ -77,14 +90,39 @@ def check_taken(original: nn.Module, spec: Spec) -> list[str]:
     return taken
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2", "qwen3", *POSITIONS, *DIFFERENT])
-def test_layers_whose_positions_differ_start_new(kind: str, tmp_path: Path) -> None:
+TAKEN = ("llama", "gpt2", *NORMS, *POSITIONS)
+
+
+def window_of(original: str, **changes: Any) -> Spec:
+    """Return a window over the context with the positions and norms of a model."""
+    shape = find_decoder(original).shape()  # type: ignore[misc]
+    options = {"encoding": shape.encoding, "base": shape.base, "norm": shape.norm, **changes}
+    return mixer("sliding", heads=HEADS, window=CONTEXT, **options)
+
+
+@pytest.mark.parametrize("kind", [*TAKEN, *DIFFERENT])
+def test_layers_that_compute_something_else_start_new(kind: str, tmp_path: Path) -> None:
+    """Norms of queries and keys, and scaled positions, are taken over."""
     original = build(kind, tmp_path)
-    shape = find_decoder(f"hf:{tmp_path}").shape()  # type: ignore[misc]
-    spec = mixer("sliding", heads=HEADS, window=CONTEXT, encoding=shape.encoding, base=shape.base)
-    first, second = (f"block{i + 1}.mixer" for i in range(DEPTH))
-    expected = {"llama": [first, second], "gpt2": [first, second], "smollm3": [first]}
-    assert check_taken(original, spec) == expected.get(kind, [])
+    expected = [f"block{i + 1}.mixer" for i in range(DEPTH)] if kind in TAKEN else []
+    assert check_taken(original, window_of(f"hf:{tmp_path}")) == expected
+
+
+@pytest.mark.parametrize(("kind", "norm"), [("qwen3", "none"), ("olmo2", "head"), ("llama", "head")])
+def test_a_window_with_other_norms_starts_new(kind: str, norm: str, tmp_path: Path) -> None:
+    assert check_taken(build(kind, tmp_path), window_of(f"hf:{tmp_path}", norm=norm)) == []
+
+
+def test_norms_of_linear_attention_are_taken_over(tmp_path: Path) -> None:
+    original = build("gemma3", tmp_path)
+    model = replaced(original, mixer("linear", heads=HEADS, window=0, norm="head"))
+    assert take_over(model, original) == ["block1.mixer", "block2.mixer"]
+    own, taken = (model_.get_submodule("model.model.layers.1.self_attn") for model_ in (original, model))
+    weights = dict(taken.site_mixer.norms.named_parameters())  # type: ignore[union-attr]
+    torch.testing.assert_close(weights["key.weight"], 1 + own.get_parameter("k_norm.weight"))
+    # Logits are scaled by 7 ** -0.5 instead of 4 ** -0.5.
+    expected = (1 + own.get_parameter("q_norm.weight")) * (4 / 7) ** 0.5
+    torch.testing.assert_close(weights["query.weight"], expected)
 
 
 @pytest.mark.long
@@ -117,7 +155,7 @@ def test_layers_of_every_decoder_are_taken_over_exactly_or_start_new(kind: str) 
     check_taken(original, mixer("sliding", heads=HEADS, window=CONTEXT, encoding="none"))
 
 
-@pytest.mark.parametrize("kind", ["qwen3", *DIFFERENT])
+@pytest.mark.parametrize("kind", DIFFERENT)
 def test_projections_of_another_computation_are_not_taken_over(kind: str, tmp_path: Path) -> None:
     original = build(kind, tmp_path)
     assert take_over(replaced(original, Spec("shortconv", {"causal": True})), original) == []
@@ -145,8 +183,8 @@ def test_narrower_modules_take_spaced_channels(name: str, tmp_path: Path) -> Non
         value, output, step = layers["in_proj"].weight.chunk(3)[2], layers["out_proj"].weight, 1  # type: ignore[operator]
     else:
         value, output, step = layers["value"].weight, layers["reprojection"].weight, 2  # type: ignore[assignment]
-    assert torch.equal(value, own["v"].weight[::step])
-    assert torch.equal(output, own["o"].weight[:, ::step])  # type: ignore[arg-type]
+    assert torch.equal(value, own.v.weight[::step])
+    assert torch.equal(output, own.o.weight[:, ::step])  # type: ignore[arg-type]
 
 
 def test_a_gated_delta_rule_takes_over_projections_behind_an_identity(tmp_path: Path) -> None:
@@ -154,11 +192,12 @@ def test_a_gated_delta_rule_takes_over_projections_behind_an_identity(tmp_path: 
     model = replaced(original, Spec("gated-delta", {"causal": True, "heads": 2}))
     assert take_over(model, original) == ["block1.mixer", "block2.mixer"]
     own = find_projections(original.get_submodule("model.model.layers.1.self_attn"))
+    assert own is not None
     module = model.get_submodule("model.model.layers.1.self_attn.site_mixer")
     layers: dict[str, nn.Module] = dict(module.named_children())
-    expected = torch.cat([own[name].weight for name in "qkv"])
+    expected = torch.cat([own.q.weight, own.k.weight, own.v.weight])
     assert torch.equal(layers["in_proj_qkv"].weight, expected)  # type: ignore[arg-type]
-    assert torch.equal(layers["out_proj"].weight, own["o"].weight)  # type: ignore[arg-type]
+    assert torch.equal(layers["out_proj"].weight, own.o.weight)  # type: ignore[arg-type]
     signal = torch.randn(1, expected.shape[0], 9)
     torch.testing.assert_close(layers["conv1d"](nn.functional.pad(signal, (3, 0))), signal)
 
@@ -166,7 +205,7 @@ def test_a_gated_delta_rule_takes_over_projections_behind_an_identity(tmp_path: 
 def test_keys_and_values_of_grouped_queries_are_repeated(tmp_path: Path) -> None:
     attention = build("llama", tmp_path).get_submodule("model.model.layers.0.self_attn")
     projections, width = find_projections(attention), WIDTH // HEADS
-    first, second = projections["k"].weight.unflatten(0, (HEADS, width))[:2]
+    first, second = projections.k.weight.unflatten(0, (HEADS, width))[:2]
     assert torch.equal(first, second)
     assert torch.equal(first, attention.get_parameter("k_proj.weight")[:width])
-    assert not projections["k"].bias.any()
+    assert not projections.k.bias.any()

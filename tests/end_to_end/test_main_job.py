@@ -14,8 +14,8 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from automl.data.pictures.augment import centre_crop
-from automl.data.pictures.picture import decode
+from automl.data.augment import centre_crop
+from automl.data.pictures import decode
 from automl.tasks.image_classification.data import cache_side
 from search.study import open_study
 

@@ -1,19 +1,16 @@
 """Code search: functions by their docstrings.
 
-config           Configuration of code retrieval
-data             Functions of source code and their queries: reading, cleaning, splits and tokens
-deploy           Deployment of the two encoders of code search: a graph of each, from sub-tokens to vectors
-encoder          Encoders of text: from indices of sub-tokens to one vector
-encoder_options  Checks of the options of text encoders, alone and together
-index            The index of a folder of code: a vector of each function, by an exported encoder
-maps             Functions of source files, whose attention maps an exported encoder draws
-model            The encoders of texts by name, and two of them whose vectors are compared
-score            Metrics of retrieval with one right answer per query, over batches and workers
-search           Search a folder of code with an exported model
-space            The space of code search: the encoders, their training, and attention in them
-study            The published comparison of two encoders of code search (arXiv 1909.09436)
-task             Code search: finds a function by its docstring, with the vectors of two encoders
-layers           Layers of the encoders of texts: self-attention, convolutions, and pooling to one vector
+config  Configuration of code retrieval
+data    Functions of source code and their queries: reading, cleaning, splits and tokens
+deploy  Deployment of the two encoders of code search: a graph of each, from sub-tokens to vectors
+index   The index of a folder of code: a vector of each function, by an exported encoder
+layers  Layers of the encoders of texts: self-attention, convolutions, and pooling to one vector
+maps    Functions of source files, whose attention maps an exported encoder draws
+model   The encoders of text and their options, and two of them whose vectors are compared
+score   Metrics of retrieval with one right answer per query, over batches and workers
+search  Search a folder of code with an exported model
+space   The space of code search, and the published comparison of two encoders
+task    Code search: finds a function by its docstring, with the vectors of two encoders
 """
 
 from dataclasses import replace
@@ -39,8 +36,8 @@ SPEC = TaskSpec(
     published="automl.tasks.code_retrieval.data.published:DATASETS",
     models="automl.tasks.code_retrieval.model:ENCODERS",
     subject="automl.tasks.code_retrieval.model:subject",
-    studies="automl.tasks.code_retrieval.study:STUDIES",
-    grids="automl.tasks.code_retrieval.study:GRIDS",
+    studies="automl.tasks.code_retrieval.space:STUDIES",
+    grids="automl.tasks.code_retrieval.space:GRIDS",
 )
 
 __all__ = ["MRR", "SPEC", "CodeData", "CodeModel", "RetrievalTraining", "Similarity"]

@@ -39,26 +39,11 @@ class Vectors(nn.Module):
         return similarity_vectors(self.encoder(tokens, tokens != PADDING), self.similarity)
 
 
-def code_deployments(
-    query: nn.Module,
-    code: nn.Module,
-    *,
-    tokenizer: str,
-    query_length: int,
-    code_length: int,
-    similarity: Similarity,
-) -> dict[str, Deployment]:
-    """Return the graphs of both encoders, which may be one module.
+def encoder_deployment(encoder: nn.Module, tokenizer: str, length: int, similarity: Similarity) -> Deployment:
+    """Return the graph of an encoder.
 
-    `tokenizer` is its JSON. `query_length` and `code_length` are the most tokens of an encoder, at least 2.
+    `tokenizer` is its JSON. `length` is the most tokens of a text, at least 2.
     """
-    return {
-        QUERY: _deployment(query, tokenizer, query_length, similarity),
-        CODE: _deployment(code, tokenizer, code_length, similarity),
-    }
-
-
-def _deployment(encoder: nn.Module, tokenizer: str, length: int, similarity: Similarity) -> Deployment:
     device = next((parameter.device for parameter in encoder.parameters()), torch.device("cpu"))
     # The example has a medium length, since torch.export takes a length of 1 for a constant.
     example = torch.full((2, max(2, length // 2)), UNKNOWN, device=device)

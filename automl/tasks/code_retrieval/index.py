@@ -17,6 +17,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ import pyarrow as pa
 
 from automl.base.terminal import progress
 from automl.data.arrow import ArrowFile, write_columns
+from automl.data.digest import SIZE
 from automl.data.files import name_to_text
 from automl.export.formats import onnx_file, open_onnx
 from automl.storage.cache_folder import cache_root, once
@@ -74,7 +77,14 @@ class TextEncoder:
 
 
 FORMAT = 2  # increase it when the file or the reader of code changes
-KEY = 32  # size of a SHA-256 [bytes]
+
+COLUMNS = {  # of `Indexed`, with their types
+    "file": pa.string(),
+    "line": pa.int32(),
+    "name": pa.string(),
+    "summary": pa.string(),
+    "code": pa.binary(SIZE),
+}
 
 Stamp = tuple[int, int]  # size [bytes] and time of change [ns] of a file
 
@@ -110,12 +120,13 @@ class CodeIndex(ArrowFile):
 
     @cached_property
     def functions(self) -> "list[Indexed]":
-        """All functions. `function` reads a single one."""
-        columns = (self.table[name].to_pylist() for name in ("file", "line", "name", "summary", "code"))
-        return [Indexed(*values) for values in zip(*columns, strict=True)]
+        """All functions. `read` returns the columns of some."""
+        return [Indexed(**row) for row in self.table.select(list(COLUMNS)).to_pylist()]
 
-    def function(self, row: int) -> "Indexed":
-        return Indexed(*(self.table[n][row].as_py() for n in ("file", "line", "name", "summary", "code")))
+    def read(self, rows: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]]:
+        """Return some columns of the functions in these rows."""
+        functions: list[dict[str, Any]] = self.table.select(columns).take(rows).to_pylist()
+        return functions
 
     def best(self, queries: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows of the `count` nearest functions of each query, the best first, and their scores.
@@ -188,13 +199,10 @@ def write_index(
 ) -> None:
     """Write the file. `vectors` are those of the functions, float32 `(N, D)`."""
     columns = {
-        "file": pa.array([function.file for function in functions], pa.string()),
-        "line": pa.array([function.line for function in functions], pa.int32()),
-        "name": pa.array([function.name for function in functions], pa.string()),
-        "summary": pa.array([function.summary for function in functions], pa.string()),
-        "code": pa.array([function.code for function in functions], pa.binary(KEY)),
-        "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1]),
+        name: pa.array([getattr(function, name) for function in functions], kind)
+        for name, kind in COLUMNS.items()
     }
+    columns["vector"] = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
     about = {"files": {file: (*stamp, why) for file, (stamp, why) in files.items()}}
     write_columns(path, columns, about)
 
@@ -208,7 +216,8 @@ def _write(
 ) -> None:
     """Write the index to `path`. Reuse entries of the old one."""
     begin = time.monotonic()
-    before = {} if old is None else _by_file(old.functions)
+    functions_of = groupby([] if old is None else old.functions, key=attrgetter("file"))
+    before = {file: list(indexed) for file, indexed in functions_of}
     known = {} if old is None else {function.code: row for row, function in enumerate(old.functions)}
     functions: list[Indexed] = []
     files: dict[str, tuple[Stamp, str | None]] = {}
@@ -260,13 +269,6 @@ def _difference(old: Sequence[Indexed], new: Sequence[Indexed]) -> str:
 
 def _count_text(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
-
-
-def _by_file(functions: Sequence[Indexed]) -> dict[str, list[Indexed]]:
-    files: dict[str, list[Indexed]] = {}
-    for function in functions:
-        files.setdefault(function.file, []).append(function)
-    return files
 
 
 def _indexed(function: Function, code: str) -> Indexed:

@@ -114,17 +114,8 @@ def run_code_search(
     rows, scores = index.best(encoders[QUERY].encode(queries), top)
     answers = []
     for query, nearest, values in zip(queries, rows.tolist(), scores.tolist(), strict=True):
-        functions = [index.function(row) for row in nearest]
-        hits = [
-            Hit(
-                score=score,
-                file=function.file,
-                line=function.line,
-                name=function.name,
-                summary=function.summary,
-            )
-            for function, score in zip(functions, values, strict=True)
-        ]
+        functions = index.read(nearest, ("file", "line", "name", "summary"))
+        hits = [Hit(score=score, **row) for row, score in zip(functions, values, strict=True)]
         answers.append(Answer(query=query, hits=hits))
     return CodeSearch(answers=answers, functions=len(index), skipped=index.skipped)
 

@@ -1,16 +1,21 @@
-"""The space of code search: the encoders, their training, and attention in them."""
+"""The space of code search: the encoders, their training, and attention in them.
+
+Its study is the published comparison of two encoders (arXiv 1909.09436).
+"""
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import optuna
 
 import backbones
 from automl.tasks.code_retrieval import CodeModel, RetrievalTraining
+from automl.tasks.published_study import read_studies
 from backbones.placement import Placement
 from search import choices
 from search.config import TrialConfig
+from search.grid import SMALL, grid
 from search.space import Space
 
 if TYPE_CHECKING:
@@ -125,3 +130,36 @@ SPACES = (
         summary="encoders of queries and code, and attention in them; --data FOLDER of source code",
     ),
 )
+
+# Like CodeSearchNet's code, with a constant learning rate, but with fewer epochs.
+CODESEARCHNET = RetrievalTraining(
+    epochs=30,
+    batch_size=1000,
+    optimizer="adam",
+    learning_rate=5e-4,
+    weight_decay=0.0,
+    beta1=0.9,
+    beta2=0.999,
+    eps=1e-8,
+    schedule="step",
+    decay_factor=1.0,
+    clip=1.0,
+    similarity="dot",
+    temperature=1.0,
+)
+COMPARED: Mapping[str, str] = {"Self Attn": "selfattention", "CNN Self Attn": "cnn-selfattention"}
+
+
+def _encoders(trial: optuna.Trial, *, small: bool) -> TrialConfig:
+    """Draw one of two encoders: in batches of 1,000 as published, or small batches and one encoder."""
+    backbone = COMPARED[trial.suggest_categorical("encoder", list(COMPARED))]
+    training = RetrievalTraining(epochs=4, batch_size=64, learning_rate=2e-3) if small else CODESEARCHNET
+    model = CodeModel(backbone=backbone, options={"pooling": "weighted_mean"}, shared=small)
+    return TrialConfig(task=TASK, model=model, training=training)
+
+
+GRIDS = tuple(
+    grid(f"codesearch-encoders{form}", partial(_encoders, small=bool(form)), {"encoder": "Self Attn"})
+    for form in ("", SMALL)
+)
+STUDIES = read_studies(__file__)

@@ -18,9 +18,8 @@ from automl.tasks.base import EvaluationBatch, Inputs, RecordTask
 from automl.tasks.code_retrieval import SPEC, CodeData, CodeModel, RetrievalTraining
 from automl.tasks.code_retrieval.data import CodeTexts, open_texts, shared_name
 from automl.tasks.code_retrieval.data.tokenizer import UNKNOWN, Ragged
-from automl.tasks.code_retrieval.deploy import CODE, INPUT, QUERY, REQUEST, code_deployments, code_usage
-from automl.tasks.code_retrieval.encoder_options import output_width
-from automl.tasks.code_retrieval.model import ENCODERS, Texts, TwoTowers
+from automl.tasks.code_retrieval.deploy import CODE, INPUT, QUERY, REQUEST, code_usage, encoder_deployment
+from automl.tasks.code_retrieval.model import ENCODERS, Texts, TwoTowers, check_encoder
 from automl.tasks.code_retrieval.score import (
     CODES,
     QUERIES,
@@ -167,14 +166,11 @@ class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
     def deployments(self, model: nn.Module) -> dict[str, Deployment]:
         """Return the graphs `query` and `code`, each from tokens `(N, T)` to vectors `(N, D)`."""
         assert isinstance(model, TwoTowers)
-        return code_deployments(
-            model.query,
-            model.code,
-            tokenizer=self.texts.tokenizer.content,
-            query_length=self.data.query_length,
-            code_length=self.data.code_length,
-            similarity=self.training.similarity,
-        )
+        tokenizer, similarity = self.texts.tokenizer.content, self.training.similarity
+        return {
+            QUERY: encoder_deployment(model.query, tokenizer, self.data.query_length, similarity),
+            CODE: encoder_deployment(model.code, tokenizer, self.data.code_length, similarity),
+        }
 
     def graph_inputs(self, split: Split, count: int) -> dict[str, dict[str, Tensor]]:
         chosen = self._deployable(split, count)
@@ -215,11 +211,10 @@ class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
         return chosen
 
     def usage(self) -> str:
-        options = {**ENCODERS[self.chosen.backbone].options, **self.chosen.options}
         return code_usage(
             query_length=self.data.query_length,
             code_length=self.data.code_length,
-            channels=output_width(options),
+            channels=check_encoder(self.chosen.backbone, self.chosen.options).width,
             similarity=self.training.similarity,
         )
 

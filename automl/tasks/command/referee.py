@@ -17,13 +17,12 @@ from automl.base.errors import InputError
 from automl.base.options import STORAGE, format_command, with_keywords_of
 from automl.callbacks.user import UserCallbacks
 from automl.config.settings import REFEREE, Settings
-from automl.confirm.confirm_result import ConfirmResult
 from automl.confirm.options import RefereeOptions
 from automl.confirm.protocol import Confirmation, Options, confirmations, study_name
 from automl.confirm.run_confirm import SEEDS, begin, run_confirm
 from automl.confirm.trainings import run_trainings
 from automl.confirm.variants import Variant, VariantSet
-from automl.confirm.written import VERDICT_FILE
+from automl.confirm.verdict import VERDICT_FILE, ConfirmResult
 from automl.storage.folder import find_search, new_folder, old_folder, resolve_search
 from automl.storage.logs import capture_library_logs
 from automl.storage.metadata import collect_provenance, write_metadata

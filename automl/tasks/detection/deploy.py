@@ -10,7 +10,7 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from automl.data.pictures.picture import open_picture
+from automl.data.pictures import open_picture
 from automl.tasks.deployment import Arrays
 from automl.tasks.detection.data.coco_folder import find_image_id
 from automl.tasks.detection.data.masks import encode_masks

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
-from automl.data.pictures.formats import SUFFIXES, is_picture
+from automl.data.pictures import SUFFIXES, is_picture
 from automl.data.records import Records
 from automl.tasks.base import EvaluationBatch, RecordTask
 from automl.tasks.checks import ModelCheck, check_backbone

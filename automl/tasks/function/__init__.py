@@ -1,6 +1,5 @@
 """A training by the user's own function.
 
-config         Configuration of a training function
 generators     Random generators of Python, NumPy and torch, which a training function may draw from
 loop           Trains a trial with the user's training function
 running_trial  Runs a whole training function in a thread, and yields what it reports
@@ -11,9 +10,26 @@ trial          `Trial`, what a training function gets
 models         The models that a training function gives, with their examples, and their deployment
 """
 
-from automl.tasks.function.config import FunctionModel
-from search.config.sections import Data, OwnTraining
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from search.config.sections import Data, Model, OwnTraining
 from search.config.tasks import TaskSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionModel(Model):
+    """The training function, which builds the model, and the placement.
+
+    Attributes:
+        backbone: The function, `file.py:train` or `package.module:train`.
+    """
+
+    def misuses(self) -> Iterator[str]:
+        """Yield problems of its options: a function has none."""
+        if self.options or self.weights:
+            yield "a training function has no model.options and no model.weights; leave them out"
+
 
 SPEC = TaskSpec(
     order=80,

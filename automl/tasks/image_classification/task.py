@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from automl.base.errors import InputError
 from automl.base.options import advise_weights
 from automl.config.runtime import Runtime
-from automl.data.pictures.augment import centre_crop, crop_boxes, draw_boxes, normalise
-from automl.data.pictures.formats import SUFFIXES, is_picture
-from automl.data.pictures.picture import cache_side, decode
+from automl.data.augment import centre_crop, crop_boxes, draw_boxes, normalise
+from automl.data.pictures import SUFFIXES, cache_side, decode, is_picture
 from automl.data.records import Records
 from automl.tasks.base import EvaluationBatch
 from automl.tasks.classification import Classification

@@ -5,6 +5,7 @@ data          Text for language models, and sequences of associative recall
 deploy        Deployment of a causal decoder: its graphs, with a state or without, and their usage
 gpt           A decoder for causal language models: from tokens to the logits of each next token
 hugging_face  Causal language models of Hugging Face, from a local folder or by name: `hf:FOLDER`, `hf:NAME`
+needles       Recall of planted facts, at the length of the training and at up to eight times that length
 model         The causal language models: the built-in decoder, and those of Hugging Face by the prefix `hf:`
 score         Metrics of predicted tokens, over batches and workers
 sensitivity   One-layer sensitivity of a trained decoder: its score if one layer is replaced, without training

@@ -12,7 +12,8 @@ from search.config.sections import PUBLISHED, Data, Model, Training
 from search.metric import Metric
 
 if TYPE_CHECKING:
-    from attention.position import Encoding  # imports torch, which takes seconds
+    from attention.multihead import Norm  # imports torch, which takes seconds
+    from attention.position import Encoding
 
 TextSource = Literal["recall", "text"]
 
@@ -25,7 +26,14 @@ MAX_VOCABULARY = 2**20
 NATS = Metric(name="loss", maximize=False, unit="nats", margin=0.01)  # cross-entropy of a token
 BITS_PER_BYTE = Metric(name="bits_per_byte", maximize=False, unit="bits", margin=0.005)
 TOKEN_ACCURACY = Metric(name="accuracy", maximize=True, scale=100.0, unit="%", gap="points")
-LANGUAGE = (NATS, BITS_PER_BYTE, TOKEN_ACCURACY)  # the default first
+# Recall of planted facts, and the length of the sequences in lengths of the training.
+NEEDLES = {f"needle@{factor}x": factor for factor in (1, 2, 4, 8)}
+LANGUAGE = (  # the default first
+    NATS,
+    BITS_PER_BYTE,
+    TOKEN_ACCURACY,
+    *(Metric(name=name, maximize=True, scale=100.0, unit="%", gap="points") for name in NEEDLES),
+)
 
 
 def site_name(layer: int) -> str:
@@ -110,6 +118,7 @@ class DecoderShape:
         encoding: Position encoding of queries and keys: `rotary`, or `none` if tokens are embedded with their
             positions.
         base: Base of rotary encoding, if it is not the default.
+        norm: RMS norms of queries and keys: `none`, `head` of each head, or `all` heads together.
         context: Maximum number of tokens of a model that has a limit.
         vocabulary: Number of tokens of a model that has its own. None: that of the data.
     """
@@ -120,6 +129,7 @@ class DecoderShape:
     cache: int
     encoding: "Encoding"
     base: float | None = None
+    norm: "Norm" = "none"
     context: int | None = None
     vocabulary: int | None = None
 

@@ -3,11 +3,13 @@
 Source: H. Touvron et al., LLaMA (2023), arXiv 2302.13971, section 2.2: RMS norms before the branches (arXiv
 1910.07467), rotary positions (arXiv 2104.09864) and SwiGLU perceptrons (arXiv 2002.05202), without biases.
 Departures: the head shares the weights of the embedding, and weights are initialised as in GPT-2's code.
+Styles: queries and keys of each head are normalised as in Qwen3 (arXiv 2505.09388) and LFM2 (2511.23404).
 
 `prefill` and `step` compute the same logits with a state per layer, so that a further token costs one step.
 """
 
 from math import ceil
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -15,13 +17,14 @@ from torch import Tensor, nn
 
 from attention import Gated
 from attention.decoding import Decodes, State
-from attention.multihead import attend_causally
+from attention.multihead import EPSILON, Norm, QueryKeyNorm, attend_causally
 from attention.position import turn, turns
 from automl.base.errors import InputError
 from automl.tasks.language_modelling.config import DecoderShape
 from backbones.mixer import Mixer
 
-EPSILON = 1e-6  # of the norms, as in `transformers.LlamaConfig`
+Style = Literal["llama", "qwen3", "lfm2"]
+
 DEVIATION = 0.02  # of new weights
 RESIDUAL = ("out_proj.weight", "reprojection.weight")  # matrices whose products are added to the residual
 
@@ -33,6 +36,7 @@ class CausalSelfAttention(nn.Module):
         channels: Width C of the vectors.
         heads: Number of heads.
         context: Number of positions whose rotations are computed once. Others are computed when they come.
+        normalises: Normalise the queries and keys of each head.
 
     Shape:
         `(B, N, C)` to the same shape.
@@ -41,9 +45,10 @@ class CausalSelfAttention(nn.Module):
     cosine: Tensor
     sine: Tensor
 
-    def __init__(self, channels: int, heads: int, context: int = 0) -> None:
+    def __init__(self, channels: int, heads: int, context: int = 0, *, normalises: bool = False) -> None:
         super().__init__()
         self.heads, self.context = heads, context
+        self.norms = QueryKeyNorm("head", heads, channels // heads) if normalises else None
         for name, value in zip(
             ("cosine", "sine"), turns(torch.arange(context) / 1, channels // heads), strict=True
         ):
@@ -77,6 +82,7 @@ class CausalSelfAttention(nn.Module):
     def _heads(self, x: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return rotated queries and keys, and values, `(B, heads, N, d)`."""
         q, k, v = self.in_proj(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
+        q, k = (q, k) if self.norms is None else self.norms(q, k)
         return turn(q, cosine, sine), turn(k, cosine, sine), v
 
     def _join(self, update: Tensor) -> Tensor:
@@ -89,9 +95,11 @@ def state(channels: int, context: int) -> int:
     return 2 * channels * context
 
 
-def shape(*, depth: int, width: int, heads: int, **_: object) -> DecoderShape:
+def shape(*, depth: int, width: int, heads: int, style: Style = "llama", **_: object) -> DecoderShape:
     """Return the sizes of the layers of a `Decoder` with these options."""
-    return DecoderShape(depth=depth, width=width, heads=heads, cache=state(width, 1), encoding="rotary")
+    norm: Norm = "none" if style == "llama" else "head"
+    cache = state(width, 1)
+    return DecoderShape(depth=depth, width=width, heads=heads, cache=cache, encoding="rotary", norm=norm)
 
 
 class SwiGLU(nn.Module):
@@ -126,6 +134,7 @@ class Layer(nn.Module):
         hidden: Number of hidden values of the perceptron.
         dropout: Dropout of both branches.
         context: As in `CausalSelfAttention`.
+        normalises: As in `CausalSelfAttention`.
 
     Shape:
         `(B, N, C)` to the same shape.
@@ -133,10 +142,13 @@ class Layer(nn.Module):
 
     mixer: CausalSelfAttention | Mixer
 
-    def __init__(self, channels: int, heads: int, hidden: int, dropout: float, context: int) -> None:
+    def __init__(
+        self, channels: int, heads: int, hidden: int, dropout: float, context: int, normalises: bool
+    ) -> None:
         super().__init__()
         self.norm1, self.norm2 = nn.RMSNorm(channels, EPSILON), nn.RMSNorm(channels, EPSILON)
-        self.mixer, self.mlp = CausalSelfAttention(channels, heads, context), SwiGLU(channels, hidden)
+        self.mixer = CausalSelfAttention(channels, heads, context, normalises=normalises)
+        self.mlp = SwiGLU(channels, hidden)
         self.dropout1, self.dropout2 = nn.Dropout(dropout), nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -171,6 +183,9 @@ class Decoder(nn.Module):
         mlp: Number of hidden values of each perceptron. 0 takes 8/3 of the width, rounded up to a multiple
             of 8, so that a perceptron has as many weights as an ungated one of four times the width.
         dropout: Dropout of the embedded tokens and of the branches.
+        style: Model whose full layers they are. `qwen3` and `lfm2` normalise the queries and keys of each
+            head. An export can then be a model of transformers: `llama` with layers that are full or
+            sliding, `qwen3` likewise with norms, and `lfm2` with full layers and short convolutions.
 
     Raises:
         InputError: An option is out of range.
@@ -189,14 +204,17 @@ class Decoder(nn.Module):
         heads: int = 4,
         mlp: int = 0,
         dropout: float = 0.0,
+        style: Style = "llama",
     ) -> None:
         super().__init__()
-        check(depth=depth, width=width, heads=heads, mlp=mlp, dropout=dropout)
-        self.context = context
+        check(depth=depth, width=width, heads=heads, mlp=mlp, dropout=dropout, style=style)
+        self.context, self.style = context, style
         self.embedding = nn.Embedding(vocabulary, width)
         self.dropout = nn.Dropout(dropout)
         hidden = mlp or 8 * ceil(width / 3)
-        self.layers = nn.ModuleList(Layer(width, heads, hidden, dropout, context) for _ in range(depth))
+        self.layers = nn.ModuleList(
+            Layer(width, heads, hidden, dropout, context, style != "llama") for _ in range(depth)
+        )
         self.norm = nn.RMSNorm(width, EPSILON)
         self.site_names = {f"layers.{i}": f"block{i + 1}" for i in range(depth)}
         self.initialise_mixer(self)
@@ -274,8 +292,10 @@ class Decoder(nn.Module):
             )
 
 
-def check(*, depth: int, width: int, heads: int, mlp: int, dropout: float) -> None:
+def check(*, depth: int, width: int, heads: int, mlp: int, dropout: float, style: str) -> None:
     """Raise `InputError` if an option of a decoder is out of range, or if options do not match."""
+    if style not in get_args(Style):
+        raise InputError(f"style of a decoder must be one of {', '.join(get_args(Style))}; got {style!r}")
     for name, value, least in (
         ("depth", depth, 1),
         ("width", width, 2),

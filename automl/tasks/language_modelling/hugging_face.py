@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from attention.multihead import Norm
 from attention.position import ROTARY_BASE
 from automl.base.errors import InputError
 from automl.base.lazy import optional
@@ -37,6 +38,10 @@ OWN_CODE = {"trust_remote_code": False, "attn_implementation": None, "experts_im
 # Keys of a configuration that name another file of weights, or whose weights cannot be trained.
 REFUSED = ("transformers_weights", "quantization_config")
 REQUIRED = ("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size")
+NORMS: Mapping[str, Norm] = {  # of queries and keys, by the type of a model
+    **dict.fromkeys(("qwen3", "qwen3_moe", "gemma3_text", "lfm2"), "head"),
+    **dict.fromkeys(("olmo2", "olmo3"), "all"),
+}
 SIZES = (*REQUIRED, "num_key_value_heads", "head_dim")
 
 
@@ -167,6 +172,7 @@ def shape_of(name: str) -> DecoderShape:
         cache=2 * head * (getattr(config, "num_key_value_heads", None) or heads),
         encoding="rotary" if rotary else "none",
         base=None if base == ROTARY_BASE else float(base),
+        norm=NORMS.get(config.model_type, "none"),
         context=getattr(config, "max_position_embeddings", None),
         vocabulary=config.vocab_size,
     )

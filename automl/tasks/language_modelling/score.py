@@ -10,6 +10,7 @@ from torch import Tensor
 from automl.config.runtime import Runtime
 from automl.storage.trial_files import Answers
 from automl.tasks.evaluator import Evaluator
+from automl.tasks.language_modelling.config import NEEDLES
 from backbones.output import logits
 from search.class_statistics import pseudo_values
 
@@ -58,8 +59,10 @@ class LanguageEvaluator(Evaluator):
             metrics["bits_per_byte"] = metrics["loss"] / (log(2) * self.bytes_per_token)
         return metrics
 
-    def answers(self, runtime: Runtime) -> Answers:
-        """Return the pseudo-value of each window, from the metric without it."""
+    def answers(self, runtime: Runtime) -> Answers | None:
+        """Return the pseudo-value of each window, or None if needles in other windows count."""
+        if self.metric in NEEDLES:
+            return None
         gathered = runtime.gather((torch.cat(list(self.index)).cpu(), torch.cat(self.sums).cpu()))
         index, sums = (torch.cat(list(tensors)) for tensors in zip(*gathered, strict=True))
         total = sums.sum(0, keepdim=True)

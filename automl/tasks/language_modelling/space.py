@@ -33,7 +33,15 @@ FINE_TUNING = (3e-5, 1e-3)  # learning rates of a decoder with trained weights
 FINE_TUNING_RATE = 2e-4
 
 
-def mixer(kind: str, *, heads: int, window: int, encoding: str = "rotary", base: float | None = None) -> Spec:
+def mixer(
+    kind: str,
+    *,
+    heads: int,
+    window: int,
+    encoding: str = "rotary",
+    base: float | None = None,
+    norm: str = "none",
+) -> Spec:
     """Return the spec of a causal mixer.
 
     Args:
@@ -42,18 +50,26 @@ def mixer(kind: str, *, heads: int, window: int, encoding: str = "rotary", base:
         window: The number of positions of a sliding window.
         encoding: The position encoding of a sliding window.
         base: The base of rotary encoding, instead of its default.
+        norm: The norms of queries and keys of a sliding window and of linear attention.
     """
     options: dict[str, OptionValue] = {"causal": True}
     if kind != "shortconv":
         options |= {"heads": heads}
     if kind == "sliding":
         options |= {"window": window, "encoding": encoding, **({"base": base} if base else {})}
+    if kind in ("sliding", "linear") and norm != "none":
+        options |= {"norm": norm}
     return Spec(kind, options if kind in CAUSAL else {})
 
 
 def interleave(depth: int, full: int) -> list[int]:
     """Return the layers that are full in a uniform interleaving: the last of each of `full` equal groups."""
     return [round((i + 1) * depth / full) - 1 for i in range(full)]
+
+
+def contiguous(depth: int, full: int) -> list[list[int]]:
+    """Return the full layers of three rules of thumb: the last ones, the first ones, those in the middle."""
+    return [[*range(start, start + full)] for start in (depth - full, 0, (depth - full) // 2)]
 
 
 def as_uniform(config: TrialConfig) -> TrialConfig:
@@ -184,8 +200,9 @@ class HybridSpace:
         window = trial.suggest_categorical("window", self.windows)
 
         def make(kind: str) -> Spec:
-            encoding, base = model.shape.encoding, model.shape.base
-            return mixer(types[kind], heads=model.heads, window=window, encoding=encoding, base=base)
+            shape = model.shape
+            own: dict[str, Any] = {"encoding": shape.encoding, "base": shape.base, "norm": shape.norm}
+            return mixer(types[kind], heads=model.heads, window=window, **own)
 
         layers: list[Spec | None] = [None] * depth
         if trial.suggest_categorical("uniform", [False, True]):
@@ -209,11 +226,15 @@ class HybridSpace:
     def _published(self) -> list[dict[str, Any]]:
         full, depth, types = self.full, self.model.depth, self._types
         uniform: list[dict[str, Any]] = [{"uniform": True, "kind": kind} for kind in self._uniform[1:]]
-        models: list[dict[str, Any]] = []
-        for count in sorted({depth // period for period in PERIODS} - {0}) if full is None else [full]:
-            if 0 < count < depth:
-                others = [layer for layer in range(depth) if layer not in interleave(depth, count)]
-                models += [{"uniform": False, **choices.modules(others, kind, {})} for kind in types]
+        counts = sorted({depth // period for period in PERIODS}) if full is None else [full]
+        rules = [(interleave(depth, count), kind) for count in counts if count for kind in types]
+        few = depth // 4 if full is None else full
+        rules += [(layers, next(iter(types))) for layers in contiguous(depth, few)]
+        models = [
+            {"uniform": False, **choices.modules([i for i in range(depth) if i not in layers], kind, {})}
+            for i, (layers, kind) in enumerate(rules)
+            if 0 < len(layers) < depth and (layers, kind) not in rules[:i]
+        ]
         # With a number of full layers, models that have it come first.
         ordered = [*uniform, *models] if full is None else [*models, *uniform]
         return [{**model, **self.baseline} for model in ordered]

@@ -16,9 +16,10 @@ from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
 from automl.tasks.base import EvaluationBatch, Task
 from automl.tasks.deployment import MODEL, TOKENIZER, Arrays, Deployment, Run, spread_indices
+from automl.tasks.evaluator import Evaluator
 from automl.tasks.initial import initialise
-from automl.tasks.language_modelling import SPEC, LanguageData, LanguageModel, LanguageTraining
-from automl.tasks.language_modelling.data import open_windows, shared_name
+from automl.tasks.language_modelling import SPEC, LanguageData, LanguageModel, LanguageTraining, needles
+from automl.tasks.language_modelling.data import Windows, open_windows, shared_name
 from automl.tasks.language_modelling.data.tokens import TextTokenizer
 from automl.tasks.language_modelling.data.windows import TextWindows
 from automl.tasks.language_modelling.deploy import (
@@ -38,7 +39,7 @@ from automl.tasks.language_modelling.model import check_decoder, find_decoder
 from automl.tasks.language_modelling.score import UNMARKED, LanguageEvaluator, cross_entropy, divergence
 from automl.tasks.language_modelling.sensitivity import write_sensitivity
 from automl.tasks.task_data import SPLITS, Split
-from backbones import sites
+from backbones import call, sites
 from backbones.output import logits
 from backbones.take_over import find_exact, load_with_projections
 from search.config import TrialConfig
@@ -62,6 +63,8 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         super().__init__(config, runtime)
         self.windows = open_windows(self.data)
+        self._longer = needles.usable(self.data, self.chosen, self.windows)
+        needles.check(self.metric.name, self._longer)
         self.batch_size = self.shared_batch_size()
         if self.training.distil and not self.chosen.weights:
             raise InputError(
@@ -95,13 +98,20 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
         layers = [site for site in sites(self.original, self._example(2, "cpu")) if site.replaces]
         shape = self.chosen.shape
         exact = find_exact(self.original, dict.fromkeys((site.path for site in layers), shape))
-        if not (new := [site.name for site in layers if site.path not in exact]):
-            return []
+        narrow = [s.name for s in layers if s.path in exact and len(exact[s.path].q.bias) < shape.width]
         own = "plain attention" if shape.encoding == "none" else "rotary attention"
         own += f" with base {shape.base:g}" if shape.base else ""
+        reasons = {
+            f"the attention there computes something else than {own}: other positions, norms or scales": [
+                site.name for site in layers if site.path not in exact
+            ],
+            "the heads there are narrower together than the model": narrow,
+        }
         return [
-            f"note: mixers at {', '.join(new)} of {self.chosen.backbone} start from new weights, since the "
-            f"attention there computes something else than {own}: other positions, norms or scales"
+            f"note: mixers at {', '.join(names)} of {self.chosen.backbone} start from new weights, "
+            f"since {reason}"
+            for reason, names in reasons.items()
+            if names
         ]
 
     @cached_property
@@ -171,6 +181,26 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
         for index in own.split(2 * self.training.batch_size):
             tokens, targets = self.batch(split, index)
             yield EvaluationBatch(index.to(self.runtime.device), tokens, targets)
+
+    def evaluate(
+        self, model: nn.Module, split: Split, evaluator: Evaluator | None = None
+    ) -> dict[str, Tensor]:
+        """Compute the metrics of a split, and the recall of planted facts on test or if it is the metric."""
+        metrics = super().evaluate(model, split, evaluator)
+        wanted = [name for name in self._longer if split == "test" or name == self.metric.name]
+        return metrics | {name: self._recalled(model, self._longer[name], split) for name in wanted}
+
+    def _recalled(self, model: nn.Module, windows: Windows, split: Split) -> Tensor:
+        """Return the share of planted facts that the model continues."""
+        rows = self.runtime.shard(torch.arange(min(needles.SEQUENCES, windows.size(split))))
+        sums = torch.zeros(2, dtype=torch.float64, device=self.runtime.device)
+        for part in rows.split(max(1, self.training.batch_size // 4)):
+            tokens, targets = needles.sequences(self.data.source, windows, split, part.numpy())
+            evaluator = LanguageEvaluator("accuracy", 0.0)
+            evaluator.update(call(model, tokens.to(sums.device)), targets.to(sums.device))
+            sums += torch.cat(evaluator.sums).sum(0)[[2, 0]]
+        right, count = self.runtime.total(sums)
+        return right / count
 
     def after_search(self, folder: Path, ranked: Sequence[TrialRecord]) -> None:
         write_sensitivity(folder, self, ranked)

@@ -31,10 +31,8 @@ from automl.data import shared
 from automl.data.arrow import map_in_threads, write_rows
 from automl.data.csv_table import read_groups, read_labels
 from automl.data.digest import SIZE, hash_contents
-from automl.data.files import name_to_text, walk
-from automl.data.near_layouts import find_labels_of_images
-from automl.data.pictures.formats import is_image
-from automl.data.pictures.picture import Picture, open_picture, read_channel
+from automl.data.files import find_labels_of_images, list_files, name_to_text
+from automl.data.pictures import Picture, is_image, open_picture, read_channel
 from automl.data.records import RecordFile, Records
 from automl.data.splits import SPLIT_NAMES, SPLITS
 from automl.data.tally import join_examples
@@ -160,10 +158,9 @@ def find_samples(root: Path) -> list[Sample]:
             f"the layout of Pascal VOC, COCO-Stuff or ADE20K. Pass --data FOLDER"
         )
     images, masks = folders
-    files = sorted(folder / name for folder, _, names in walk(images) for name in names)
     samples = [
         _make_sample(file.relative_to(images), images, masks, listed.get(file.stem, ""))
-        for file in files
+        for file in sorted(list_files(images))
         if is_image(file) and (not listed or file.stem in listed)
     ]
     missing = [sample.name for sample in samples if not sample.mask.is_file()]

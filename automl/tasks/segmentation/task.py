@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from automl.base.loading import is_user_defined
 from automl.config.runtime import Runtime
-from automl.data.pictures.augment import crop_boxes, draw_boxes, normalise, resample
-from automl.data.pictures.formats import SUFFIXES
-from automl.data.pictures.picture import open_picture
+from automl.data.augment import crop_boxes, draw_boxes, normalise, resample
+from automl.data.pictures import SUFFIXES, open_picture
 from automl.tasks.base import EvaluationBatch, RecordTask
 from automl.tasks.deployment import Arrays, Deployment, read_usage, spread_indices
 from automl.tasks.initial import initialise, initialise_backbone

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 import backbones
-from automl.tasks.sequence_classification import lstm, resnet1d
+from automl.tasks.sequence_classification import recurrent, resnet1d
 from automl.tasks.sequence_classification.larnn import backbone as larnn
 from automl.tasks.subject import Subject
 from backbones.backbone_table import Backbone, table
@@ -14,8 +14,8 @@ from backbones.example import sum_outputs
 
 BACKBONES = table(
     Backbone(name="resnet1d", build=resnet1d.build, dimensions=1, source="arXiv 1611.06455"),
-    Backbone(name="lstm", build=lstm.build_stacked, dimensions=1, source="Hochreiter, Schmidhuber 1997"),
-    Backbone(name="bilstm", build=lstm.build_residual, dimensions=1, source="arXiv 1708.08989"),
+    Backbone(name="lstm", build=recurrent.build_stacked, dimensions=1, source="Hochreiter, Schmidhuber 1997"),
+    Backbone(name="bilstm", build=recurrent.build_residual, dimensions=1, source="arXiv 1708.08989"),
     Backbone(name="larnn", build=larnn.build, dimensions=1, source="arXiv 1808.05578"),
 )
 CHANNELS = 9  # Channels of sequences without data, as in UCI HAR.

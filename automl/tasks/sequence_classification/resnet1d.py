@@ -5,7 +5,7 @@ Baseline (2017), arXiv 1611.06455: three stages of blocks of three convolutions,
 
 Departures: kernels of 7, 5 and 3 instead of 8, 5 and 3, so that they are centred; a stem; each stage after
 the first halves the resolution, so that attention over its positions is affordable; two blocks per stage; the
-last norm of a branch starts at zero, as in `backbones.xresnet`.
+last norm of a branch starts at zero, as in `backbones.libraries.xresnet`.
 
 Padding holds zeros at the input of every convolution, as beyond the end of a sequence without padding.
 Neither the norms' statistics nor the final mean count it. A position at half the resolution is real if the

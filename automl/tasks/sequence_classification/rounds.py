@@ -1,7 +1,6 @@
 """The two searches of LARNN's author: each of its space, and the best LARNN beside the published one."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,24 +15,10 @@ from automl.report.grid_table import metrics_of
 from automl.report.read import SearchData
 from automl.search.run_search import start_or_resume
 from automl.search.search import Search
-from automl.studies.figures import TitledTable, describe_scale, table_of
-from automl.studies.run_study import search_name
+from automl.search.studies import TitledTable, describe_scale, search_name, table_of
 from automl.tasks.published_study import Study
+from automl.tasks.sequence_classification.space import ROUNDS
 
-
-@dataclass(frozen=True, kw_only=True)
-class Round:
-    """Round of the source: its trials (by its result files), their epochs, and the best test accuracy [%]."""
-
-    trials: int
-    epochs: int
-    best: str
-
-
-ROUNDS: Mapping[str, Round] = {
-    "larnn": Round(trials=35, epochs=25, best="85.65"),
-    "ucihar": Round(trials=22, epochs=100, best="91.92"),
-}
 SMALL_TRIALS = 4  # of each round
 
 DATA = "generated-sequences.npz"
@@ -72,7 +57,7 @@ def rounds_table(study: Study, searches: Mapping[str, SearchData]) -> TitledTabl
                 "space": space,
                 "trials, published": published.trials,
                 "LARNNs, complete": len(trials),
-                "best of test, published": published.best,
+                "best of test, published": published.accuracy,
                 "best of validation, last": None if best is None else search.score(best),
                 "best of validation, max": metric.scale * max(scores) if scores else None,
             }

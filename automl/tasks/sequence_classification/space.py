@@ -1,9 +1,11 @@
 """Spaces of sensor sequences: the two published searches of LARNN, and attention in a 1-D CNN."""
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import exp
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import optuna
@@ -34,96 +36,41 @@ def log_range(centre: float, spread: float) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LarnnRanges:
-    """Ranges of one of the two searches of LARNN's author.
+class Round:
+    """One of the two searches of LARNN's author, a record of `rounds.toml`.
 
     learning_rate, weight_decay and hidden are drawn from log-uniform distributions, like hyperopt's
     `loguniform`, and dropout from a uniform one. decay_every, heads and window are integers with equal
     probabilities: the author's `quniform(a - 0.499, b + 0.499, 1)`. For the window it is `uniform(a, b)`,
     which is truncated, so that b - 1 is the largest. activation, layers and residual are categories.
+
+    Attributes:
+        trials: Its trials, by the author's result files.
+        accuracy: The accuracy of the best trial on the test split of UCI HAR [%].
+        baseline: The parameters of an LSTM in the middle of the ranges.
+        best: The parameters of the author's best trial.
     """
 
+    ordinal: str
+    trials: int
     epochs: int
+    accuracy: str
     learning_rate: tuple[float, float]
     weight_decay: tuple[float, float]
     decay_every: tuple[int, int]
     hidden: tuple[float, float]
     heads: tuple[int, int]
     window: tuple[int, int]
-    dropout: tuple[float, float] = (0.05, 0.5)
-    activation: Sequence[bool] = (False, True)
-    layers: Sequence[int] = (2, 3)
-    residual: Sequence[bool] = (False, True)
+    activation: Sequence[bool]
+    layers: Sequence[int]
+    residual: Sequence[bool]
+    baseline: Mapping[str, Any]
+    best: Mapping[str, Any]
 
 
-FIRST = LarnnRanges(
-    epochs=25,
-    learning_rate=log_range(0.005, 0.5),
-    weight_decay=log_range(0.005, 1.3),
-    decay_every=(3, 10),
-    hidden=log_range(64, 0.6),
-    heads=(6, 36),
-    window=(10, 49),
-)
-SECOND = LarnnRanges(
-    epochs=100,
-    learning_rate=log_range(0.006, 0.4),
-    weight_decay=log_range(0.002, 1.3),
-    decay_every=(6, 50),
-    hidden=log_range(68, 0.3),
-    heads=(20, 40),
-    window=(25, 99),
-    activation=(True,),
-    layers=(3,),
-    residual=(True,),
-)
-
-# The middle of the ranges, for the baseline.
-FIRST_LSTM: dict[str, Any] = {
-    "backbone": "bilstm",
-    "learning_rate": 0.005,
-    "weight_decay": 0.005,
-    "decay_every": 6,
-    "dropout": 0.1,
-    "hidden": 64.0,
-    "layers": 3,
-}
-SECOND_LSTM: dict[str, Any] = {
-    "backbone": "bilstm",
-    "learning_rate": 0.006,
-    "weight_decay": 0.002,
-    "decay_every": 25,
-    "dropout": 0.1,
-    "hidden": 68.0,
-}
-# The best of the author's trials in each round: 85.65 % and 91.92 % on the test split of UCI HAR.
-FIRST_BEST: dict[str, Any] = {
-    "backbone": "larnn",
-    "learning_rate": 0.0059620529526691335,
-    "weight_decay": 0.0020560520967849395,
-    "decay_every": 7,
-    "dropout": 0.24254605806723223,
-    "hidden": 68.0,
-    "heads": 34,
-    "window": 41,
-    "mode": "residual",
-    "positional": False,
-    "activation": True,
-    "layers": 3,
-    "residual": True,
-}
-SECOND_BEST: dict[str, Any] = {
-    "backbone": "larnn",
-    "learning_rate": 0.006026504115228934,
-    "weight_decay": 0.0006495900377590891,
-    "decay_every": 26,
-    "dropout": 0.08885391813337816,
-    "hidden": 81.0,
-    "heads": 27,
-    "window": 38,
-    "mode": "residual",
-    "positional": False,
-}
+_RECORDS = tomllib.loads(Path(__file__).with_name("rounds.toml").read_text())
+ROUNDS = {name: Round(**record) for name, record in _RECORDS.items()}
+DROPOUT = (0.05, 0.5)
 
 
 def larnn(trial: optuna.Trial) -> TrialConfig:
@@ -134,7 +81,7 @@ def larnn(trial: optuna.Trial) -> TrialConfig:
     query, the input and the output of the attention always have an ELU, as in its code. The baseline is the
     bidirectional LSTM with the same hyperparameters.
     """
-    return _draw(trial, FIRST)
+    return _draw(trial, ROUNDS["larnn"])
 
 
 def ucihar(trial: optuna.Trial) -> TrialConfig:
@@ -143,17 +90,17 @@ def ucihar(trial: optuna.Trial) -> TrialConfig:
     Source: G. Chevalier, HYPERPARAMETERS_SPACE of train.py. The layers (three), the residual connections and
     the activation of keys and values (both on) are fixed. Otherwise like `larnn`.
     """
-    return _draw(trial, SECOND)
+    return _draw(trial, ROUNDS["ucihar"])
 
 
-def _draw(trial: optuna.Trial, ranges: LarnnRanges) -> TrialConfig:
+def _draw(trial: optuna.Trial, ranges: Round) -> TrialConfig:
     backbone = trial.suggest_categorical("backbone", ["larnn", "bilstm"])
     training = ClassificationTraining(
         epochs=ranges.epochs,
         batch_size=256,
         optimizer="adam",
-        learning_rate=trial.suggest_float("learning_rate", *ranges.learning_rate, log=True),
-        weight_decay=trial.suggest_float("weight_decay", *ranges.weight_decay, log=True),
+        learning_rate=trial.suggest_float("learning_rate", *log_range(*ranges.learning_rate), log=True),
+        weight_decay=trial.suggest_float("weight_decay", *log_range(*ranges.weight_decay), log=True),
         decayed="all",
         beta2=0.999,
         eps=1e-8,
@@ -161,11 +108,11 @@ def _draw(trial: optuna.Trial, ranges: LarnnRanges) -> TrialConfig:
         decay_every=trial.suggest_int("decay_every", *ranges.decay_every),
         label_smoothing=0.0,
     )
-    hidden = trial.suggest_float("hidden", *ranges.hidden, log=True)
+    hidden = trial.suggest_float("hidden", *log_range(*ranges.hidden), log=True)
     options: dict[str, Any] = {
         "hidden": round(hidden),
         "layers": _choose(trial, "layers", ranges.layers),
-        "dropout": trial.suggest_float("dropout", *ranges.dropout),
+        "dropout": trial.suggest_float("dropout", *DROPOUT),
     }
     if backbone == "larnn":
         heads = trial.suggest_int("heads", *ranges.heads)
@@ -235,16 +182,14 @@ SPACES = (
         Space(
             name=name,
             draw=draw,
-            baseline=lstm,
-            published=lambda best=best: [best],  # type: ignore[misc]
+            baseline=ROUNDS[name].baseline,
+            published=lambda name=name: [ROUNDS[name].best],  # type: ignore[misc]
             plain={"backbone": "bilstm"},
             as_baseline=as_lstm,
-            summary=f"LARNN's {ordinal} published search, {epochs} epochs; UCI HAR or --data",
+            summary=f"LARNN's {ROUNDS[name].ordinal} published search, {ROUNDS[name].epochs} epochs; "
+            "UCI HAR or --data",
         )
-        for name, draw, lstm, best, ordinal, epochs in (
-            ("larnn", larnn, FIRST_LSTM, FIRST_BEST, "first", FIRST.epochs),
-            ("ucihar", ucihar, SECOND_LSTM, SECOND_BEST, "second", SECOND.epochs),
-        )
+        for name, draw in (("larnn", larnn), ("ucihar", ucihar))
     ),
     Space(
         name="sensors",

@@ -8,9 +8,9 @@ from PIL import Image
 from torch import Tensor, nn
 
 from automl.base.errors import InputError
+from automl.data.augment import normalise
 from automl.data.csv_table import read_table
-from automl.data.pictures.augment import normalise
-from automl.data.pictures.picture import read_picture
+from automl.data.pictures import read_picture
 from automl.tasks.stereo.data.files import read_views, write_pfm
 
 LEFT, RIGHT, OUTPUT = "left", "right", "disparity"

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
-from automl.data.pictures.augment import normalise
+from automl.data.augment import normalise
 from automl.tasks.base import EvaluationBatch, RecordTask
 from automl.tasks.deployment import Arrays, Deployment, read_usage, spread_indices
 from automl.tasks.stereo import SPEC, StereoData, StereoModel, StereoTraining

@@ -18,7 +18,7 @@ from automl.base.serialise import to_json
 from automl.cli.preview import NOISE, continued_resource, detectable, expected_resource, preview
 from automl.config.settings import Settings
 from automl.tasks.function.space import function_space
-from automl.trials.pace import PaceWorker, average_paces
+from automl.trials.measurements import PaceWorker, average_paces
 from search.class_metrics import ACCURACY
 from search.halving import Rungs
 

@@ -11,6 +11,7 @@ from confirm_cases import VARIANTS, answered, config, design, scores, without
 from attention import Spec
 from automl.confirm.judge import judge
 from automl.confirm.protocol import Confirmation, Options
+from automl.confirm.scheduler import lost_metrics
 from automl.confirm.scores import Scores, TrainingCost, collect, training_cost
 from automl.confirm.statistics import paired
 from automl.confirm.variants import Variant, VariantSet
@@ -647,3 +648,23 @@ def test_failed_plain_model_does_not_change_the_outcome():
     verdict = judge(design(), WITH_OWN, with_own(0.03, seeds=range(4, 11), failed=True))
     assert verdict.final == "better"
     assert "own failed with seed 3: nan" in verdict.warnings
+
+
+def test_a_winner_that_loses_in_another_metric_is_named() -> None:
+    baseline, winner = VARIANTS[:2]
+    seeds = range(1, 7)
+
+    def trial(variant: Variant, seed: int, loss: float) -> TrialRecord:
+        noise = 0.01 * (seed % 3)
+        history = [{"epoch": 1, "resource": 1, "test_accuracy": 0.5 + noise, "test_loss": loss + noise}]
+        config = variant.config.change(seed=seed)
+        return TrialRecord(seed, config, Role.FINALIST, State.COMPLETE, history, variant=variant.name)
+
+    def lost(by: float, metric: str = "test_accuracy") -> list[str]:
+        losses = {baseline: [1.0] * 6, winner: [1 + by * (1 + seed / 10) for seed in seeds]}
+        records = [trial(v, seed, loss) for v in losses for seed, loss in zip(seeds, losses[v], strict=True)]
+        return lost_metrics(winner, baseline, records, seeds, metric)
+
+    (warning,) = lost(0.2)
+    assert warning.startswith(f"{winner.name} is worse than {baseline.name} in loss: -0.27 nats (95 % CI -0.")
+    assert lost(-0.2) == lost(0.0) == lost(0.2, "test_loss") == []

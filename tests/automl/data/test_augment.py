@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from automl.data.pictures.augment import centre_crop, crop_boxes, draw_boxes, normalise
-from automl.data.pictures.picture import decode
+from automl.data.augment import centre_crop, crop_boxes, draw_boxes, normalise
+from automl.data.pictures import decode
 from backbones import IMAGENET
 
 SIDE = 64

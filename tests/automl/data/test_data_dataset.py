@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from automl.base.errors import InputError
-from automl.data.pictures.picture import decode
+from automl.data.pictures import decode
 from automl.tasks.image_classification.data import Images, open_image_records, open_split
 
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image, UnidentifiedImageError
 
-from automl.data.pictures.formats import SUFFIXES
-from automl.data.pictures.picture import TURNED, decode, read_picture, read_size
+from automl.data.pictures import SUFFIXES, TURNED, decode, read_picture, read_size
 from automl.tasks.image_classification.data import cache_side
 
 

@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 
 from automl.base.errors import InputError
 from automl.data.digits import read_digits
-from automl.data.pictures.formats import SUFFIXES
+from automl.data.pictures import SUFFIXES
 from automl.data.records import Item, Listing
 from automl.tasks.image_classification.data import SOURCES, open_image_records
 from automl.tasks.image_classification.data.sources import list_images

@@ -26,7 +26,7 @@ from automl.tasks.detection.data import open_split as open_detection_split
 from automl.tasks.detection.data import shared_name as shared_name_of_detection
 from automl.tasks.detection.data.overview import summarise_detection
 from automl.tasks.image_classification.data import open_image_records, open_split, shared_name
-from automl.tasks.image_classification.data.overview import summarise_images
+from automl.tasks.image_classification.data.overview import summarise_folder
 from automl.tasks.segmentation import SegmentationData
 from automl.tasks.segmentation.data import open_labelled_images
 from automl.tasks.sequence_classification.data import open_sequence_records as open_sequences
@@ -177,8 +177,8 @@ KINDS: dict[str, tuple[Callable[[Path, Groups | None, Splits], Path], Open]] = {
     "npz": (npz, lambda path: open_sequences("series", path=path)),
 }
 OVERVIEWS: dict[str, Callable[[Path], Any]] = {
-    "labels.csv": lambda path: summarise_images("folder", str(path), 24),
-    "folders of classes": lambda path: summarise_images("folder", str(path), 24),
+    "labels.csv": lambda path: summarise_folder(str(path), 24),
+    "folders of classes": lambda path: summarise_folder(str(path), 24),
     "coco": summarise_detection,
     "pairs.csv": summarise_stereo,
     "csv of sequences": summarise_sequences,

@@ -14,7 +14,7 @@ from automl.tasks.image_classification.data.overview import (
     WIDEST,
     _draw_names,
     _match_hashes,
-    summarise_images,
+    summarise_folder,
 )
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -42,7 +42,7 @@ def photos(tmp_path: Path, make_folder: Callable[..., Path]) -> Path:
 
 
 def test_summary_of_photographs(photos: Path) -> None:
-    summary = summarise_images("folder", str(photos), 32)
+    summary = summarise_folder(str(photos), 32)
     assert {name: row["test"] for name, row in summary.counts.items()} == {"cat": 4, "dog": 5}
     assert {name: row["train"] + row["validation"] for name, row in summary.counts.items()} == {
         "cat": 11,

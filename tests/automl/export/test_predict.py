@@ -11,7 +11,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from automl.base.errors import InputError
-from automl.data.pictures.augment import centre_crop
+from automl.data.augment import centre_crop
 from automl.export.predict import BATCH, run_predict
 from automl.export.run_export import ExportResult
 from automl.storage.storage import Storage

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
-from automl.data.pictures.augment import centre_crop, normalise
+from automl.data.augment import centre_crop, normalise
 from automl.tasks import open_task
 from automl.tasks.classification import compute_class_weights
 from automl.tasks.image_classification.data import open_split

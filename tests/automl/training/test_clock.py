@@ -15,12 +15,13 @@ from automl_cases import HERE, Regression
 from torch import Tensor, nn
 
 import automl
-from automl.costs import model, profile, time_ratio
+from automl.costs import profile, time_ratio
+from automl.costs import profile as model
 from automl.export import checks
 from automl.tasks.subject import Subject
 from automl.training import clock
 from automl.training.clock import LEAST, SECONDS, time_in_turn, time_rounds
-from automl.trials import pace
+from automl.trials import measurements
 from backbones.example import sum_outputs
 
 COLD = 10.0
@@ -112,24 +113,23 @@ def _speed(machine: Machine, _: pytest.MonkeyPatch) -> Iterator[tuple[float, flo
 
 def _pace(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[float, float]]:
     task = _task(machine)
-    monkeypatch.setattr(pace, "open_task", lambda *_: task)
+    monkeypatch.setattr(measurements, "open_task", lambda *_: task)
     arguments: dict[str, Any] = {"precision": "auto", "compile": "auto"}
-    measured = pace.PaceWorker(task.config, {}, 1, 0, arguments).measure(0.0)
+    measured = measurements.PaceWorker(task.config, {}, 1, 0, arguments).measure(0.0)
     yield measured.step, 2
     yield measured.validation, 1
 
 
 Timing = Callable[[Machine, pytest.MonkeyPatch], Iterator[tuple[float, float]]]
 TIMINGS: dict[str, Timing] = {
-    "costs/model.py": _costs,
     "costs/profile.py": _latency,
     "costs/time_ratio.py": _time_ratio,
     "export/checks.py": _speed,
-    "trials/pace.py": _pace,
+    "trials/measurements.py": _pace,
 }
 
 
-@pytest.mark.parametrize("timing", [*TIMINGS.values(), _unit_costs])
+@pytest.mark.parametrize("timing", [*TIMINGS.values(), _costs, _unit_costs])
 def test_a_slow_first_run_does_not_count(
     timing: Timing, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

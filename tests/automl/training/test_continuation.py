@@ -38,7 +38,7 @@ def test_a_plain_continuation_equals_an_uninterrupted_training(more: dict[str, o
     assert [record["epoch"] for record in fit(task, branch)] == [3]
     torch.testing.assert_close(weights(branch), weights(whole), rtol=0, atol=0)
     if branch.average is not None and whole.average is not None:
-        average, expected = (s.average.model.state_dict() for s in (branch, whole) if s.average)
+        average, expected = (s.average.module.state_dict() for s in (branch, whole) if s.average)
         torch.testing.assert_close(average, expected, rtol=0, atol=0)
 
 

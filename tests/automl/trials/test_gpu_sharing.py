@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import ray
 import ray.cloudpickle as cloudpickle
+import torch
 from automl_cases import TINY
 
 from automl.base.errors import InputError
@@ -18,8 +19,8 @@ from automl.costs.gpu_fraction import GpuUse
 from automl.storage.folder import new_folder
 from automl.storage.metadata import read_metadata
 from automl.tasks.command.config import COMMAND
-from automl.trials import gpu_sharing, session
-from automl.trials.gpu_sharing import find_fraction, trial_resources
+from automl.trials import measurements, session
+from automl.trials.measurements import find_fraction, trial_resources
 from automl.trials.session import Interrupt, Workers
 from cluster.capacity import ClusterCapacity
 from search.class_metrics import ACCURACY
@@ -51,7 +52,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         requests.append(resources)
         return lambda function: SimpleNamespace(remote=lambda *arguments: USE)
 
-    monkeypatch.setattr(gpu_sharing, "ray", SimpleNamespace(remote=remote, get=lambda use, timeout: use))
+    monkeypatch.setattr(measurements, "ray", SimpleNamespace(remote=remote, get=lambda use, timeout: use))
     return requests
 
 
@@ -137,13 +138,13 @@ def ray_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_measurement_runs_in_a_process_of_ray(ray_with_a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = session.list_open_nodes(settings())
     assert [node["GPU"] for node in nodes] == [1]
-    if not gpu_sharing.torch.cuda.is_available():
+    if not torch.cuda.is_available():
         broken = find(settings(), nodes)
         assert broken.gpus == 1
         assert "the baseline could not be measured (UnusableGpu: Ray assigned 1 GPUs" in str(broken)
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     try:
-        monkeypatch.setattr(gpu_sharing, "_measure", give_use)
+        monkeypatch.setattr(measurements, "_measure", give_use)
         assert find(settings(), nodes).gpus == 1 / 2, "two of four cores each"
     finally:
         cloudpickle.unregister_pickle_by_value(sys.modules[__name__])

@@ -6,7 +6,7 @@ import pytest
 import ray
 
 from automl.base import live_objects, loading
-from automl.trials import sent_code
+from automl.trials import trial
 
 NAME = "__main__:train"
 ARRAY = 40_000_000  # bytes of a notebook's array
@@ -29,18 +29,18 @@ def test_large_code_is_stored_once(
 
     monkeypatch.setattr(ray, "put", put)
     monkeypatch.setattr(ray, "get", get)
-    monkeypatch.setattr(sent_code, "_fetched", {})
+    monkeypatch.setattr(trial, "_fetched", {})
     monkeypatch.setattr(live_objects, "_received", {})
     packed = pickle.dumps(("hash", bytes(ARRAY)))
-    send = sent_code.make_sender()
+    send = trial.make_sender()
     for _ in range(3):
         sent = send({NAME: packed, "small.py": b"x = 1"})
         assert sent["small.py"] == b"x = 1"
-        sent_code.receive_code({NAME: sent[NAME]})
+        trial.receive_code({NAME: sent[NAME]})
         assert loading.hash_code(NAME) == "hash"
     assert list(store.values()) == [packed]
     assert len(reads) == 1
     assert not capsys.readouterr().err
-    monkeypatch.setattr(sent_code, "LARGE", ARRAY)
-    sent_code.make_sender()({NAME: packed})
+    monkeypatch.setattr(trial, "LARGE", ARRAY)
+    trial.make_sender()({NAME: packed})
     assert "load large data inside the function" in capsys.readouterr().err

@@ -14,7 +14,7 @@ import numpy as np
 from automl.base.errors import InputError
 from automl.data.archive import extract_if_archive
 from automl.data.files import is_clutter
-from automl.data.pictures.formats import SUFFIXES as IMAGES
+from automl.data.pictures import SUFFIXES as IMAGES
 from automl.data.splits import SPLITS, TEST, VALIDATION, hash_fractions, pack_keys
 from automl.tasks.code_retrieval.data.function import Function
 from automl.tasks.code_retrieval.data.published import (

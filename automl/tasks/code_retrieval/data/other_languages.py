@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -258,13 +259,9 @@ def extract_docstring(node: Node, content: bytes, line: Line | None) -> str:
         return _describe(_strip_block(last))
     if line is None or not last.startswith(line):
         return ""
-    lines = []
-    for text in reversed(comments):
-        if not text.startswith(line):
-            break
-        if not _DIRECTIVE[line].match(text):
-            lines.append(re.sub(rf"^{line}[{line[0]}]* ?", "", text).rstrip())
-    return _describe("\n".join(reversed(lines)))
+    own = [*takewhile(lambda text: text.startswith(line), reversed(comments))][::-1]
+    texts = (text for text in own if not _DIRECTIVE[line].match(text))
+    return _describe("\n".join(re.sub(rf"^{line}[{line[0]}]* ?", "", text).rstrip() for text in texts))
 
 
 def _comments_before(node: Node, content: bytes) -> list[str]:
@@ -300,10 +297,6 @@ def _strip_block(text: str) -> str:
 
 def _describe(text: str) -> str:
     """Return the text before the first tag, without markup."""
-    lines: list[str] = []
-    for line in text.split("\n"):
-        if re.match(r"\s*@\w", line):
-            break
-        lines.append(line)
+    lines = takewhile(lambda line: not re.match(r"\s*@\w", line), text.split("\n"))
     plain = _INLINE.sub(r"\1", _PARAGRAPH.sub("\n\n", "\n".join(lines)))
     return _MARKUP.sub("", plain).strip()

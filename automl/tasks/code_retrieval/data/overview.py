@@ -12,20 +12,15 @@ from automl.data.splits import SPLITS
 from automl.data.tally import join_examples
 from automl.tasks.code_retrieval.data.corpus import HOW, Corpus, open_corpus
 from automl.tasks.code_retrieval.data.function import Function
+from automl.tasks.code_retrieval.data.source_folder import join_reasons
 
 RUN = 5  # consecutive words of a docstring; shorter runs occur by chance
 
 
-@dataclass(frozen=True, kw_only=True)
-class Leak:
-    """A function and words of its docstring that its code repeats."""
-
-    function: Function
-    words: str
-
-
-def find_leaks(functions: Iterable[Function]) -> Iterator[Leak]:
+def find_leaks(functions: Iterable[Function]) -> Iterator[tuple[Function, str]]:
     """Yield functions whose code has RUN consecutive words of their docstring, or all of one of 3 or 4 words.
+
+    The words follow the function.
 
     The remaining matches are string constants, such as messages with the same text. They are code.
     """
@@ -37,7 +32,7 @@ def find_leaks(functions: Iterable[Function]) -> Iterator[Leak]:
         runs = {tuple(code[i : i + run]) for i in range(len(code) - run + 1)}
         for i in range(len(query) - run + 1):
             if tuple(query[i : i + run]) in runs:
-                yield Leak(function=function, words=" ".join(query[i : i + run]))
+                yield function, " ".join(query[i : i + run])
                 break
 
 
@@ -83,8 +78,7 @@ class CodeOverview:
             names = join_examples(self.repeated)
             yield f"{'repeated':11} {len(self.repeated)} docstrings in strings of their own code: {names}"
         if self.skipped:
-            reasons = [f"{name} ({why})" for name, why in self.skipped.items()]
-            yield f"{'left out':11} {len(reasons)}: {join_examples(reasons)}"
+            yield f"{'left out':11} {len(self.skipped)}: {join_reasons(self.skipped)}"
 
 
 def summarise_code(path: str | Path) -> CodeOverview:
@@ -95,7 +89,7 @@ def summarise_code(path: str | Path) -> CodeOverview:
         docstrings={split: len(corpus.documented_rows(split)) for split in SPLITS},
         queries={split: len(corpus.queries.get(split, ())) for split in SPLITS},
         alike=_find_duplicates(corpus),
-        repeated=[leak.function.location for leak in find_leaks(corpus.functions)],
+        repeated=[function.location for function, _ in find_leaks(corpus.functions)],
         skipped=corpus.skipped,
     )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from automl.base.errors import InputError
 from automl.data.files import OTHERS, is_clutter, name_to_text
+from automl.data.tally import join_examples
 from automl.tasks.code_retrieval.data.function import Function
 from automl.tasks.code_retrieval.data.other_languages import BY_SUFFIX, LANGUAGES, parse_functions
 from automl.tasks.code_retrieval.data.python import parse_python
@@ -67,16 +68,23 @@ def read_source_file(path: Path, name: str) -> list[Function] | str:
 
     Raises InputError if its parser is not installed.
     """
-    python = path.suffix == PYTHON
+    language = BY_SUFFIX.get(path.suffix)  # None for Python
     try:
-        text = _read_source(path)
-        return parse_python(text, name) if python else parse_functions(text, name, BY_SUFFIX[path.suffix])
-    except (OSError, _Skip) as error:
+        size = path.stat().st_size
+        if not path.is_file():  # Reading from a pipe would wait forever.
+            return "not a regular file"
+        if size > MAX_BYTES:
+            return f"{size / 2**20:.1f} MB; files above {MAX_BYTES // 2**20} MB are not read"
+        text = path.read_text(encoding="utf-8-sig")
+        return parse_python(text, name) if language is None else parse_functions(text, name, language)
+    except OSError as error:
         return str(error)
+    except UnicodeDecodeError as error:
+        return f"not UTF-8 at byte {error.start}"
     except InputError:  # A package is missing.
         raise
     except (SyntaxError, ValueError) as error:
-        return f"no {'Python' if python else BY_SUFFIX[path.suffix].name}: {error}"
+        return f"no {'Python' if language is None else language.name}: {error}"
 
 
 def no_functions_error(root: Path, skipped: Mapping[str, str]) -> InputError:
@@ -101,23 +109,6 @@ def _is_own_code(folder: Path) -> bool:
     return folder.name not in OTHERS and not folder.name.startswith(".")
 
 
-class _Skip(ValueError):
-    """The reason why a file is left out."""
-
-
-def _read_source(path: Path) -> str:
-    size = path.stat().st_size
-    if not path.is_file():  # Reading from a pipe would wait forever.
-        raise _Skip("not a regular file")
-    if size > MAX_BYTES:
-        raise _Skip(f"{size / 2**20:.1f} MB; files above {MAX_BYTES // 2**20} MB are not read")
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise _Skip(f"not UTF-8 at byte {error.start}") from error
-
-
 def join_reasons(skipped: Mapping[str, str]) -> str:
     """Return the first few files with their reasons in a line."""
-    shown = [f"{name} ({why})" for name, why in list(skipped.items())[:3]]
-    return ", ".join(shown) + (", ..." if len(skipped) > 3 else "")
+    return join_examples([f"{name} ({why})" for name, why in skipped.items()])

@@ -43,11 +43,6 @@ class Ragged:
         return tokens, mask
 
 
-def pad_rows(rows: Sequence[Sequence[int]], length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return tokens int64 `(B, T)` and mask bool `(B, T)` of rows of numbers, cut at `length`."""
-    return Ragged.from_rows(rows).pad(np.arange(len(rows)), length)
-
-
 tokenizers = optional("tokenizers", "code")
 
 UNKNOWN = PADDING + 1
@@ -109,7 +104,7 @@ class Tokenizer:
 
         T is the length of the longest text, at most `length`. Longer texts are cut.
         """
-        return pad_rows(self.token_ids(texts, length), length)
+        return Ragged.from_rows(self.token_ids(texts, length)).pad(np.arange(len(texts)), length)
 
     def check_known(self, query: str) -> None:
         """Raise InputError for a query without a known sub-token."""

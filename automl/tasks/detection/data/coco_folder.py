@@ -22,8 +22,14 @@ from automl.data.archive import extract_if_archive
 from automl.data.csv_table import read_groups, read_labels
 from automl.data.digest import hash_contents
 from automl.data.download import read_datasets
-from automl.data.files import find_on_disk, is_clutter, is_file, name_to_text, normalise_nfc
-from automl.data.near_layouts import find_labels_of_images
+from automl.data.files import (
+    find_labels_of_images,
+    find_on_disk,
+    is_file,
+    list_folders,
+    name_to_text,
+    normalise_nfc,
+)
 from automl.data.records import Listing
 from automl.data.tally import Tally, join_examples
 from automl.storage.cache_folder import cache_root
@@ -122,7 +128,7 @@ def _list_label_studio(root: Path) -> Iterator[AnnotationFile]:
 def _resolve_root(path: str | Path) -> Path:
     """Return the folder with annotations: this one, or the only one in it or in the archive."""
     path = extract_if_archive(path)
-    inside = [p for p in path.iterdir() if p.is_dir() and not is_clutter(p.name)] if path.is_dir() else []
+    inside = [*list_folders(path).values()] if path.is_dir() else []
     return inside[0] if len(inside) == 1 and not list_annotation_files(path) else path
 
 

@@ -21,7 +21,7 @@ from automl.base.errors import InputError, unknown
 from automl.data import shared
 from automl.data.arrow import ArrowFile, map_in_threads, write_rows
 from automl.data.digest import SIZE
-from automl.data.pictures.picture import read_picture
+from automl.data.pictures import read_picture
 from automl.data.records import ImageRecords
 from automl.data.splits import make_single_class_labels, select_subset
 from automl.data.tally import Tally

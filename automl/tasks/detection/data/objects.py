@@ -11,7 +11,7 @@ import numpy as np
 from automl.base.errors import InputError
 from automl.base.terminal import progress
 from automl.data.digest import count_cores
-from automl.data.pictures.picture import read_size
+from automl.data.pictures import read_size
 from automl.data.records import Item
 from automl.data.tally import join_examples
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from automl.data.pictures.picture import describe_sizes
+from automl.data.pictures import describe_sizes
 from automl.data.splits import SPLITS
 from automl.data.tally import Tally, join_examples
 from automl.tasks.detection.data.dataset import open_detection_records

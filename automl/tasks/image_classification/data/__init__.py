@@ -1,14 +1,13 @@
 """Image data: sources, caches of decoded splits, augmentation and batches on the device.
 
 sources   Table of image sources, the lists of their images, and the published datasets
-folders   Datasets in folders: one folder per class; drops images with two labels
-labels    Tables of labels: `labels.csv`, and Tiny ImageNet's of the validation images
+folders   Datasets in folders: one folder per class, or tables of labels; drops images with two labels
 dataset   A decoded split in a memory-mapped Arrow file; splits, subsets and manifests
 feed      Batches on the device, and torchvision's policies, erasing and CutMix there
 overview  Summary of a dataset, and a sheet of sample images and their augmented versions
 """
 
-from automl.data.pictures.picture import cache_side, decode
+from automl.data.pictures import cache_side, decode
 from automl.tasks.image_classification.data.dataset import (
     Images,
     open_image_records,

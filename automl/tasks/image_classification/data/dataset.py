@@ -21,7 +21,7 @@ from automl.base.errors import InputError, unknown
 from automl.data import shared
 from automl.data.arrow import ArrowFile, map_in_threads, write_rows
 from automl.data.digest import SIZE, hash_all
-from automl.data.pictures.picture import cache_side, decode
+from automl.data.pictures import cache_side, decode
 from automl.data.records import ImageRecords, Item, Listing
 from automl.data.splits import SPLITS, hash_names, select_subset
 from automl.data.tally import Tally
@@ -111,7 +111,10 @@ def _rows(
         if isinstance(result, str):
             skipped[item.name] = result
             if len(skipped) > allowed:
-                raise InputError(_too_many_message(skipped, number, allowed, name))
+                raise InputError(
+                    f"at most {allowed} of the {name} images may be damaged; the first {number} have "
+                    f"{_list_skipped(skipped)}. Repair or remove them"
+                )
             continue
         pixels, aspect, changes = result
         yield {
@@ -139,13 +142,6 @@ def _list_skipped(skipped: dict[str, str]) -> str:
     examples = "; ".join(f"{name} ({why})" for name, why in list(skipped.items())[:EXAMPLES])
     return (
         f"{len(skipped)} images that cannot be decoded: {examples}{' ...' if len(skipped) > EXAMPLES else ''}"
-    )
-
-
-def _too_many_message(skipped: dict[str, str], seen: int, allowed: int, name: str) -> str:
-    return (
-        f"at most {allowed} of the {name} images may be damaged; the first {seen} have "
-        f"{_list_skipped(skipped)}. Repair or remove them"
     )
 
 

@@ -3,9 +3,9 @@
 The draws of an image depend only on its seed, not on the worker or the other images of the batch.
 """
 
-import queue
-import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 from torch import Tensor
@@ -58,38 +58,20 @@ def prefetch(images: Images, order: Sequence[Tensor], device: torch.device) -> I
 
     An error of the thread is raised here. If the consumer stops early, the thread ends.
     """
-    ready: queue.Queue[Tensor | BaseException | None] = queue.Queue(AHEAD)
-    stopped = threading.Event()
     pin = pins_memory(device)
 
-    def put(item: Tensor | BaseException | None) -> None:
-        while not stopped.is_set():
-            try:
-                return ready.put(item, timeout=0.1)
-            except queue.Full:
-                continue
+    def gather(index: Tensor) -> Tensor:
+        rows = images.gather(index)
+        return rows.pin_memory() if pin else rows
 
-    def gather() -> None:
-        try:
-            for index in order:
-                if stopped.is_set():
-                    return
-                rows = images.gather(index)
-                put(rows.pin_memory() if pin else rows)
-            put(None)
-        except BaseException as error:
-            put(error)
-
-    thread = threading.Thread(target=gather, daemon=True)
-    thread.start()
-    try:
-        while (item := ready.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield item.to(device, non_blocking=True)
-    finally:
-        stopped.set()
-        thread.join()
+    pending: deque[Future[Tensor]] = deque()
+    with ThreadPoolExecutor(1) as pool:
+        for index in order:
+            pending.append(pool.submit(gather, index))
+            if len(pending) > AHEAD:
+                yield pending.popleft().result().to(device, non_blocking=True)
+        while pending:
+            yield pending.popleft().result().to(device, non_blocking=True)
 
 
 Augment = Callable[[Tensor, Tensor], Tensor]

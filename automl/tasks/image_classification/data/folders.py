@@ -1,10 +1,18 @@
 """Images in one folder per class, inside `train/` and `val/` or `test/` or without these; or with labels in
 `labels.csv`.
 
-Tiny ImageNet's layout is also read. `val/` is the test split, as in ImageNet's archives, unless there is also
-a `test/`. SPLIT_NAMES lists other usual names of splits. A folder with such a name that contains images is a
-class if folders of other names are beside it. Images with two labels, and copies of an image, are found by
-the hash of their files.
+Tiny ImageNet's layout is also read:
+
+    train/n01443537/images/n01443537_0.JPEG
+    val/images/val_0.JPEG
+    val/val_annotations.txt     file, class and box, separated by tabs
+    test/images/test_0.JPEG     without labels
+
+Source: http://cs231n.stanford.edu/tiny-imagenet-200.zip
+
+`val/` is the test split, as in ImageNet's archives, unless there is also a `test/`. SPLIT_NAMES lists other
+usual names of splits. A folder with such a name that contains images is a class if folders of other names are
+beside it. Images with two labels, and copies of an image, are found by the hash of their files.
 """
 
 import os
@@ -14,21 +22,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from automl.base.errors import InputError
-from automl.data.csv_table import LABELS, Table, read_groups, read_labels
+from automl.data.csv_table import COLUMNS, LABELS, Table, read_groups, read_labels, resolve_file
 from automl.data.digest import hash_contents
-from automl.data.files import is_clutter, links_to_parent, name_to_text, normalise_nfc, walk
-from automl.data.pictures.formats import FORMATS, HEIF, HEIF_HINT, SUFFIXES, get_suffix, is_image, is_picture
+from automl.data.files import (
+    find_on_disk,
+    is_clutter,
+    is_file,
+    links_to_parent,
+    name_to_text,
+    normalise_nfc,
+    walk,
+)
+from automl.data.pictures import FORMATS, HEIF, HEIF_HINT, SUFFIXES, get_suffix, is_image, is_picture
 from automl.data.records import Item, Listing
 from automl.data.splits import SPLIT_NAMES
 from automl.data.tally import Tally, join_examples
-from automl.tasks.image_classification.data.labels import (
-    has_annotations,
-    is_unlabelled,
-    list_labelled,
-    read_validation_labels,
-)
 
 LAYOUT = "one folder of images per class, or train/ and val/ or test/ that each hold one folder per class"
+ANNOTATIONS, IMAGES = "val_annotations.txt", "images"  # of Tiny ImageNet
 
 
 def read_image_folder(root: Path, readable: Mapping[str, str], cache: Path) -> Listing[Item]:
@@ -75,25 +86,19 @@ def _list_images(root: Path, table: Table | None) -> _Listing:
     if table is not None and ("label" in table.columns or "group" not in table.columns):
         return _list_by_table(root, table)
     folders = _find_split_folders(root)
-    walked = _Walk(root)
+    walked = _Walk(root=root)
     own = {folder.name for folder in folders.values()}
-    if len(folders) == 3 and has_annotations(folders["validation"]) and is_unlabelled(folders["test"]):
+    if len(folders) == 3 and _has_annotations(folders["validation"]) and _is_unlabelled(folders["test"]):
         unlabelled, _ = _walk_images(folders["test"], root, walked)
-        walked.tally.leave_out(
-            "images of the test split, which have no labels", _relative_names(root, unlabelled)
-        )
+        walked.leave_out("images of the test split, which have no labels", unlabelled)
         folders = {"train": folders["train"], "test": folders["validation"]}
     splits = {
-        split: read_validation_labels(folder) if has_annotations(folder) else _list_by_class(folder, walked)
+        split: _read_validation_labels(folder) if _has_annotations(folder) else _list_by_class(folder, walked)
         for split, folder in folders.items()
     }
-    for entry in sorted(os.scandir(root), key=lambda entry: entry.name):
-        if (
-            folders["train"] != root
-            and entry.is_dir()
-            and not is_clutter(entry.name)
-            and entry.name not in own
-        ):
+    entries = [] if folders["train"] == root else sorted(os.scandir(root), key=lambda entry: entry.name)
+    for entry in entries:
+        if entry.is_dir() and not is_clutter(entry.name) and entry.name not in own:
             walked.tally.leave_out("folders that belong to no split", [f"{name_to_text(entry.name)}/"])
     walked.count()
     return _Listing(sources=folders, splits=splits, tally=walked.tally)
@@ -101,7 +106,7 @@ def _list_images(root: Path, table: Table | None) -> _Listing:
 
 def _list_by_table(root: Path, content: Table) -> _Listing:
     tally, table = Tally(), root / LABELS
-    splits = list_labelled(root, content, SPLIT_NAMES)
+    splits = _list_labelled(root, content)
     if "train" not in splits:
         raise InputError(f"{table} has no rows of the train split. Add some, or remove the column of splits")
     if "test" not in splits and "validation" in splits:  # `val/` is the test split of folders, too.
@@ -123,6 +128,66 @@ def _list_by_table(root: Path, content: Table) -> _Listing:
             )
             images[:] = counts
     return _Listing(sources=dict.fromkeys(splits, table), splits=splits, tally=tally)
+
+
+def _list_labelled(root: Path, content: Table) -> dict[str, dict[str, list[Path]]]:
+    """Return the images of each split by class. All are in "train" if the table has no column of splits."""
+    table = root / LABELS
+    if not {"file", "label"} <= {*content.columns}:
+        raise InputError(
+            f"{table} needs a column {' or '.join(COLUMNS['file'])} and one "
+            f"{' or '.join(COLUMNS['label'])}, and a row for each image; it has "
+            f"{', '.join(content.columns) or 'nothing'}"
+        )
+    images: dict[str, dict[str, list[Path]]] = {}
+    for line, row in content.rows:
+        image, label = resolve_file(root, row["file"], line), normalise_nfc(row["label"].strip())
+        if not label:
+            raise InputError(f"{table}, line {line}: {image.name} has no label")
+        split = _parse_split(row["split"], table, line) if "split" in row else "train"
+        images.setdefault(split, {}).setdefault(label, []).append(image)
+    return images
+
+
+def _parse_split(text: str, table: Path, line: int) -> str:
+    for split, names in SPLIT_NAMES.items():
+        if text.strip().lower() in names:
+            return split
+    known = ", ".join(name for names in SPLIT_NAMES.values() for name in names)
+    raise InputError(f"{table}, line {line}: the split must be one of {known}; got {text!r}")
+
+
+def _has_annotations(folder: Path) -> bool:
+    """Return whether `folder` has a table with the labels of its images."""
+    return is_file(folder / ANNOTATIONS) and (folder / IMAGES).is_dir()
+
+
+def _read_validation_labels(folder: Path) -> dict[str, list[Path]]:
+    """Return the images of each class, sorted, by the table in `folder`."""
+    table = folder / ANNOTATIONS
+    try:
+        lines = table.read_bytes().decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{table} must be in UTF-8; save it as UTF-8") from error
+    classes: dict[str, list[Path]] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        name, *rest = line.split("\t")
+        if not rest or not rest[0].strip():
+            raise InputError(f"{table}, line {number}: {name[:60]!r} has no class; write FILE, a tab, CLASS")
+        if not name or Path(name).name != name:
+            raise InputError(f"{table}, line {number}: {name[:60]!r} must be a file in {folder / IMAGES}")
+        image = find_on_disk(folder / IMAGES, name)
+        if not is_file(image):
+            raise InputError(f"{table}, line {number}: there is no file {image}")
+        classes.setdefault(normalise_nfc(rest[0].strip()), []).append(image)
+    return {name: sorted(images) for name, images in classes.items()}
+
+
+def _is_unlabelled(folder: Path) -> bool:
+    """Return whether a test split has one folder `images/` instead of folders of classes."""
+    return [entry.name for entry in folder.iterdir() if entry.is_dir()] == [IMAGES]
 
 
 def _find_split_folders(root: Path) -> dict[str, Path]:
@@ -165,25 +230,26 @@ def _has_images(folder: Path) -> bool:
     return folder.is_dir() and any(is_image(path / name) for path, _, names in walk(folder) for name in names)
 
 
+@dataclass(frozen=True, kw_only=True)
 class _Walk:
     """Files and folders that were left out while folders of classes were walked."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.tally = Tally()
-        self.clutter: list[Path] = []
-        self.links: list[Path] = []
-        self.others: list[Path] = []
-        self.empty: list[Path] = []
+    root: Path
+    tally: Tally = field(default_factory=Tally)
+    others: list[Path] = field(default_factory=list)
+    empty: list[Path] = field(default_factory=list)
+    links: list[Path] = field(default_factory=list)
+    clutter: list[Path] = field(default_factory=list)
+
+    def leave_out(self, kind: str, files: Sequence[Path]) -> None:
+        self.tally.leave_out(kind, _relative_names(self.root, files))
 
     def count(self) -> None:
         """Add the files and folders left out to the tally."""
-        self.tally.leave_out("files that cannot be read as images", _relative_names(self.root, self.others))
-        self.tally.leave_out("folders without images", _relative_names(self.root, self.empty))
-        self.tally.leave_out("links to a folder above them", _relative_names(self.root, self.links))
-        self.tally.leave_out(
-            "files of the operating system or hidden", _relative_names(self.root, self.clutter)
-        )
+        self.leave_out("files that cannot be read as images", self.others)
+        self.leave_out("folders without images", self.empty)
+        self.leave_out("links to a folder above them", self.links)
+        self.leave_out("files of the operating system or hidden", self.clutter)
 
 
 def _list_by_class(folder: Path, walked: _Walk) -> dict[str, list[Path]]:
@@ -199,9 +265,7 @@ def _list_by_class(folder: Path, walked: _Walk) -> dict[str, list[Path]]:
                 walked.clutter.append(path)
         elif not entry.is_dir():
             if is_picture(path):
-                walked.tally.leave_out(
-                    "images outside of the folders of classes", _relative_names(walked.root, [path])
-                )
+                walked.leave_out("images outside of the folders of classes", [path])
         elif links_to_parent(path, (walked.root, folder)):
             walked.links.append(path)
         else:
@@ -212,7 +276,7 @@ def _list_by_class(folder: Path, walked: _Walk) -> dict[str, list[Path]]:
                 raise InputError(_unreadable_message(path, pictures))
             else:
                 walked.empty.append(path)
-            walked.others += others
+            walked.others.extend(others)
     return classes
 
 

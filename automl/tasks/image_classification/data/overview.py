@@ -16,8 +16,8 @@ from torch import Tensor
 from automl.base.errors import InputError, unknown
 from automl.base.terminal import progress
 from automl.config.settings import Settings
-from automl.data.pictures.augment import centre_crop, crop_boxes, draw_boxes
-from automl.data.pictures.picture import describe_sizes, read_sizes
+from automl.data.augment import centre_crop, crop_boxes, draw_boxes
+from automl.data.pictures import describe_sizes, read_sizes
 from automl.data.splits import SPLITS
 from automl.data.tally import Tally, join_examples
 from automl.tasks.image_classification.data.dataset import Images, open_image_records, open_split
@@ -78,34 +78,27 @@ class ImageOverview:
             raise unknown("augmentation", augment, AUGMENT)
         file, chosen = Path(f"{Settings(space='folder', data=path).title}-samples.png"), AUGMENT[augment]
         images = open_split("folder", "train", path=path, size=size)
+        sheet = draw_sheet(images, size=size, flip=flip, policy=chosen["policy"], erase=chosen["erasing"])
         try:
-            save_sheet(
-                images, file, size=size, scale=LEAST_CROP, flip=flip, policy=chosen["policy"],
-                erase=chosen["erasing"],
-            )  # fmt: skip
+            sheet.save(file)
         except OSError as error:
             raise InputError(f"{file} cannot be written: {error.strerror or error}") from error
         return file
 
 
 def summarise_folder(path: str, size: int) -> ImageOverview:
-    """Return the overview of a folder of classes. Raise InputError if it cannot be read."""
+    """Return the overview of a folder of classes. Decodes all of it, including the test split.
+
+    Raises InputError for an invalid size, and like `open_split`.
+    """
     if not 24 <= size <= 1024:
         raise InputError(f"--size must be between 24 and 1024 pixels; got {size}")
-    return summarise_images("folder", path, size)
-
-
-def summarise_images(source: str, path: str | None, size: int) -> ImageOverview:
-    """Return the overview of a dataset. Decodes all of it, including the test split.
-
-    Raises InputError like `open_split`.
-    """
-    splits = {split: open_split(source, split, path=path, size=size) for split in SPLITS}
+    splits = {split: open_split("folder", split, path=path, size=size) for split in SPLITS}
     counts = {name: dict.fromkeys(SPLITS, 0) for name in splits["train"].classes}
     for split, images in splits.items():
         for label, count in Counter(images.labels.tolist()).items():
             counts[images.classes[label]][split] = count
-    records = open_image_records(source, path=path, size=size)
+    records = open_image_records("folder", path=path, size=size)
     files = [item.image for item in records.file.inputs if isinstance(item.image, Path)]
     return ImageOverview(
         counts=counts,
@@ -181,14 +174,8 @@ WIDEST = 200  # pixels of a name; longer names are cut and end in three dots
 BYTES = Normalisation((0, 0, 0), (1 / 255, 1 / 255, 1 / 255))  # leaves pixels unchanged
 
 
-def save_sheet(
-    images: Images, file: Path, *, size: int, scale: float, flip: bool, policy: str, erase: float
-) -> None:
-    """Write a sheet to `file`, one row per image: the class, the image, and augmented versions.
-
-    The rows show as many classes as fit. `scale` is the smallest fraction of an image's area that a random
-    crop keeps.
-    """
+def draw_sheet(images: Images, *, size: int, flip: bool, policy: str, erase: float) -> Image.Image:
+    """Draw a row per image: the class, the image, and augmented versions. Show as many classes as fit."""
     rows = _select_rows(images.labels)
     raw = images.gather(rows)
     shown = [centre_crop(raw, images.aspect[rows], size)]
@@ -196,7 +183,7 @@ def save_sheet(
     for _ in range(COLUMNS - 1):
         seeds = torch.randint(2**31, (len(rows),), generator=generator)
         changed = raw if policy == "none" else make_policy(policy)(raw, seeds)
-        boxes = draw_boxes(images.aspect[rows], scale=scale, flip=flip, generator=generator)
+        boxes = draw_boxes(images.aspect[rows], scale=LEAST_CROP, flip=flip, generator=generator)
         x = crop_boxes(changed, boxes, size, BYTES)
         if erase:
             x = make_erasing(erase)(x, seeds)
@@ -210,7 +197,7 @@ def save_sheet(
     both = Image.new("RGB", (names.width + sheet.shape[1], sheet.shape[0]), "white")
     both.paste(names, (0, 0))
     both.paste(Image.fromarray(sheet), (names.width, 0))
-    both.save(file)
+    return both
 
 
 def _draw_names(names: list[str], size: int, step: int) -> Image.Image:

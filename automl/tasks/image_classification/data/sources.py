@@ -1,5 +1,6 @@
 """The table of image sources, the list of images of each, and the published datasets."""
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,31 +16,8 @@ from automl.data.records import Item, Listing
 from automl.storage.cache_folder import cache_root
 from automl.tasks.image_classification.data.folders import read_image_folder
 
-NETTE = {
-    "n01440764": "tench",
-    "n02102040": "English springer",
-    "n02979186": "cassette player",
-    "n03000684": "chain saw",
-    "n03028079": "church",
-    "n03394916": "French horn",
-    "n03417042": "garbage truck",
-    "n03425413": "gas pump",
-    "n03445777": "golf ball",
-    "n03888257": "parachute",
-}
-
-WOOF = {
-    "n02086240": "Shih-Tzu",
-    "n02087394": "Rhodesian ridgeback",
-    "n02088364": "Beagle",
-    "n02089973": "English foxhound",
-    "n02093754": "Border terrier",
-    "n02096294": "Australian terrier",
-    "n02099601": "Golden retriever",
-    "n02105641": "Old English sheepdog",
-    "n02111889": "Samoyed",
-    "n02115641": "Dingo",
-}
+# Names of the classes of each archive by their folders.
+READABLE = tomllib.loads(Path(__file__).with_name("readable.toml").read_text())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +49,10 @@ def _list_digits() -> Listing[Item]:
 
 SOURCES: Mapping[str, ImageSource] = {
     "digits": ImageSource(flip=False),  # A mirrored digit is another digit or none.
-    "nette": ImageSource(archive="imagenette2", readable=NETTE),
-    "woof": ImageSource(archive="imagewoof2", readable=WOOF),
-    "nette1": ImageSource(archive="imagenette", readable=NETTE),
-    "woof1": ImageSource(archive="imagewoof", readable=WOOF),
+    "nette": ImageSource(archive="imagenette2", readable=READABLE["imagenette"]),
+    "woof": ImageSource(archive="imagewoof2", readable=READABLE["imagewoof"]),
+    "nette1": ImageSource(archive="imagenette", readable=READABLE["imagenette"]),
+    "woof1": ImageSource(archive="imagewoof", readable=READABLE["imagewoof"]),
     "folder": ImageSource(),
 }
 

@@ -2,13 +2,12 @@
 
 windows    Windows of tokens with the positions that count, of either source
 recall     Sequences of multi-query associative recall, drawn when they are read
-files      Finds the files of text at a path, and the splits that folders define
-documents  Reads the documents of files, of JSON lines, and pieces of single files, into an Arrow file
+documents  Finds files of text and their splits, and reads documents, lines and pieces into an Arrow file
 overview   The summary that `automl data` prints of texts
 tokens     Bytes or sub-words, and the tokens of all documents, split by split, in an Arrow file
 """
 
-from automl.tasks.language_modelling.data.files import is_text
+from automl.tasks.language_modelling.data.documents import is_text
 from automl.tasks.language_modelling.data.windows import Windows, open_windows, shared_name
 
 __all__ = ["Windows", "is_text", "open_windows", "shared_name"]

@@ -12,6 +12,7 @@ at once.
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -52,6 +53,10 @@ class Recall:
     def size(self, split: str) -> int:
         """Return the number of sequences of a split."""
         return self._sizes[split]
+
+    def longer(self, factor: int) -> "Recall":
+        """Return sequences of so many contexts with as many pairs, and more fillers."""
+        return Recall(replace(self._data, context=factor * self._data.context))
 
     def bytes_per_token(self, split: str) -> float:
         """Return 0, since symbols have no bytes."""

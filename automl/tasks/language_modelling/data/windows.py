@@ -1,5 +1,6 @@
 """Windows of a fixed number of tokens for a language model, from a generator or from packed text."""
 
+from copy import copy
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Protocol
@@ -42,6 +43,9 @@ class Windows(Protocol):
             Tokens int64 `(B, context + 1)`, and marks bool `(B, context)`: `marks[:, i]` is True if the
             prediction of `tokens[:, i + 1]` counts for loss and accuracy.
         """
+
+    def longer(self, factor: int) -> "Windows | None":
+        """Return windows of so many contexts, or None if a split is shorter than one of them."""
 
     def bytes_per_token(self, split: str) -> float:
         """Return the mean number of bytes of text of a token. It is 0 if tokens are no text."""
@@ -97,7 +101,7 @@ class TextWindows(Documents[TokenFile]):
     def __init__(self, file: TokenFile, context: int, subset: float) -> None:
         super().__init__(file, subset)
         self.tokenizer, self.vocabulary = file.tokenizer, file.tokenizer.vocabulary
-        self._context, self._stride = context, max(1, context // 2)
+        self._context = context
         self._tokens = {split: file.read_stream(self.rows(split)) for split in SPLITS}
         least = min(SPLITS, key=lambda split: len(self._tokens[split]))
         if (count := len(self._tokens[least])) <= context:
@@ -105,6 +109,17 @@ class TextWindows(Documents[TokenFile]):
                 f"data.context must be at most {count - 1}, since the {least} split has {count:,} tokens and "
                 f"a window has one more than its context; got {context}. Choose a smaller one or add text"
             )
+
+    @property
+    def _stride(self) -> int:
+        """Tokens between the windows of validation and test."""
+        return max(1, self._context // 2)
+
+    def longer(self, factor: int) -> "TextWindows | None":
+        """Return windows of so many contexts, see `Windows.longer`."""
+        windows = copy(self)
+        windows._context *= factor
+        return windows if min(map(len, self._tokens.values())) > windows._context else None
 
     def size(self, split: str) -> int:
         """Return the number of windows of a split."""

@@ -10,8 +10,7 @@ from automl.base.errors import InputError, unknown
 from automl.data import shared
 from automl.data.archive import extract_if_archive
 from automl.data.download import fetch_files
-from automl.data.files import is_clutter
-from automl.data.near_layouts import list_folders
+from automl.data.files import is_clutter, list_folders
 from automl.storage.cache_folder import cache_root
 from automl.tasks.sequence_classification.data import long_csv, npz, ts, ucihar
 from automl.tasks.sequence_classification.data.cache import SequenceCache, open_sequence_cache
@@ -26,8 +25,9 @@ class Format:
     """A file format of sequences.
 
     Attributes:
-        find_files: returns the files of the dataset at a path; None if there is none.
-        read_recording: reads these files.
+        read_recording: reads the files of a dataset.
+        find: returns these files by the dataset's path; None if there are none. By default a dataset is one
+            file with the suffix.
         suffix: the suffix of a file of sequences to predict; None if the format is only for datasets.
         read_series: returns the names of the channels of such a file, if it has any, and each sequence. Its
             second argument is the number of channels of the model, which helps to identify the axis of
@@ -36,10 +36,16 @@ class Format:
 
     name: str
     about: str
-    find_files: Callable[[Path], tuple[Path, ...] | None]
     read_recording: Callable[[Sequence[Path]], Recording]
+    find: Callable[[Path], tuple[Path, ...] | None] | None = None
     suffix: str | None = None
     read_series: Callable[[Path, int], Series] | None = None
+
+    def find_files(self, path: Path) -> tuple[Path, ...] | None:
+        """Return the files of the dataset at a path; None if there is none."""
+        if self.find is not None:
+            return self.find(path)
+        return (path,) if path.suffix.lower() == self.suffix and path.is_file() else None
 
 
 FORMATS: dict[str, Format] = {
@@ -48,21 +54,20 @@ FORMATS: dict[str, Format] = {
         Format(
             name="ucihar",
             about="the folder 'UCI HAR Dataset' or a zip of it",
-            find_files=ucihar.find_files,
             read_recording=ucihar.read_recording,
+            find=ucihar.find_files,
         ),
         Format(
             name="ts",
             about="NAME for NAME_TRAIN.ts and NAME_TEST.ts",
-            find_files=ts.find_files,
             read_recording=ts.read_recording,
+            find=ts.find_files,
             suffix=ts.SUFFIX,
             read_series=ts.read_series,
         ),
         Format(
             name="csv",
             about="a .csv file with a row for each step",
-            find_files=long_csv.find_files,
             read_recording=long_csv.read_recording,
             suffix=long_csv.SUFFIX,
             read_series=long_csv.read_series,
@@ -70,7 +75,6 @@ FORMATS: dict[str, Format] = {
         Format(
             name="npz",
             about="an .npz file with x_train (sequences, channels, steps) and y_train",
-            find_files=npz.find_files,
             read_recording=npz.read_recording,
             suffix=npz.SUFFIX,
             read_series=npz.read_series,

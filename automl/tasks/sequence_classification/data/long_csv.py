@@ -42,11 +42,6 @@ NEEDED, OPTIONAL = ("series", "time", "label"), ("group", "subject", "split")
 MISSING = ("", "?", *NANS)
 
 
-def find_files(path: Path) -> tuple[Path, ...] | None:
-    """Return the file if it is a CSV file by its name."""
-    return (path,) if path.suffix.lower() == SUFFIX and path.is_file() else None
-
-
 def read_recording(files: Sequence[Path]) -> Recording:
     """Read the dataset of one CSV file. Raises InputError with file and line."""
     (file,) = files

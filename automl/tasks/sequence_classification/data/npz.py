@@ -49,11 +49,6 @@ ORDERS = ("NCT", "NTC")
 ORDER = "order"
 
 
-def find_files(path: Path) -> tuple[Path, ...] | None:
-    """Return the file if it is an NPZ file by its name."""
-    return (path,) if path.suffix.lower() == SUFFIX and path.is_file() else None
-
-
 def read_recording(files: Sequence[Path]) -> Recording:
     """Read the dataset of one NPZ file. Raises InputError with file and array."""
     (file,) = files

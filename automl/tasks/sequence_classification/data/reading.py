@@ -67,7 +67,10 @@ def parse_numbers(
         while stop < len(texts) and (size == 0 or size + len(texts[stop]) < BLOCK):
             size += len(texts[stop]) + 1
             stop += 1
-        fields = _split(texts[start:stop], separator)
+        strings = pc.ascii_trim_whitespace(pa.array(texts[start:stop], pa.string()))
+        fields = (
+            pc.ascii_split_whitespace(strings) if separator is None else pc.split_pattern(strings, separator)
+        )
         try:
             values.append(parse_fields(fields.flatten(), missing))
         except NotANumber as error:
@@ -95,13 +98,6 @@ def parse_fields(fields: pa.Array, missing: Sequence[str] = NANS) -> np.ndarray:
     for index in np.flatnonzero(np.isinf(values))[:1]:
         raise NotANumber(int(index), fields[int(index)].as_py(), "is not finite in 32 bits")
     return values
-
-
-def _split(texts: Sequence[str], separator: str | None) -> pa.Array:
-    strings = pc.ascii_trim_whitespace(pa.array(texts, pa.string()))
-    if separator is None:
-        return pc.ascii_split_whitespace(strings)
-    return pc.split_pattern(strings, separator)
 
 
 def find_first_bad(fields: pa.Array, kind: pa.DataType) -> int:
@@ -172,9 +168,10 @@ def make_recording(
     labels = set(train.labels)
     known = tuple(name for name in classes if name in labels)
     if len(known) < 2:
+        start = f", from {train.locate(0)} on" if len(train.labels) else ""
         raise InputError(
             f"the train split needs sequences of two classes; it has {len(train.labels)}, of "
-            f"{', '.join(map(repr, known)) or 'no class'}{_describe_start(train)}"
+            f"{', '.join(map(repr, known)) or 'no class'}{start}"
         )
     for split, sequences in splits.items():
         for i, label in enumerate(sequences.labels):
@@ -207,7 +204,3 @@ def _check_values(sequences: SplitSequences) -> None:
             )
         if np.isnan(values).all():
             raise InputError(f"{sequences.locate(i)}: all values of the sequence are missing; remove it")
-
-
-def _describe_start(sequences: SplitSequences) -> str:
-    return f", from {sequences.locate(0)} on" if len(sequences.labels) else ""

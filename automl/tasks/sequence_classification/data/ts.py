@@ -164,7 +164,7 @@ def _parse_header(file: Path, statements: Mapping[str, tuple[int, list[str]]]) -
             f"{file}:{statements['timestamps'][0]}: time stamps (@timeStamps true) are not supported. Write "
             f"the values at equal steps, with '?' for missing ones, or a CSV file with a column of times"
         )
-    if "targetlabel" in statements and flag("targetlabel"):
+    if flag("targetlabel"):
         raise InputError(
             f"{file}:{statements['targetlabel'][0]}: the dataset has numbers to predict (@targetLabel); only "
             f"classes are learned"
@@ -238,9 +238,7 @@ def _check_lengths(file: Path, header: _Header, line_numbers: list[int], counts:
             f"{file}:{line_numbers[row]}: dimension {other} has {counts[row, other]} values, but dimension 0 "
             f"has {counts[row, 0]}; fill up with '?'"
         )
-    if header.equal is False:
-        return
-    if header.equal is None and header.steps is None:
+    if not header.equal and (header.equal is False or header.steps is None):
         return
     steps = int(counts[0, 0]) if header.steps is None else header.steps
     source = "the first has" if header.steps is None else "@seriesLength says"

@@ -26,12 +26,9 @@ Departures from the paper's code:
   query, which a softmax ignores.
 """
 
-from typing import Any
-
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
-from attention.padding import padding
 from automl.tasks.sequence_classification.larnn.layer import (
     Activation,
     CellActivation,
@@ -40,71 +37,9 @@ from automl.tasks.sequence_classification.larnn.layer import (
     Mode,
     NormKind,
 )
-from automl.tasks.sequence_classification.lstm import check_sizes
-from backbones import padded
+from automl.tasks.sequence_classification.recurrent import RecurrentNetwork, Residual, check_sizes
 
-__all__ = ["LARNN", "LARNNCell", "Layer", "build"]
-
-
-class Residual(nn.Module):
-    """LARNN layer with a residual connection.
-
-    Args:
-        layer: The layer.
-    """
-
-    def __init__(self, layer: Layer) -> None:
-        super().__init__()
-        self.branch = layer
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Add the states of the layer to `x`, `(B, hidden, T)`."""
-        y: Tensor = x + self.branch(x, mask)
-        return y
-
-
-class LARNN(nn.Module):
-    """Linear map of the input, LARNN layers of equal width, and a head on the last real hidden state.
-
-    Args:
-        classes: Number of labels.
-        in_channels: Number of channels C of the input.
-        hidden: Width of the layers.
-        layers: Number of layers.
-        residual: Whether each layer has a residual connection.
-        options: Further options of `Layer`.
-    """
-
-    def __init__(
-        self, *, classes: int, in_channels: int, hidden: int, layers: int, residual: bool, **options: Any
-    ) -> None:
-        super().__init__()
-        self.in_channels = in_channels
-        self.activated_input = options.get("activation") == "all"
-        self.stem = nn.Conv1d(in_channels, hidden, 1)
-        stack = (Layer(hidden, hidden, **options) for _ in range(layers))
-        self.layers = nn.ModuleList(Residual(layer) if residual else layer for layer in stack)
-        self.head = nn.Linear(hidden, classes)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the logits `(B, classes)`.
-
-        Args:
-            x: Sequences `(B, C, T)`.
-            mask: Bool `(B, T)`, False at padding.
-
-        Raises:
-            InputError: `x` or `mask` has another shape.
-        """
-        padded.check(x, mask, self.in_channels)
-        x = self.stem(padded.without_padding(x, mask))
-        if self.activated_input:
-            x = F.elu(x)
-        with padding(mask):
-            for layer in self.layers:
-                x = layer(x, mask)
-        logits: Tensor = self.head(padded.last(x, mask))
-        return logits
+__all__ = ["LARNNCell", "Layer", "build"]
 
 
 def build(
@@ -153,19 +88,28 @@ def build(
         InputError: A size is out of range.
     """
     check_sizes(hidden=hidden, layers=layers, dropout=dropout)
-    return LARNN(
+    stem = nn.Conv1d(in_channels, hidden, 1)
+    stack = [
+        Layer(
+            hidden,
+            hidden,
+            heads=heads,
+            window=window,
+            mode=mode,
+            positional=positional,
+            activation_on_keys_and_values=activation_on_keys_and_values,
+            cell_activation=cell_activation,
+            dropout=dropout,
+            activation=activation,
+            norm=norm,
+        )
+        for _ in range(layers)
+    ]
+    return RecurrentNetwork(
+        [Residual(layer) for layer in stack] if residual else stack,
         classes=classes,
         in_channels=in_channels,
         hidden=hidden,
-        heads=heads,
-        window=window,
-        layers=layers,
-        residual=residual,
-        mode=mode,
-        positional=positional,
-        activation_on_keys_and_values=activation_on_keys_and_values,
-        cell_activation=cell_activation,
-        dropout=dropout,
-        activation=activation,
-        norm=norm,
+        stem=stem,
+        activation=F.elu if activation == "all" else None,
     )

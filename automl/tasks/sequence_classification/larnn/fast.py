@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from automl.tasks.sequence_classification.larnn.loop import CellNorm, Kind, Norm, Result, Weights
+from automl.tasks.sequence_classification.larnn.loop import Kind, Norm, Statistics, Weights
 from automl.tasks.sequence_classification.larnn.window import (
     WindowAttention,
     WindowNorm,
@@ -27,6 +27,8 @@ from automl.tasks.sequence_classification.larnn.window import (
 elu_backward = torch.ops.aten.elu_backward.grad_input
 sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
 tanh_backward = torch.ops.aten.tanh_backward.grad_input
+
+NO_NORM = (None, None, None, 0.0)
 
 
 def is_supported(weights: Weights, kind: Kind) -> bool:
@@ -41,34 +43,18 @@ def is_supported(weights: Weights, kind: Kind) -> bool:
 
 
 def run(
-    x: Tensor, weights: Weights, kind: Kind, norm: Norm | None = None, cell_norm: CellNorm | None = None
-) -> Result:
-    """Compute the same as `larnn_loop.run`. The weights must be supported, see `is_supported`."""
+    x: Tensor, weights: Weights, kind: Kind, norm: Norm | None = None, cell_norm: Norm | None = None
+) -> tuple[Tensor, Statistics]:
+    """Compute the same as `loop.run`. The weights must be supported, see `is_supported`."""
     assert is_supported(weights, kind)
-    states, mean, variance, cell_mean, cell_variance = _Run.apply(
+    states, *statistics = _Run.apply(
         x.permute(2, 1, 0),  # (T, C, B)
-        weights.inputs,
-        weights.attention,
-        weights.memory,
-        weights.offsets,
-        weights.query,
-        weights.output,
-        weights.affine,
-        *((None, None, None, 0.0) if norm is None else (norm.weight, norm.bias, norm.seen, norm.eps)),
-        *(
-            (None, None, None, 0.0)
-            if cell_norm is None
-            else (cell_norm.weight, cell_norm.bias, cell_norm.real, cell_norm.eps)
-        ),
+        *weights,
+        *(norm or NO_NORM),
+        *(cell_norm or NO_NORM),
         kind,
     )
-    return Result(
-        states=states.permute(2, 1, 0),
-        mean=mean,
-        variance=variance,
-        cell_mean=cell_mean,
-        cell_variance=cell_variance,
-    )
+    return states.permute(2, 1, 0), Statistics(*statistics)
 
 
 class _Run(torch.autograd.Function):

@@ -1,31 +1,117 @@
-"""One layer of LARNN, over all steps by the loop that suits it, or one step at a time. See `backbone`."""
+"""One layer of LARNN, over all steps by the loop that suits it, or one step at a time. See `backbone`.
+
+Its batch norms have statistics in training, and are folded into the weights in evaluation.
+"""
 
 import math
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from automl.base.errors import InputError
-from automl.tasks.sequence_classification.larnn import (
-    fast as larnn_fast,
-)
-from automl.tasks.sequence_classification.larnn import (
-    loop as larnn_loop,
-)
-from automl.tasks.sequence_classification.larnn import (
-    scan as larnn_scan,
-)
-from automl.tasks.sequence_classification.larnn.loop import Kind, Result, State, Weights
-from automl.tasks.sequence_classification.larnn.norm import StepNorm, WindowNorm
+from automl.tasks.sequence_classification.larnn import fast, loop
+from automl.tasks.sequence_classification.larnn.loop import Kind, LARNNState, Norm, Statistics, Weights
 
 Mode = Literal["residual", "layer"]
 CellActivation = Literal["elu", "tanh"]
 Activation = Literal["none", "query", "all"]
 NormKind = Literal["none", "memory", "all"]
+
+
+class _Norm(nn.Module):
+    """Parameters and running statistics of batch norms."""
+
+    running_mean: Tensor
+    running_var: Tensor
+    # Averages the running statistics over several workers, see `automl.training.sync_norm`. Each worker
+    # trains with those of its own part of the batch, since every step of a sequence has statistics of its
+    # own.
+    average: Callable[..., None] | None = None
+
+    def __init__(self, *shape: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
+        super().__init__()
+        self.eps, self.momentum = eps, momentum
+        self.weight, self.bias = nn.Parameter(torch.ones(shape)), nn.Parameter(torch.zeros(shape))
+        self.register_buffer("running_mean", torch.zeros(shape))
+        self.register_buffer("running_var", torch.ones(shape))
+
+    def find_valid(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Return `Norm.valid` for training on `x`, (B, C, T)."""
+        raise NotImplementedError
+
+    def for_training(self, x: Tensor, mask: Tensor | None) -> Norm:
+        """Return the norm for training on `x`, (B, C, T)."""
+        return Norm(self.weight, self.bias, self.find_valid(x, mask), self.eps)
+
+    @torch.no_grad()
+    def track(self, mean: Tensor | None, variance: Tensor | None, mask: Tensor | None) -> None:
+        """Move the running statistics, if there are new ones, towards their mean over steps with an input."""
+        if mean is None or variance is None:
+            return
+        real = mean.new_ones(len(mean)) if mask is None else mask.any(0).to(mean.dtype)
+        weights_of_steps = real / real.sum().clamp(min=1)
+        self.running_mean.lerp_(torch.tensordot(weights_of_steps, mean, 1), self.momentum)
+        self.running_var.lerp_(torch.tensordot(weights_of_steps, variance, 1), self.momentum)
+        if self.average is not None:
+            self.average(self.running_mean, self.running_var)
+
+
+class WindowNorm(_Norm):
+    """Batch norm of the keys and values in a window, over its states and the batch."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__(2 * hidden)
+        self.bias = nn.Parameter(torch.zeros(hidden))  # The keys have no shift.
+
+    def find_valid(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Mark the initial state, and each state computed from a real input."""
+        seen = x.new_ones(x.shape[2], x.shape[0])
+        if mask is not None:
+            seen[1:] = mask.t()[:-1]
+        return seen
+
+    def fold(self, weights: Weights) -> Weights:
+        """Return the weights of a layer with this norm folded in, for evaluation."""
+        H = len(self.bias)
+        scale = self.weight * (self.running_var + self.eps).rsqrt()  # (2H)
+        shift = self.bias - self.running_mean[H:] * scale[H:]
+        if weights.query is None:
+            rows = F.pad(scale[:H], (4 * H, 0), value=1.0)
+            weights = weights._replace(inputs=weights.inputs * rows.unsqueeze(1))
+        else:
+            weights = weights._replace(query=weights.query * scale[:H])
+        if weights.output is not None:
+            matrix, bias = weights.output[:, :H], weights.output[:, H] + weights.output[:, :H] @ shift
+            return weights._replace(output=torch.cat([matrix * scale[H:], bias.unsqueeze(1)], 1))
+        if weights.affine is not None:
+            first, *others = weights.affine.unbind(0)  # of the attention's result
+            first = torch.stack([first[0] * scale[H:], first[1] + first[0] * shift])
+            return weights._replace(affine=torch.stack([first, *others]))
+        shift_of_gates = F.pad(weights.attention @ shift, (0, H))
+        return weights._replace(
+            inputs=weights.inputs + F.pad(shift_of_gates.unsqueeze(1), (weights.inputs.shape[1] - 1, 0)),
+            attention=weights.attention * scale[H:],
+        )
+
+
+class StepNorm(_Norm):
+    """Batch norms of the attention's result, the cell and the hidden state, over the batch of a step."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__(3, hidden)
+
+    def find_valid(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Mark the steps with a real input."""
+        return x.new_ones(x.shape[2], x.shape[0]) if mask is None else mask.t().to(x.dtype)
+
+    def affine(self) -> Tensor:
+        """Return scale and shift for evaluation, (3, 2, H)."""
+        scale = self.weight * (self.running_var + self.eps).rsqrt()
+        return torch.stack([scale, self.bias - self.running_mean * scale], 1)
 
 
 class Layer(nn.Module):
@@ -95,28 +181,29 @@ class Layer(nn.Module):
     def _states(self, x: Tensor, mask: Tensor | None) -> Tensor:
         weights = self._folded()
         if torch.compiler.is_exporting() and not self.training:
-            return larnn_scan.run(x, weights, self.kind)
-        norm = cell_norm = None
-        if self.norm is not None and self.training:
-            norm = self.norm.for_windows(x, mask)
-        if self.cell_norm is not None and self.training:
-            cell_norm = self.cell_norm.for_steps(x, mask)
+            return loop.run_scan(x, weights, self.kind)
         traced = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]
-        if larnn_fast.is_supported(weights, self.kind) and not traced:
-            result = larnn_fast.run(x, weights, self.kind, norm, cell_norm)
-        else:
-            result = larnn_loop.run(x, weights, self.kind, norm, cell_norm)
-        if self.norm is not None and self.training:
-            self.norm.track(result, mask)
-        if self.cell_norm is not None and self.training:
-            self.cell_norm.track(result, mask)
-        return result.states
+        run = fast.run if fast.is_supported(weights, self.kind) and not traced else loop.run
+        states, statistics = run(x, weights, self.kind, *self._norms(x, mask))
+        self._track(statistics, mask)
+        return states
+
+    def _norms(self, x: Tensor, mask: Tensor | None) -> Iterator[Norm | None]:
+        """Yield the two norms for training on `x`, (B, C, T). In evaluation they are in the weights."""
+        for norm in (self.norm, self.cell_norm):
+            yield None if norm is None or not self.training else norm.for_training(x, mask)
+
+    def _track(self, statistics: Statistics, mask: Tensor | None) -> None:
+        if self.norm is not None:
+            self.norm.track(statistics.mean, statistics.variance, mask)
+        if self.cell_norm is not None:
+            self.cell_norm.track(statistics.cell_mean, statistics.cell_variance, mask)
 
     def _folded(self) -> Weights:
         """Return the weights. In evaluation the norms are folded into them."""
         weights = self._weights()
         if self.cell_norm is not None and not self.training:
-            weights = replace(weights, affine=self.cell_norm.affine())
+            weights = weights._replace(affine=self.cell_norm.affine())
         if self.norm is not None and not self.training:
             weights = self.norm.fold(weights)
         return weights
@@ -193,25 +280,6 @@ def disable_autocast(x: Tensor) -> AbstractContextManager[Any]:
     return nullcontext()
 
 
-class LARNNState(NamedTuple):
-    """State that a `LARNNCell` passes to the next step.
-
-    Attributes:
-        hidden: Hidden state `(B, hidden)`.
-        cell: Cell state `(B, hidden)`.
-        memory: Keys and values of earlier cells, each `(B, 2 hidden)`. The latest is last. `window - 1` at
-            most.
-    """
-
-    hidden: Tensor
-    cell: Tensor
-    memory: tuple[Tensor, ...]
-
-    def detach(self) -> "LARNNState":
-        """Return the same state without its gradient, for truncated back-propagation through time."""
-        return LARNNState(self.hidden.detach(), self.cell.detach(), tuple(m.detach() for m in self.memory))
-
-
 class LARNNCell(nn.Module):
     """LARNN layer one step at a time, like `torch.nn.LSTMCell`.
 
@@ -257,37 +325,14 @@ class LARNNCell(nn.Module):
             raise InputError(f"x must have the shape (B, {layer.channels}); got {tuple(x.shape)}")
         with disable_autocast(x):
             x = x.to(layer.query.weight.dtype)
-            if state is None:
-                zeros = x.new_zeros(layer.hidden, len(x))
-                before = State(zeros, zeros)
-            else:
-                before = State(state.hidden.t(), state.cell.t(), tuple(m.t() for m in state.memory))
-            ones = x.new_ones(len(x))
-            training = layer.training
-            window_norm = layer.norm if training else None
-            step_norm = layer.cell_norm if training else None
-            step = larnn_loop.advance(
-                x.t(),
-                before,
-                layer._folded(),
-                layer.kind,
-                norm=None if window_norm is None else window_norm.for_windows(x.unsqueeze(2), None),
-                seen=ones.expand(len(before.memory) + 1, -1),
-                cell_norm=None if step_norm is None else step_norm.for_steps(x.unsqueeze(2), None),
-                real=ones,
-            )
-            result = Result(
-                states=step.state.hidden.t().unsqueeze(2),
-                **{
-                    name: None if value is None else value.unsqueeze(0)
-                    for name, value in step._asdict().items()
-                    if name != "state"
-                },
-            )
-            if window_norm is not None:
-                window_norm.track(result, None)
-            if step_norm is not None:
-                step_norm.track(result, None)
-        hidden, cell, memory = step.state
-        y = F.dropout(hidden.t(), layer.dropout, training)
-        return y, LARNNState(hidden.t(), cell.t(), tuple(m.t() for m in memory))
+            zeros = x.new_zeros(layer.hidden, len(x))
+            before = LARNNState(zeros, zeros) if state is None else state.t()
+            norm, cell_norm = layer._norms(x.unsqueeze(2), None)  # `valid` has one step
+            if norm is not None:
+                norm = norm._replace(valid=norm.valid.expand(len(before.memory) + 1, -1))
+            if cell_norm is not None:
+                cell_norm = cell_norm._replace(valid=cell_norm.valid[0])
+            after, step = loop.advance(x.t(), before, layer._folded(), layer.kind, norm, cell_norm)
+            layer._track(Statistics(*(None if value is None else value[None] for value in step)), None)
+        after = after.t()
+        return F.dropout(after.hidden, layer.dropout, layer.training), after

@@ -10,14 +10,13 @@ For t = 0 .. T - 1, with h_0 = c_0 = 0 and the memory m_j = memory (c_j, 1) of e
 
 Optionally q passes an ELU, a passes a linear map and an ELU, and a, c and h pass a batch norm each.
 
-`run` computes this step by step with torch's operations. The other forms, `fast` and
-`scan`, are tested against it. Its backward pass computes the attention to each window again,
-so that the windows of all steps are not kept. Features come before the batch, (H, B): operations split or sum
-the features, in rows of B neighbours, of which a processor handles many at once.
+`run` computes this step by step with torch's operations. The other forms, `run_scan` and `fast`, are tested
+against it. Its backward pass computes the attention to each window again, so that the windows of all steps
+are not kept. Features come before the batch, (H, B): operations split or sum the features, in rows of B
+neighbours, of which a processor handles many at once.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -25,9 +24,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from backbones.torch_internals import scan
 
-@dataclass(frozen=True, kw_only=True)
-class Weights:
+
+class Weights(NamedTuple):
     """Weights of one layer of H units, for an input of C channels.
 
     Attributes:
@@ -55,42 +55,23 @@ class Weights:
         return self.attention.shape[1]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Norm:
-    """Batch norm of the memory in each window, for training.
+class Norm(NamedTuple):
+    """Batch norm for training: of the memory in each window, or of attention's result, cell and hidden state.
 
     Attributes:
-        weight: Scale (2H).
-        bias: Shift (H) of the values.
-        seen: (T, B), 1 where a state counts, 0 where it is padding.
+        weight: Scale, (2H) of the memory or (3, H).
+        bias: Shift, (H) of the values or (3, H).
+        valid: (T, B), 1 where a state or a step counts, 0 where it is padding.
         eps: Added to the variance.
     """
 
     weight: Tensor
     bias: Tensor
-    seen: Tensor
+    valid: Tensor
     eps: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class CellNorm:
-    """Batch norms of the attention's result, of the cell and of the hidden state, for training.
-
-    Attributes:
-        weight: Scale (3, H).
-        bias: Shift (3, H).
-        real: (T, B), 1 where there is an input, 0 at padding.
-        eps: Added to the variance.
-    """
-
-    weight: Tensor
-    bias: Tensor
-    real: Tensor
-    eps: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kind:
+class Kind(NamedTuple):
     """Options of the loop.
 
     Attributes:
@@ -106,37 +87,43 @@ class Kind:
     activation: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """States of all steps, and the statistics of the norms, which have no gradient.
+class Statistics(NamedTuple):
+    """Statistics of the norms in all steps, or in one. They have no gradient, and are None without a norm.
 
     Attributes:
-        states: (B, H, T).
-        mean: (T, 2H), of the memory in the windows. None without a `Norm`.
+        mean: (T, 2H), of the memory in the windows.
         variance: (T, 2H), as `mean`.
-        cell_mean: (T, 3, H), of the values that a `CellNorm` normalises. None without one.
+        cell_mean: (T, 3, H), of the attention's result, of the cell and of the hidden state.
         cell_variance: (T, 3, H), as `cell_mean`.
     """
 
-    states: Tensor
     mean: Tensor | None = None
     variance: Tensor | None = None
     cell_mean: Tensor | None = None
     cell_variance: Tensor | None = None
 
 
-class State(NamedTuple):
-    """State that a step passes to the next one.
+class LARNNState(NamedTuple):
+    """State that a step passes to the next one. Within the loop, features come before the batch.
 
     Attributes:
-        hidden: (H, B).
-        cell: (H, B).
-        memory: Keys and values of earlier cells, each (2H, B). The latest is last. `window - 1` at most.
+        hidden: Hidden state `(B, hidden)`.
+        cell: Cell state `(B, hidden)`.
+        memory: Keys and values of earlier cells, each `(B, 2 hidden)`. The latest is last. `window - 1` at
+            most.
     """
 
     hidden: Tensor
     cell: Tensor
     memory: tuple[Tensor, ...] = ()
+
+    def detach(self) -> "LARNNState":
+        """Return the same state without its gradient, for truncated back-propagation through time."""
+        return LARNNState(self.hidden.detach(), self.cell.detach(), tuple(m.detach() for m in self.memory))
+
+    def t(self) -> "LARNNState":
+        """Return the state with its axes swapped."""
+        return LARNNState(self.hidden.t(), self.cell.t(), tuple(m.t() for m in self.memory))
 
 
 def attend(query: Tensor, memory: Tensor, heads: int) -> Tensor:
@@ -148,65 +135,39 @@ def attend(query: Tensor, memory: Tensor, heads: int) -> Tensor:
 
 
 def run(
-    x: Tensor, weights: Weights, kind: Kind, norm: Norm | None = None, cell_norm: CellNorm | None = None
-) -> Result:
-    """Run one step after the other on `x`, (B, C, T)."""
+    x: Tensor, weights: Weights, kind: Kind, norm: Norm | None = None, cell_norm: Norm | None = None
+) -> tuple[Tensor, Statistics]:
+    """Run one step after the other on `x`, (B, C, T). Return the states (B, H, T) and the statistics."""
     zeros = x.new_zeros(weights.hidden, x.shape[0])
-    state = State(zeros, zeros)
-    states, means, variances, cell_means, cell_variances = [], [], [], [], []
+    state = LARNNState(zeros, zeros)
+    states, statistics = [], []
     for t in range(x.shape[2]):
-        seen = None if norm is None else norm.seen[max(0, t + 1 - kind.window) : t + 1]
-        step = advance(
-            x[:, :, t].t(), state, weights, kind, norm=norm, seen=seen, cell_norm=cell_norm,
-            real=None if cell_norm is None else cell_norm.real[t],
-        )  # fmt: skip
-        state = step.state
+        seen = slice(max(0, t + 1 - kind.window), t + 1)
+        state, step = advance(
+            x[:, :, t].t(),
+            state,
+            weights,
+            kind,
+            None if norm is None else norm._replace(valid=norm.valid[seen]),
+            None if cell_norm is None else cell_norm._replace(valid=cell_norm.valid[t]),
+        )
         states.append(state.hidden)
-        means.append(step.mean)
-        variances.append(step.variance)
-        cell_means.append(step.cell_mean)
-        cell_variances.append(step.cell_variance)
-    return Result(
-        states=torch.stack(states).permute(2, 1, 0),
-        mean=_stack(means),
-        variance=_stack(variances),
-        cell_mean=_stack(cell_means),
-        cell_variance=_stack(cell_variances),
-    )
-
-
-class Step(NamedTuple):
-    """State after one step, and its statistics as in `Result`."""
-
-    state: State
-    mean: Tensor | None
-    variance: Tensor | None
-    cell_mean: Tensor | None
-    cell_variance: Tensor | None
+        statistics.append(step)
+    return torch.stack(states).permute(2, 1, 0), Statistics(*map(_stack, zip(*statistics, strict=True)))
 
 
 def advance(
-    x: Tensor,
-    state: State,
-    weights: Weights,
-    kind: Kind,
-    *,
-    norm: Norm | None = None,
-    seen: Tensor | None = None,
-    cell_norm: CellNorm | None = None,
-    real: Tensor | None = None,
-) -> Step:
-    """Take one step.
+    x: Tensor, state: LARNNState, weights: Weights, kind: Kind, norm: Norm | None, cell_norm: Norm | None
+) -> tuple[LARNNState, Statistics]:
+    """Take one step. Return the state after it, and its statistics.
 
     Args:
         x: Input (C, B).
         state: State before the step.
         weights: Weights of the layer.
         kind: Options of the loop.
-        norm: Norm of the memory.
-        seen: (n, B), the rows of `norm.seen` in the window.
-        cell_norm: Norms of the step.
-        real: (B), the row of `cell_norm.real`.
+        norm: Norm of the memory. `valid` (n, B) is that of the states in the window.
+        cell_norm: Norms of the step. `valid` (B) is that of the step.
     """
     h, c, before = state
     ones = torch.ones_like(h[:1])
@@ -214,7 +175,7 @@ def advance(
     gates, query = (weights.inputs @ torch.cat([x, h, ones])).split([4 * weights.hidden, weights.hidden])
     if weights.query is not None:
         query = F.elu(query) * weights.query.unsqueeze(1)
-    arguments = (weights, kind, norm, seen, query, *memory)
+    arguments = (weights, kind, norm, query, *memory)
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         attended, mean, variance = checkpoint(
             _attend_to_window, *arguments, use_reentrant=False, preserve_rng_state=False
@@ -230,8 +191,7 @@ def advance(
             return affine
         if cell_norm is None:
             return y
-        assert real is not None
-        weight_of_rows = real / real.sum().clamp(min=1)
+        weight_of_rows = cell_norm.valid / cell_norm.valid.sum().clamp(min=1)
         mean = (weight_of_rows * y).sum(1, keepdim=True)
         variance = (weight_of_rows * (y - mean).square()).sum(1, keepdim=True)
         statistics.append((mean.detach().squeeze(1), variance.detach().squeeze(1)))
@@ -244,11 +204,12 @@ def advance(
     c = normalise(f.sigmoid() * c + i.sigmoid() * g.tanh(), 1)
     h = normalise(o.sigmoid() * (F.elu(c) if kind.elu else c.tanh()), 2)
     cells = map(torch.stack, zip(*statistics, strict=True)) if statistics else (None, None)
-    return Step(State(h, c, memory[1 - kind.window :] if kind.window > 1 else ()), mean, variance, *cells)
+    state = LARNNState(h, c, memory[1 - kind.window :] if kind.window > 1 else ())
+    return state, Statistics(mean, variance, *cells)
 
 
 def _attend_to_window(
-    weights: Weights, kind: Kind, norm: Norm | None, seen: Tensor | None, query: Tensor, *states: Tensor
+    weights: Weights, kind: Kind, norm: Norm | None, query: Tensor, *states: Tensor
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Return the attention's result over the window's memory, and the statistics of that memory."""
     memory = torch.stack(states)  # (n, 2H, B)
@@ -258,8 +219,7 @@ def _attend_to_window(
         memory = F.elu(memory)
     if norm is None:
         return attend(query, memory, kind.heads), None, None
-    assert seen is not None
-    seen = seen.unsqueeze(1)  # (n, 1, B)
+    seen = norm.valid.unsqueeze(1)  # (n, 1, B)
     weight_of_states = seen / seen.sum().clamp(min=1)
     mean = (weight_of_states * memory).sum((0, 2), keepdim=True)
     variance = (weight_of_states * (memory - mean).square()).sum((0, 2), keepdim=True)
@@ -271,3 +231,62 @@ def _attend_to_window(
 def _stack(values: Sequence[Tensor | None]) -> Tensor | None:
     present = [value for value in values if value is not None]
     return torch.stack(present) if present else None
+
+
+Carry = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def run_scan(x: Tensor, weights: Weights, kind: Kind) -> Tensor:
+    """Return the states, (B, H, T), of `x`, (B, C, T), by one operation, `scan`, for export.
+
+    An exporter writes every step of a loop in Python. For three layers and 128 steps, torch.export takes
+    minutes and the exporter to ONNX does not finish. `scan` writes one step. It computes the same as `run` in
+    evaluation. Its window is always full, and states that do not exist yet have a score of minus infinity.
+
+    `scan` accepts only tensors, so a step does not read the batch size but infers it (-1).
+    """
+    H, window, heads = weights.hidden, kind.window, kind.heads
+    attention, offsets = weights.attention, weights.offsets
+    # `scan` rejects tensors of which one is a view of another.
+    inputs, inputs_bias = (w.clone() for w in weights.inputs.tensor_split([-1], 1))
+    memory, memory_bias = (w.clone() for w in weights.memory.tensor_split([-1], 1))
+    scale = None if weights.query is None else weights.query.unsqueeze(1).clone()
+    output = None if weights.output is None else [w.clone() for w in weights.output.tensor_split([-1], 1)]
+    affine = (
+        None if weights.affine is None else [w.unsqueeze(1).clone() for w in weights.affine.flatten(0, 1)]
+    )
+
+    def normalise(y: Tensor, index: int) -> Tensor:
+        return y if affine is None else y * affine[2 * index] + affine[2 * index + 1]
+
+    def step(carry: Carry, x_t: Tensor) -> tuple[Carry, Tensor]:
+        h, c, before, absent = carry
+        now = torch.addmm(memory_bias, memory, c)  # (2H, B)
+        states = torch.cat([before[1:], now.unsqueeze(0)])  # (window, 2H, B)
+        absent = torch.cat([absent[1:], torch.zeros_like(absent[:1])])
+        seen = states if offsets is None else states + offsets.unsqueeze(2)
+        if kind.activation:
+            seen = F.elu(seen)
+        gates, query = torch.addmm(inputs_bias, inputs, torch.cat([x_t, h])).split([4 * H, H])
+        if scale is not None:
+            query = F.elu(query) * scale
+        keys, values = seen.view(window, 2, heads, H // heads, -1).unbind(1)
+        scores = (keys * query.view(heads, H // heads, -1)).sum(2)  # (window, heads, B)
+        p = (scores + absent).softmax(0)
+        attended = (values * p.unsqueeze(2)).sum(0).view(H, -1)
+        if output is not None:
+            attended = F.elu(torch.addmm(output[1], output[0], attended))
+        o, i, f, g = (gates + attention @ normalise(attended, 0)).chunk(4)
+        c = normalise(f.sigmoid() * c + i.sigmoid() * g.tanh(), 1)
+        h = normalise(o.sigmoid() * (F.elu(c) if kind.elu else c.tanh()), 2)
+        return (h, c, states, absent), h.clone()
+
+    B = x.shape[0]
+    start = (
+        x.new_zeros(H, B),
+        x.new_zeros(H, B),
+        x.new_zeros(window, 2 * H, B),
+        x.new_full((window, 1, 1), float("-inf")),
+    )
+    states: Tensor = scan(step, start, x.permute(2, 1, 0))[1]
+    return states.permute(2, 1, 0)

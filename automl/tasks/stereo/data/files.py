@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from automl.base.errors import InputError
-from automl.data.pictures.picture import open_picture, read_channel
+from automl.data.pictures import open_picture, read_channel
 
 KITTI_SCALE = 256.0  # per pixel of disparity in KITTI's 16-bit PNG files
 DISPARITIES = "a disparity map: a PFM file, or a 16-bit PNG file of one channel as in KITTI"

@@ -18,8 +18,7 @@ from pathlib import Path
 from automl.base.errors import InputError
 from automl.data.csv_table import read_groups, read_labels, read_table
 from automl.data.download import read_datasets
-from automl.data.files import find_on_disk, is_clutter, is_file, name_to_text, walk
-from automl.data.near_layouts import list_files, list_folders
+from automl.data.files import find_on_disk, is_clutter, is_file, list_files, list_folders, name_to_text, walk
 from automl.data.splits import SPLITS
 
 COLUMNS = ("left", "right", "disparity")

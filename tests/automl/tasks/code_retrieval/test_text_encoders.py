@@ -9,9 +9,8 @@ from torch import Tensor, nn
 from attention import ATTENTIONS, Spec
 from attention.padding import padding
 from automl.base.errors import InputError
-from automl.tasks.code_retrieval.encoder import EPSILON, Encoder, Layer
-from automl.tasks.code_retrieval.layers import Pooling
-from automl.tasks.code_retrieval.model import ENCODERS, TwoTowers, check_encoder
+from automl.tasks.code_retrieval.layers import EPSILON, Layer, Pooling
+from automl.tasks.code_retrieval.model import ENCODERS, Encoder, TwoTowers, check_encoder
 from backbones import insert, sites
 
 VOCABULARY, LENGTH = 50, 12

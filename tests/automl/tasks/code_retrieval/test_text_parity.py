@@ -12,8 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from automl.tasks.code_retrieval.encoder import Encoder
-from automl.tasks.code_retrieval.model import ENCODERS
+from automl.tasks.code_retrieval.model import ENCODERS, Encoder
 
 VOCABULARY, LENGTH, WIDTH, HEADS = 40, 11, 16, 4
 SMALL = {"hidden": WIDTH, "heads": HEADS, "intermediate": 24}

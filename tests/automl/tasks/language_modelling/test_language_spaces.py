@@ -13,6 +13,7 @@ from automl.tasks.language_modelling.space import (
     KINDS,
     interleave,
     interleaved_control,
+    recall_space,
     uniform_interleaving,
 )
 from search.config import TrialConfig
@@ -71,9 +72,22 @@ def test_the_number_of_full_layers_can_be_fixed(full: int) -> None:
 
 def test_models_with_the_full_layers_that_were_asked_for_come_first() -> None:
     space = SPACES["hybrid"].with_full(2)
-    counts = [kinds_of(space(optuna.trial.FixedTrial(dict(p)))).count("full") for p in space.published()]
-    types = len(space.types or ())
-    assert counts == [2] * types + [0] * (len(counts) - types)
+    models = [kinds_of(space(optuna.trial.FixedTrial(dict(p)))) for p in space.published()]
+    counts, types = [kinds.count("full") for kinds in models], len(space.types or ())
+    assert counts == [2] * (types + 3) + [0] * (len(counts) - types - 3)
+    rules = [[i for i, kind in enumerate(kinds) if kind == "full"] for kinds in models[: types + 3]]
+    assert rules == [[2, 5]] * types + [[4, 5], [0, 1], [2, 3]]
+
+
+@pytest.mark.parametrize("depth", [2, 3, 6, 8])
+@pytest.mark.parametrize("full", [None, 1, 2])
+def test_rules_of_thumb_come_once_each(depth: int, full: int | None) -> None:
+    space = recall_space(depth, full)
+    models = [tuple(kinds_of(space(optuna.trial.FixedTrial(dict(p))))) for p in space.published()]
+    assert len(set(models)) == len(models)
+    starts = {kinds.index("full") for kinds in models if kinds.count("full") == 1}
+    if full == 1:
+        assert starts >= {0, (depth - 1) // 2, depth - 1}
 
 
 def test_controls_of_the_user_stay_with_other_layers() -> None:

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from automl.base.errors import InputError
 from automl.tasks.sequence_classification.larnn import fast as larnn_fast
 from automl.tasks.sequence_classification.larnn import loop as larnn_loop
-from automl.tasks.sequence_classification.larnn.backbone import LARNN, LARNNCell, Layer
+from automl.tasks.sequence_classification.larnn.backbone import LARNNCell, Layer
+from automl.tasks.sequence_classification.recurrent import RecurrentNetwork
 from backbones import build
 
 CASES = [
@@ -275,7 +276,7 @@ def test_the_step_norm_tracks_its_statistics() -> None:
     for _ in range(200):
         module.train()(x)
     norm = module.cell_norm
-    seen = larnn_loop.run(x, module._weights(), module.kind, None, norm.for_steps(x, None))
+    _, seen = larnn_loop.run(x, module._weights(), module.kind, None, norm.for_training(x, None))
     torch.testing.assert_close(norm.running_mean, seen.cell_mean.mean(0))
     torch.testing.assert_close(norm.running_var, seen.cell_variance.mean(0))
 
@@ -318,7 +319,7 @@ def test_the_window_norm_tracks_its_statistics() -> None:
     assert torch.equal(module.norm.running_var, before)
     for _ in range(200):
         module.train()(x)
-    seen = larnn_loop.run(x, module._weights(), module.kind, module.norm.for_windows(x, None))
+    _, seen = larnn_loop.run(x, module._weights(), module.kind, module.norm.for_training(x, None))
     torch.testing.assert_close(module.norm.running_mean, seen.mean.mean(0))
     torch.testing.assert_close(module.norm.running_var, seen.variance.mean(0))
 
@@ -355,7 +356,7 @@ def test_layers_are_stacked_with_and_without_residual_connections() -> None:
     for residual in (True, False):
         torch.manual_seed(0)
         model = build("larnn", classes=2, hidden=6, heads=3, window=4, layers=2, residual=residual).eval()
-        assert isinstance(model, LARNN)
+        assert isinstance(model, RecurrentNetwork)
         x = values(2, 3, 5).float()
         y = model.stem(x)
         for stacked in model.layers:
