@@ -34,19 +34,17 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # MLflow sends usage 
 if TYPE_CHECKING:
     from attention import Attention, AttentionMap, Choices, Spec, attention_maps
     from automl.base.errors import InputError
-    from automl.cli.check_attention import check_attention
+    from automl.cli.attentions import check_attention
     from automl.cli.cost import measure_cost
     from automl.cli.data import describe_data
     from automl.cli.preview import preview_search
     from automl.cli.remove import run_clean, run_remove
-    from automl.cli.searches import list_searches
-    from automl.cli.status import read_status
+    from automl.cli.status import list_searches, read_status
     from automl.cli.sync import run_sync
     from automl.config.settings import Settings
     from automl.confirm.compare import Compared, run_compare
-    from automl.confirm.confirm_result import ConfirmResult
     from automl.confirm.run_confirm import run_confirm
-    from automl.confirm.verdict import Verdict
+    from automl.confirm.verdict import ConfirmResult, Verdict
     from automl.export.predict import Prediction, Predictions, run_predict
     from automl.export.run_export import ExportResult, run_export
     from automl.export.run_maps import run_maps
@@ -54,7 +52,7 @@ if TYPE_CHECKING:
     from automl.search.run_search import run_search
     from automl.search.search import Search, load
     from automl.search.solve import run_solve
-    from automl.studies.run_study import StudyResult, run_study
+    from automl.search.studies import StudyResult, run_study
     from automl.tasks import Task, register_task
     from automl.tasks.code_retrieval.search import CodeSearch, run_code_search
     from automl.tasks.command.referee import run_referee

@@ -38,6 +38,7 @@ from automl.confirm.verdict import Verdict
 from automl.tasks.command import CommandModel, CommandTraining
 from automl.tasks.command.config import COMMAND
 from search.config import TrialConfig
+from search.metric import Metric
 from search.record import Role
 
 COMPARISONS, REPEATED, REPLAYS = 200, 4000, 1000
@@ -67,10 +68,7 @@ DESIGN = Design(
     equal="time",
     margin=0.0,
     sequential=True,
-    metric="score",
-    maximize=True,
-    scale=1.0,
-    unit="score",
+    metric=Metric(name="score", maximize=True),
     inputs=0,
     chance=None,
     kind=COMMANDS,
@@ -88,7 +86,8 @@ def compare(
             scores=dict(enumerate(values.tolist())),
             costs={i: TrainingCost(processor_seconds=float(second)) for i, second in enumerate(seconds)},
         )
-    return judge(replace(DESIGN, sequential=sequential, maximize=maximize), VARIANTS, scored)
+    metric = Metric(name="score", maximize=maximize)
+    return judge(replace(DESIGN, sequential=sequential, metric=metric), VARIANTS, scored)
 
 
 def deviations(score: str) -> np.ndarray:

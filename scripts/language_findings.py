@@ -18,8 +18,8 @@ from typing import Any
 
 import automl
 from automl.config.device import processor
-from automl.confirm.confirm_result import ConfirmResult
 from automl.confirm.protocol import confirmations, study_name
+from automl.confirm.verdict import ConfirmResult
 from automl.storage.folder import exists, find_search
 from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
 from automl.tasks.language_modelling.config import site_name

@@ -13,9 +13,9 @@ from attention import Spec
 from automl.cli.cost import lines, read_placement
 from automl.cli.main import app
 from automl.cli.train_command import read_config
-from automl.costs.model import ModelCost
+from automl.costs.profile import ModelCost
 from automl.data.download import published_datasets
-from automl.studies.run_study import list_studies
+from automl.search.studies import list_studies
 from automl.tasks.subject import make_subject
 from backbones import insert
 from backbones.cost import count_macs

@@ -2,7 +2,7 @@ r"""Escape names for each kind of output, and redact users, passwords and tokens
 
 Names of folders, classes, sites and options may contain any character. The code that writes them escapes
 them: `printable` for a terminal or a log, `markdown` and `markdown_code`, `shell`, `mlflow_key` and
-`mlflow_value`. Jinja escapes HTML (`automl.report.page`), and
+`mlflow_value`. Jinja escapes HTML (`automl.report.run_report`), and
 `automl.tracking.client.tag_filter` escapes MLflow's filters.
 """
 

@@ -70,12 +70,11 @@ class CheckpointRetention(Callback):
         if len(self.plan.objectives) > 1:  # if all may be guessing, the front is empty
             best = front(done, self.plan) or [record for record in [leading] if record]
         else:
-            best = sorted(done, key=self._rank)[: self.keep]
+            # Ties go to the earlier trial, as in `select_leaders`.
+            plan = self.plan
+            done.sort(key=lambda r: (plan.guesses(r), -plan.signed_value(r), r.number))
+            best = done[: self.keep]
         return [*best, *([baseline] if baseline else [])]
-
-    def _rank(self, record: TrialRecord) -> tuple[bool, float, int]:
-        """Return the sort key of a trial. Ties go to the earlier trial, as in `select_leaders`."""
-        return self.plan.guesses(record), -self.plan.signed_value(record), record.number
 
 
 def front(records: Iterable[TrialRecord], plan: Plan) -> list[TrialRecord]:

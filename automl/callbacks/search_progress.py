@@ -3,7 +3,7 @@
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from textwrap import wrap
 
 from rich.console import Console, Group
@@ -156,24 +156,22 @@ class Progress(Callback):
         name, room = f"{trial.number:03d} {name}", width - len(end)
         return (name if len(name) <= room else f"{name[: room - 1]}…") + end
 
-    def _parts(self) -> Iterator[str]:
-        """Yield the parts of the summary."""
+    def _summary(self) -> str:
         records = list(self.records.values())
         counts = Counter(record.condition for record in records)
         ended = len(records) - counts[State.RUNNING]
         states = (State.RUNNING, State.PRUNED, NOT_NEEDED, State.INFEASIBLE, State.ERROR)
         trials = self.trials()
         of = f"/{trials}" if trials else ""
-        yield ", ".join([f"{ended}{of} trials", *(f"{counts[s]} {s}" for s in states if counts[s])])
-        if summary := self.summary():
-            yield summary
-        yield f"{self.seconds * self.devices / 3600:.3g} {self.device} hours"
         left = self._left(ended)
-        if left is not None:
-            yield f"about {format_duration(left)} left"
-
-    def _summary(self) -> str:
-        return ", ".join(self._parts())
+        parts = [
+            f"{ended}{of} trials",
+            *(f"{counts[state]} {state}" for state in states if counts[state]),
+            self.summary(),
+            f"{self.seconds * self.devices / 3600:.3g} {self.device} hours",
+            "" if left is None else f"about {format_duration(left)} left",
+        ]
+        return ", ".join(filter(None, parts))
 
     def _left(self, ended: int) -> float | None:
         """Estimate the remaining time [s], by the number of trials and the time limit. None at the end."""

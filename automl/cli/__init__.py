@@ -3,21 +3,17 @@
 main              The commands, and the handling of errors
 command           Options of every command: `--config`, `--save-config`, `--json`, `--help-all`
 options           Options of several commands
-search_command    `automl search` and its final output
-confirm_command   `automl confirm`, `automl referee` and `automl compare`
-solve_command     `automl solve`: the best placement under limits
+search_command    `automl search`, `automl studies` and `automl study`, with their final output
+judge_commands    `automl confirm`, `referee`, `compare` and `solve`, the best placement under limits
 train_command     `automl train`
 export_command    `automl export`, `automl predict` and `automl maps`: pictures of what modules attend to
 folder_commands   `automl status`, `searches`, `remove`, `sync` and `report`
 space_commands    `automl data`, `spaces`, `attentions`, `sites`, `cost` and `check-attention`
-study_commands    `automl studies` and `automl study`
 data              Overview of a dataset, and the sheet of sample images
-attention_tables  Tables of the attention types, and of the sites of a backbone with the cost of each type
-check_attention   Check an attention type at every site of a model
+attentions        Tables of the attention types, of their costs at sites, and of checks of their contract
 cost              Costs of a placement in a model
 preview           Estimate the cost and power of a search: `automl search --dry-run`
 remove            Delete a search with its checkpoints
-searches          List the searches of a storage
-status            State of a search, running or not
+status            State of a search, running or not, and the list of all searches
 sync              Write the missing runs of a search to MLflow
 """

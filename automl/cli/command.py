@@ -40,14 +40,11 @@ def _read(context: typer.Context, path: Path | None) -> None:
         option = str(key).replace("_", "-")
         if option not in parameters:
             raise unknown(f"option in {path}", str(key), sorted(parameters))
-        if isinstance(value, list) and not _takes_list(parameters[option]):
+        parameter: Any = parameters[option]
+        if isinstance(value, list) and not (parameter.multiple or parameter.nargs == -1):
             value = ",".join(map(str, value))  # --attention ssa,sagan, for example
-        values[parameters[option].name] = value
+        values[parameter.name] = value
     context.default_map = values
-
-
-def _takes_list(parameter: Any) -> bool:
-    return bool(parameter.multiple or parameter.nargs == -1)
 
 
 def _mapping(path: Path) -> dict[Any, Any]:

@@ -14,7 +14,7 @@ from automl.config.device import find_device
 from automl.config.runtime import Runtime
 from automl.config.settings import split_names
 from automl.costs.exported import ExportedCosts, export_costs
-from automl.costs.model import ModelCost, measure_costs
+from automl.costs.profile import ModelCost, measure_costs
 from automl.tasks.checks import ModelCheck, check_model
 from automl.tasks.subject import CLASSES, Subject, make_subject
 from backbones import BACKBONES, insert

@@ -33,7 +33,7 @@ def status(
 
 def searches(storage: str = STORAGE_OPTION, as_json: bool = JSON_OPTION) -> None:
     """List the searches of a storage, the last used first."""
-    from automl.cli.searches import list_searches, searches_table
+    from automl.cli.status import list_searches, searches_table
 
     listed = list_searches(storage)
     for line in searches_table(listed):

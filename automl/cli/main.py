@@ -18,13 +18,11 @@ import typer
 from automl.base.errors import InputError
 from automl.base.escape import printable, redact
 from automl.cli.command import Command, as_command
-from automl.cli.confirm_command import compare, confirm, referee
 from automl.cli.export_command import export, maps, predict
 from automl.cli.folder_commands import clean, remove, report, searches, status, sync
-from automl.cli.search_command import search
-from automl.cli.solve_command import solve
+from automl.cli.judge_commands import compare, confirm, referee, solve
+from automl.cli.search_command import search, studies, study
 from automl.cli.space_commands import attentions, check_attention, cost, data, sites, spaces
-from automl.cli.study_commands import studies, study
 from automl.cli.train_command import train
 
 COMMON: dict[str, Any] = {
@@ -67,10 +65,7 @@ for group, commands in GROUPS.items():
 def main(arguments: Sequence[str] | None = None, program: typer.Typer = app, name: str | None = None) -> None:
     """Run a command. Print an InputError as one message and exit with code 2.
 
-    Args:
-        arguments: The words of the command line. Default: those of the process.
-        program: The commands.
-        name: The name of the program in messages. Default: that of the process.
+    The words of the command line, and the name of the program in messages, are by default the process's.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):  # file names may contain bytes that are not UTF-8
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -17,8 +17,7 @@ from automl.config.settings import Settings
 from automl.costs.forecast import predict_cost
 from automl.costs.profile import make_worker_config
 from automl.costs.time_ratio import ALLOWED, MEASURING_FRACTION
-from automl.search.default_space import open_settings
-from automl.search.prepare import Prepared, prepare
+from automl.search.prepare import Prepared, open_settings, prepare
 from automl.tasks import Task
 from automl.trials.measurements import (
     Pace,
@@ -60,13 +59,7 @@ LIKELY = 0.9  # accuracy of a trained model
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleModel:
-    """Model of the space.
-
-    Attributes:
-        what: Backbone and placement.
-        params: Number of parameters.
-        macs: Multiply-accumulates for one input.
-    """
+    """Model of the space. `what` is its backbone and placement in words."""
 
     what: str
     params: int
@@ -78,7 +71,6 @@ class Preview:
     """Forecast of a search.
 
     Attributes:
-        space: Name of the space.
         size: Number of combinations of the space.
         smallest: Model with the fewest MACs among `models`.
         largest: Model with the most MACs among `models`.
@@ -89,11 +81,9 @@ class Preview:
             ended in time.
         epoch: Wall time of an epoch of the baseline [s]. None if it is unknown.
         timed: Number of trainings timed at once.
-        epochs: Epochs of a whole trial.
         resource: Expected epochs of a trial under successive halving.
         shared_trainings: Number of shared partial trainings that the other trials continue.
         prunes: True if weak trials are pruned.
-        trials: Number of trials.
         slots: Number of trials at a time.
         hours: Duration of the search [h]. None if the time is limited, not the trials.
         disk: Maximum size of checkpoints [bytes].
@@ -211,15 +201,7 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
 
     It takes at most 20 s beside the checks, which are those of the search.
 
-    Args:
-        settings: The settings of the search.
-        tell: Function that is called with the name of each phase.
-
-    Returns:
-        The forecast.
-
-    Raises:
-        InputError: `run_search` would raise it.
+    `tell` is called with the name of each phase. Raises InputError if `run_search` would.
     """
     started, imported = monotonic(), process_time()
     ready = prepare(settings)
@@ -228,7 +210,10 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
 
     def count_until(stop: Callable[[], bool]) -> None:
         while len(models) < len(configs) and not (len(models) >= MIN_MODELS and stop()):
-            models.append(_model(configs[len(models)], ready.settings))
+            config = configs[len(models)]
+            cost = predict_cost(config, ready.settings.runtime)
+            what = f"{model_name(config)}, {describe_placement(config)}"
+            models.append(ExampleModel(what=what, params=cost.params, macs=cost.macs))
 
     timing = _time_trainings(ready, count_until, tell, started, imported)
     tell("counting models of the space")
@@ -292,7 +277,6 @@ def _time_trainings(
 
 
 def _forecast(ready: Prepared, models: Sequence[ExampleModel], timing: Timing) -> Preview:
-    """Return the forecast of a search whose baseline was timed."""
     settings, plan, baseline, pace = ready.settings, ready.plan, ready.baseline, timing.pace
     shared_trainings = settings.shared_trainings if settings.shares_training else 0
     resource = (
@@ -304,7 +288,10 @@ def _forecast(ready: Prepared, models: Sequence[ExampleModel], timing: Timing) -
     if pace is not None:
         # A training function has its data itself.
         epoch = _epoch(ready.task, pace, timing.shape) if ready.task.size("validation") else None
-        measuring = _measuring(pace, plan.budget * (epoch or 0.0))
+        # Before a trial trains, models are built, and steps are timed.
+        least = FIRST_STEPS * pace.step + FIRST_PASSES * pace.validation
+        fraction = MEASURING_FRACTION * plan.budget * (epoch or 0.0)
+        measuring = MODELS * pace.model + max(least, ALLOWED * pace.load, fraction)
         if epoch is not None and plan.trials is not None:
             trial = measuring + resource * epoch
             hours = (timing.startup + plan.trials * trial / min(timing.slots, plan.trials)) / 3600
@@ -342,7 +329,6 @@ def _pending(calls: Sequence[Any], seconds: float) -> bool:
 
 
 def _worker(baseline: TrialConfig, settings: Settings, shape: TrialResources) -> Any:
-    """Start a worker with the resources of a trial."""
     actor = ray.remote(**shape.remote_options)(PaceWorker)
     return actor.remote(*_arguments(baseline, settings, shape))
 
@@ -358,12 +344,6 @@ def _epoch(task: Task, pace: Pace, shape: TrialResources) -> float:
     inputs = 2 * make_worker_config(task.config, shape.workers).training.batch_size
     passes = ceil(task.size("validation") / (inputs * shape.workers))
     return task.steps() * pace.step + passes * pace.validation + pace.checkpoint
-
-
-def _measuring(pace: Pace, training: float) -> float:
-    """Return the time before a trial trains [s]: models are built, and steps are timed."""
-    least = FIRST_STEPS * pace.step + FIRST_PASSES * pace.validation
-    return MODELS * pace.model + max(least, ALLOWED * pace.load, MEASURING_FRACTION * training)
 
 
 def expected_resource(plan: Plan) -> float:
@@ -389,9 +369,3 @@ def detectable(error: float, seeds: int) -> float:
     spread = NOISE * sqrt(2) * error
     degrees = seeds - 1
     return float((student.ppf(0.975, degrees) + student.ppf(0.8, degrees)) * spread / sqrt(seeds))
-
-
-def _model(config: TrialConfig, settings: Settings) -> ExampleModel:
-    expected = predict_cost(config, settings.runtime)
-    where = describe_placement(config)
-    return ExampleModel(what=f"{model_name(config)}, {where}", params=expected.params, macs=expected.macs)

@@ -33,7 +33,6 @@ class Removable:
     """Search that can be deleted.
 
     Attributes:
-        name: The name of the search.
         location: Its folder, possibly in an object store.
         size: Its size [bytes].
         experiment: The MLflow experiment of its runs, if it is known.
@@ -68,7 +67,10 @@ def find_removable(name: str, storage: str = "searches") -> Removable:
             raise no_search(name, storage)
         location = root / name
         if is_running(location.local or working_copy.folder_of(location), location):
-            raise _busy(name)
+            raise InputError(
+                f"search {name!r} is running, or was killed less than a minute ago; stop it before you "
+                f"delete it"
+            )
         size = location.total()
     try:
         experiment = find_search(name, storage)[1].settings.title
@@ -127,12 +129,6 @@ def _empty(folder: Path) -> None:
             path.unlink()
 
 
-def _busy(name: str) -> InputError:
-    return InputError(
-        f"search {name!r} is running, or was killed less than a minute ago; stop it before you delete it"
-    )
-
-
 LONG = "30d"  # time without use from which on `clean` deletes
 KINDS = {
     "downloads": "downloaded datasets",
@@ -151,8 +147,6 @@ class UnusedFiles:
 
     Attributes:
         kind: What they are, in words.
-        folder: The folder that they are in.
-        paths: The files and folders.
         size: Their size [bytes].
         days: Days since the last use of the one used last.
     """
@@ -213,7 +207,7 @@ def find_unused(older_than: str = LONG) -> list[UnusedFiles]:
         old = {path: used for path, used in uses.items() if time.time() - used > seconds}
         if old:
             days = (time.time() - max(old.values())) / 86400
-            size = sum(map(_size, old))
+            size = sum(state.st_size for path in old for state in _files(path))
             rows.append(UnusedFiles(kind=kind, folder=folder, paths=[*old], size=size, days=days))
     return rows
 
@@ -243,7 +237,3 @@ def _last_use(path: Path) -> float:
     """
     uses = (max(s.st_mtime, 0 if stat.S_ISDIR(s.st_mode) else s.st_atime) for s in _files(path))
     return max(uses, default=time.time())
-
-
-def _size(path: Path) -> int:
-    return sum(state.st_size for state in _files(path))

@@ -1,4 +1,4 @@
-"""`automl search` and its final output."""
+"""`automl search`, `automl studies` and `automl study`, with their final output."""
 
 import re
 import sys
@@ -13,7 +13,7 @@ from automl.base.escape import printable
 from automl.base.serialise import to_json
 from automl.cli.command import print_json
 from automl.cli.options import JSON_OPTION, only, option, with_options_of
-from automl.config.search_options import FILES, SEARCH, SPACE, RuntimeOptions, SearchOptions
+from automl.config.search_options import FILES, SEARCH, SPACE, RuntimeOptions, SearchOptions, StudyOptions
 
 if TYPE_CHECKING:
     from automl.config.settings import Settings
@@ -97,7 +97,6 @@ def _check_confirm(values: Mapping[str, Any], *, confirm: bool, top: int | None)
 def _resume(
     context: typer.Context, name: str, values: Mapping[str, Any], seeds: int | None, trust: bool
 ) -> Callable[[], "Search"]:
-    """Return a function that resumes a search."""
     from automl.config.settings import SCHEDULING_OPTIONS
     from automl.search.run_search import resume_search
 
@@ -126,7 +125,7 @@ def print_preview(settings: "Settings", as_json: bool = False) -> None:
 
 def _read_settings(values: dict[str, Any], init_from: str | None, seeds: int) -> "Settings":
     """Return the settings of a new search from the options' values."""
-    from automl.search.default_space import open_settings
+    from automl.search.prepare import open_settings
 
     trials = values["trials"]
     if trials is not None and not trials.removeprefix("-").isdecimal():
@@ -139,7 +138,7 @@ def _read_settings(values: dict[str, Any], init_from: str | None, seeds: int) ->
 
 def _confirm(result: "Search", values: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Confirm the search. Return the verdict for `--json`."""
-    from automl.cli.confirm_command import print_confirm
+    from automl.cli.judge_commands import print_confirm
     from automl.confirm.run_confirm import run_confirm
 
     storage = values["storage"]
@@ -205,7 +204,6 @@ def print_search(result: "Search", storage: str) -> None:
 
 
 def _print_leaders(result: "Search") -> None:
-    """Print the best trials."""
     from automl.search.search import describe_model
 
     leaders = {"best": result.best, "baseline": result.baseline}
@@ -229,7 +227,6 @@ def _print_leaders(result: "Search") -> None:
 
 
 def _print_grid(table: "Table", folder: str) -> None:
-    """Print the table of a grid, and the paths of its files."""
     from automl.report.grid_table import FILES, merged, text_lines
 
     print()
@@ -256,3 +253,43 @@ def _next(result: "Search", storage: str) -> Iterator[str]:
         yield f"{'':13} {purpose}"
     yield f"{'':9} mlflow ui"
     yield f"{'':13} compare all trials: {result.page}"
+
+
+def studies() -> None:
+    """List the published experiments that `automl study` repeats."""
+    from automl.search.studies import list_studies
+
+    for study in list_studies().values():
+        print(f"{study.name:20} {study.summary}")
+    print("\nautoml study NAME --small runs a small version in minutes, on data of the package")
+
+
+@with_options_of(StudyOptions)
+def study(
+    context: typer.Context,
+    *,
+    dry_run: bool = option(False, "Estimate the duration without training.", None, "--dry-run"),
+    **values: Any,
+) -> None:
+    """Repeat a published experiment, and print both tables.
+
+    Resume a study that was stopped. Add seeds to a finished one.
+    """
+    from automl.search.studies import run_study, study_settings
+
+    chosen = {key: value for key, value in values.items() if value is not None}
+    if dry_run:
+        print_preview(study_settings(**chosen))
+        return
+    result = run_study(**chosen)
+    for table in result.tables:
+        print()
+        for line in table.lines():
+            print(printable(line))
+    print(f"\nsource    {result.study.source}")
+    print(f"tables    {', '.join(map(str, result.files))}")
+    if result.missing:
+        from automl.search.search import missing_cells
+
+        print(f"error     {missing_cells(result.missing)}; run the same command again to train them")
+        sys.exit(1)

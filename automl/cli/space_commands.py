@@ -84,7 +84,7 @@ def spaces() -> None:
 
 def attentions(as_json: bool = JSON_OPTION) -> None:
     """List the attention types with options, cost and source."""
-    from automl.cli.attention_tables import attentions_table, describe_attentions
+    from automl.cli.attentions import attentions_table, describe_attentions
 
     for line in attentions_table():
         print(line)
@@ -118,7 +118,7 @@ def sites(
     ),
 ) -> None:
     """List the sites of a model and the cost of attention types."""
-    from automl.cli.attention_tables import sites_table
+    from automl.cli.attentions import sites_table
     from automl.config.settings import split_names
     from backbones import sites
 
@@ -181,7 +181,7 @@ def check_attention(
 ) -> None:
     """Check an attention module at every site of a model."""
     from attention.spec import parse_option
-    from automl.cli.check_attention import check_attention, check_table
+    from automl.cli.attentions import check_attention, check_table
 
     result = check_attention(
         attention,

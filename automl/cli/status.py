@@ -1,4 +1,4 @@
-"""State of a search, read from its folder while it runs or afterwards."""
+"""State of a search, while it runs or afterwards, and the list of all searches of a storage."""
 
 import time
 from collections import Counter
@@ -7,17 +7,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from automl.base.errors import InputError
+from automl.base.names import short_name
 from automl.base.options import format_command
 from automl.base.serialise import convert_fields
 from automl.base.units import format_duration
 from automl.confirm.protocol import confirmations, latest_verdict, trials_of
-from automl.storage.folder import NamedSearch, find_search, is_lost, is_running, resolve_search
+from automl.report.read import read_prior
+from automl.storage.folder import (
+    NamedSearch,
+    find_search,
+    is_lost,
+    is_running,
+    last_worked,
+    reached,
+    resolve_search,
+)
 from automl.storage.metadata import SearchMetadata
+from automl.storage.storage import Storage
 from search.record import NOT_NEEDED, State, TrialRecord
-from search.study import PLACEMENT_VERDICT, STUDY_FILE, open_study, read_attribute, read_records
+from search.study import PLACEMENT_VERDICT, STUDY_FILE, read_attribute, read_records
 from search.trial_scheduler import Plan, select_leaders
 
 INTERRUPTED = "interrupted"  # state of a running trial without a process
+HEADING = ("name", "space", "state", "trials", "best", "verdict", "age", "size")
+NAME, SPACE, LINE = 22, 7, 80  # maximum width of the columns of names and spaces, and of a line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,9 +39,6 @@ class Status:
     """State of a search.
 
     Attributes:
-        search: Name of the search.
-        space: Name of its space.
-        folder: Its folder.
         state: `running`, `confirming`, `stopped`, `finished`, or `lost` if its study is missing.
         trials: Number of planned trials. None: only the time is limited.
         states: Number of trials by state. Running ones without a process are `interrupted`, and trainings
@@ -146,9 +157,8 @@ def read_status(search: str | NamedSearch | None = None, storage: str | None = N
     best, baseline = select_leaders(records, plan) if settings.has_space else (None, None)
     milestones = plan.rungs().milestones if settings.has_space and not settings.is_grid else []
     first = plan.objectives[0]
-
-    def shown(record: TrialRecord | None) -> tuple[str, float] | None:
-        return None if record is None else (record.name, record.value(first))
+    leaders = {title: trial for title, trial in (("best", best), ("baseline", baseline)) if trial is not None}
+    scores = {title: (leader.name, leader.value(first)) for title, leader in leaders.items()}
 
     epochs = [metrics for record in records for metrics in record.history]
     times = [metrics["time"] for metrics in epochs if "time" in metrics]
@@ -177,20 +187,16 @@ def read_status(search: str | NamedSearch | None = None, storage: str | None = N
         states={state: counts[state] for state in (*map(str, State), NOT_NEEDED, INTERRUPTED)},
         rungs=[(m, sum(record.resource >= m for record in records)) for m in milestones],
         metric=first,
-        best=shown(best),
-        baseline=shown(baseline),
-        steps={
-            title: record.steps
-            for title, record in (("best", best), ("baseline", baseline))
-            if record is not None and record.steps is not None
-        },
+        best=scores.get("best"),
+        baseline=scores.get("baseline"),
+        steps={title: leader.steps for title, leader in leaders.items() if leader.steps is not None},
         quiet=max(0.0, time.time() - max(times)) if times else None,
         hours=sum(map(_seconds, records)) / 3600,
         left=_left(records, plan) if state == "running" else None,
         outcome=(verdict.verdict if verdict and not unfinished else "unfinished") if started else None,
         verdict=verdict.headline if verdict else None,
         figures=verdict.figures if verdict else None,
-        prior=_prior(folder, metadata) if records else {},
+        prior=read_prior(folder, metadata) if records else {},
         resume=resume,
     )
 
@@ -224,14 +230,6 @@ def _find_state(
     return "stopped" if is_open else "finished", resume
 
 
-def _prior(folder: Path, metadata: SearchMetadata) -> dict[str, tuple[float, float, float]]:
-    if metadata.settings.prior is None:
-        return {}
-    from search.placement_posterior import earlier_coefficients  # and scipy
-
-    return earlier_coefficients(open_study(folder, name=metadata.name))
-
-
 def _left(records: Sequence[TrialRecord], plan: Plan) -> float | None:
     """Estimate the remaining time [s] from the mean training time of ended trials. None if unknown.
 
@@ -249,3 +247,134 @@ def _left(records: Sequence[TrialRecord], plan: Plan) -> float | None:
 def _seconds(record: TrialRecord) -> float:
     """Return the training time [s]."""
     return sum(metrics.get("seconds", 0.0) for metrics in record.history)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    """Row of the list of searches.
+
+    Attributes:
+        state: As of `Status`, or `damaged`.
+        ended: Number of trials that have ended.
+        trials: Number of planned trials. None: only the time is limited.
+        metric: Name of the first objective.
+        best: Its value in the best trial.
+        verdict: Outcome of the latest confirmation.
+        age: Time since a process last wrote to the search [s].
+        size: Size with checkpoints [bytes].
+        problem: Error message of a damaged search.
+    """
+
+    name: str
+    space: str = ""
+    state: str = "damaged"
+    ended: int = 0
+    trials: int | None = None
+    metric: str = ""
+    best: float | None = None
+    verdict: str | None = None
+    age: float
+    size: int
+    problem: str | None = None
+
+
+def list_searches(storage: str = "searches") -> list[Listed]:
+    """List the searches of a storage, the last used first. A damaged one is listed with its problem.
+
+    Args:
+        storage: The folder of all searches, or its address.
+
+    Returns:
+        Name, state, trials, best score, verdict, age and size of each search.
+
+    Raises:
+        InputError: The storage cannot be read.
+
+    Example:
+        After the example of `run_search`:
+
+        >>> [row.name for row in automl.list_searches() if row.name == "example"]
+        ['example']
+    """
+    now, worked = time.time(), last_worked(storage)
+    return [
+        _listed(name, storage, max(0.0, now - worked[name]))
+        for name in sorted(worked, key=lambda name: worked[name], reverse=True)
+    ]
+
+
+def _listed(name: str, storage: str, age: float) -> Listed:
+    location, size = Storage(storage) / name, 0
+    try:
+        with reached(location):
+            size = location.total()
+        status = read_status(name, storage)
+    except (InputError, OSError) as error:
+        return Listed(name=name, age=age, size=size, problem=str(error))
+    except Exception as error:  # a defect of this project must not hide the other searches
+        return Listed(name=name, age=age, size=size, problem=f"it cannot be read ({error!r})")
+    return Listed(
+        name=name,
+        space=status.space,
+        state=status.state,
+        ended=status.ended,
+        trials=status.trials,
+        metric=status.metric,
+        best=None if status.best is None else status.best[1],
+        verdict=status.outcome,
+        age=age,
+        size=size,
+    )
+
+
+def searches_table(searches: Sequence[Listed]) -> list[str]:
+    """Format the list for a terminal of 80 columns. A long name has a separate line."""
+    if not searches:
+        return ["no searches"]
+    rows = [HEADING, *map(_row, searches)]
+    names = [len(row[0]) for row in rows if len(row[0]) <= NAME]
+    widths = [max(names), *(max(map(len, column)) for column in list(zip(*rows, strict=True))[1:])]
+    gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= LINE else " "
+    lines = []
+    for (name, *rest), listed in zip(rows, [None, *searches], strict=True):
+        if len(name) > NAME:
+            lines.append(name)
+            name = ""
+        cells = [cell.ljust(width) for cell, width in zip((name, *rest), widths, strict=True)]
+        lines.append(gap.join(cells).rstrip())
+        if listed is not None and listed.problem is not None:
+            lines.append(f"  {listed.problem}")
+    return lines
+
+
+def _row(search: Listed) -> tuple[str, ...]:
+    space = short_name(search.space) if search.space else ""  # unknown if `search.json` is damaged
+    is_known = search.problem is None and search.state != "lost"
+    planned = "" if search.trials is None else f"/{search.trials}"
+    return (
+        search.name,
+        space if len(space) <= SPACE else f"{space[: SPACE - 1]}…",
+        search.state,
+        f"{search.ended}{planned}" if is_known else "",
+        "" if search.best is None else f"{search.best:.4g}",
+        search.verdict or "",
+        _age(search.age),
+        _size(search.size),
+    )
+
+
+def _age(seconds: float) -> str:
+    """Format a time in its largest unit: `45s`, `12m`, `5h`, `30d`."""
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f}{unit}"
+    return f"{seconds:.0f}s"
+
+
+def _size(size: float) -> str:
+    """Format a number of bytes: `999B`, `12kB`, `340MB`, `1.2GB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 999.5:
+            return f"{size:.1f}{unit}" if unit == "GB" and size < 9.95 else f"{size:.0f}{unit}"
+        size /= 1000
+    return f"{size:.1f}TB"

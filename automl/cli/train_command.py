@@ -17,20 +17,6 @@ from automl.trials.train_options import KEYS, RunOptions, TrainArguments, TrainO
 # Side of the images, options of xresnet18 and epochs of each dataset, as in its search space.
 DEFAULTS: dict[str, tuple[int, dict[str, float], int]] = {"digits": (32, {"width": 0.25}, 6)}
 OTHERS: tuple[int, dict[str, float], int] = (128, {}, 5)
-# Metrics of an epoch that are not scores.
-COURSE = frozenset(
-    {
-        "epoch",
-        "resource",
-        "steps",
-        "train_loss",
-        "train_accuracy",
-        "learning_rate",
-        "seconds",
-        "processor_seconds",
-        "time",
-    }
-)
 
 if TYPE_CHECKING:
     from automl.tasks import Task
@@ -74,7 +60,6 @@ def _options(context: typer.Context) -> TrainOptions:
 
 
 def _check(options: TrainOptions) -> None:
-    """Raise InputError for options that contradict each other."""
     if options.symmetric and options.attention != "ssa":
         raise InputError(f"--symmetric needs --attention ssa; got {options.attention}")
     if options.attention is None and (options.where or options.attention_options):
@@ -84,7 +69,6 @@ def _check(options: TrainOptions) -> None:
 
 
 def _run(options: TrainOptions, config: "TrialConfig", name: str | None, run: dict[str, Any]) -> None:
-    """Train, or print the model or a learning rate."""
     from automl.tasks import open_task
     from automl.training.lr_find import find_learning_rate, plot
     from automl.trials.train import run_train
@@ -200,9 +184,10 @@ def _of_any_task(options: TrainOptions, context: typer.Context) -> "TrialConfig"
 
 def _print_result(result: "TrainResult") -> None:
     from automl.storage.user_code import trust_option
+    from automl.tracking.names import EPOCH
 
-    last = result.history[-1]
-    scores = [f"{key} {last[key]:.4f}" for key in last if key not in COURSE and not key.startswith("gate.")]
+    last, others = result.history[-1], {*EPOCH, "steps", "time", "train_loss", "train_accuracy"}
+    scores = [f"{key} {last[key]:.4f}" for key in last if key not in others and not key.startswith("gate.")]
     print(f"result     {', '.join(scores)}")
     print(f"checkpoint {result.checkpoint}")
     if result.run_id is None:

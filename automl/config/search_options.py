@@ -1,10 +1,10 @@
-"""Declare the settings of a search: types, defaults, command-line options and their text."""
+"""Declare the settings of searches and studies: types, defaults, command-line options and their text."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from automl.base.options import STORAGE, option
+from automl.base.options import STORAGE, option, required
 
 # The groups of the options in `automl search --help`.
 SPACE, TRAINING, SEARCH = "Search space", "Training options", "Search options"
@@ -180,3 +180,33 @@ class SearchOptions:
     study: str | None = None
     storage: str = option(STORAGE)
     callbacks: Sequence[Any] = option((), None, "--callback", rare=True, kind=list[str] | None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyOptions(RuntimeOptions, SearchOptions):
+    """Arguments of `run_study`, which are settings of its searches, and options of `automl study`.
+
+    Attributes:
+        name: Name of the study; see automl studies.
+        small: Run a small version in minutes, on bundled data or --data.
+        seeds: Number of trainings of each cell, all with the same seeds.
+        data: Folder or archive of the data.
+        storage: Folder of all searches, or its address. Its searches have the name of the study.
+        epochs: Epochs of each training.
+        seed: First seed.
+        max_memory: Maximum memory of a training step, such as 11GB.
+    """
+
+    name: str = field(kw_only=False, metadata=required(argument=True))
+    small: bool = option(False, None, "--small")
+    seeds: int = option(1)
+    data: str | None = option(None, shown="the study's")
+    storage: str = option(STORAGE, None, "--out")
+    epochs: int | None = option(None, shown="as published")
+    subset: float = option(1.0)
+    seed: int = option(0)
+    max_memory: str | None = option(None, shown=False)
+    concurrent: int | None = option(None, shown="as many as fit")
+    cpus_per_trial: float = option(1)
+    gpus_per_trial: float | None = option(None, shown="auto", kind=str | None)
+    workers_per_trial: int = option(1)

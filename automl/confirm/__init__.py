@@ -3,7 +3,6 @@
 run_confirm     Compare a search's finalists with its tuned baseline on fresh paired seeds
 trainings       Train what a confirmation still needs, and judge it
 options         The options of `confirm`, `compare` and `referee`
-confirm_result  A confirmation as it stands, for the caller and the command line
 variants        Select the variants: finalists, also from `automl solve`, the tuned baseline and controls
 design          The kind of trainings, the seeds, the margin and the metric of a comparison
 protocol        A confirmation on disk: its plan, fixed before the first trial, its study and its verdict
@@ -13,8 +12,7 @@ statistics      Differences over seeds: estimates, intervals, tests
 decision        Several finalists, interim analyses, power
 rules           The rules of a verdict: a table of conditions, outcomes and words
 judge           The verdict on the finalists, from the scores so far
-verdict         The verdict and the comparisons, as values and as JSON
-written         Read `verdict.json`, for other commands
+verdict         The verdict and the comparisons, as values and in `verdict.json`, and the result
 wording         The text of a verdict
 compare         `automl compare`: compare trained models with the statistics of a confirmation
 """

@@ -17,8 +17,8 @@ from automl.confirm.decision import Outcome, holm_factors, step_down
 from automl.confirm.options import CompareOptions
 from automl.confirm.protocol import confirmations
 from automl.confirm.statistics import ALPHA, Difference, paired, unpaired
+from automl.confirm.verdict import VERDICT_FILE, read_verdict
 from automl.confirm.wording import confidence_interval
-from automl.confirm.written import VERDICT_FILE, read_verdict
 from automl.data.manifest import Manifest
 from automl.storage.folder import exists, find_model_search, resolve_search
 from automl.storage.metadata import SearchMetadata

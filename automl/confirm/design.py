@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from automl.base import units
-from search.metric import Chance, signed_unit
+from search.metric import Chance, Metric, signed_unit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,25 +59,17 @@ class Design:
         equal: The budget that all variants have in common: `time`, `epochs`, or for commands `none`.
         margin: The smallest difference that matters, in `unit`.
         sequential: Stop as soon as the verdict is final.
-        metric: The metric of the scores.
-        maximize: True if more is better.
-        scale: The factor from a difference of scores to one in `unit`.
-        unit: The unit of differences, such as `points`.
         inputs: The number of inputs of the test split. 0 if only the user's code knows it.
         chance: The score of guessing on the test split, or None if it is not known.
         shared_trainings: True if placements are inserted into shared partial trainings, one for each seed,
             which all variants continue.
-        kind: The kind of trainings.
     """
 
     seeds: Sequence[int]
     equal: str
     margin: float
     sequential: bool
-    metric: str
-    maximize: bool
-    scale: float
-    unit: str
+    metric: Metric
     inputs: int
     chance: Chance | None
     shared_trainings: bool = False
@@ -89,16 +81,16 @@ class Design:
         return units.decimals(self.margin)
 
     @property
+    def unit(self) -> str:
+        """Unit of differences, such as `points`."""
+        return self.metric.gap_unit
+
+    @property
     def signed(self) -> str:
         """Unit of a signed difference. Above 0 is better."""
-        return signed_unit(self.unit, self.maximize)
+        return signed_unit(self.unit, self.metric.maximize)
 
     @property
     def resolution(self) -> float:
         """Effect of one test input on the score, in `unit`, or 0 if it is not known."""
-        return self.scale * self.chance.step if self.chance is not None else 0.0
-
-    @property
-    def sign(self) -> int:
-        """Sign with which a larger score is better."""
-        return 1 if self.maximize else -1
+        return self.metric.scale * self.chance.step if self.chance is not None else 0.0

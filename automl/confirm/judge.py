@@ -44,8 +44,6 @@ class _Analysis:
     Attributes:
         used: The seeds at which all are compared.
         finalists: The finalists that have not dropped out.
-        evidence: What their scores show.
-        rule: The rule that decides.
         awaited: The plain variants whose scores are needed to call a finalist better.
         level: The significance level of an interim analysis, or None without these.
     """
@@ -282,10 +280,10 @@ class _Judge:
     def _difference(
         self, variant: Variant, other: Variant, seeds: Sequence[int], alpha: float = ALPHA
     ) -> Difference:
-        design, factor = self.design, self.design.sign * self.design.scale
+        design, metric = self.design, self.design.metric
         values, other_values = self.scores[variant.name].scores, self.scores[other.name].scores
         return paired(
-            [factor * (values[seed] - other_values[seed]) for seed in seeds],
+            [metric.sign * metric.scale * (values[seed] - other_values[seed]) for seed in seeds],
             margin=design.margin,
             resolution=design.resolution,
             alpha=alpha,
@@ -321,7 +319,7 @@ class _Judge:
 
     def _is_guessing(self, variants: Sequence[Variant], seeds: Sequence[int]) -> bool:
         """Return whether no variant is shown to beat guessing, if its score is known."""
-        chance, sign = self.design.chance, self.design.sign
+        chance, sign = self.design.chance, self.design.metric.sign
         return chance is not None and not any(
             statistics.above_chance(
                 [sign * self.scores[variant.name].scores[seed] for seed in seeds],
@@ -345,7 +343,7 @@ class _Judge:
             return None
         first, second = (np.array(rows, float) for rows in values)
         step = (chance.step or None) if chance is not None else None
-        reach = self.design.scale * statistics.reach_over_inputs(first - second, alpha, step=step)
+        reach = self.design.metric.scale * statistics.reach_over_inputs(first - second, alpha, step=step)
         return min(d.low, d.mean - reach), max(d.high, d.mean + reach)
 
     def _needed(self, size: float, d: Difference) -> int | None:

@@ -7,19 +7,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any
 
 import optuna
 from optuna.study import StudyDirection
 
 from automl.base.errors import InputError, unknown
 from automl.base.escape import redact_all
-from automl.base.serialise import from_json, read_json, to_json
+from automl.base.serialise import read_json, to_json
 from automl.config.setting_checks import INIT
 from automl.confirm.design import COMMANDS, MODELS, Design, TrainingKind
 from automl.confirm.statistics import ALPHA, least_pairs
 from automl.confirm.variants import CONTROL_ROLES, VariantSet
-from automl.confirm.written import CONFIRM_FOLDER, VERDICT_FILE, WrittenVerdict, confirm_folder, read_verdict
+from automl.confirm.verdict import CONFIRM_FOLDER, VERDICT_FILE, WrittenVerdict, confirm_folder, read_verdict
 from automl.storage.metadata import Provenance, SearchMetadata
 from automl.storage.storage import Storage
 from automl.storage.user_code import command_in
@@ -65,10 +64,7 @@ class Confirmation:
 
     Attributes:
         number: The number of the confirmation, 1 for a search's first.
-        options: The options it began with.
         seeds: The seeds of each variant, in order.
-        variant_set: The variants.
-        provenance: The versions, machine and command.
         inputs: The number of inputs of the test split.
         chance: The score of guessing on the test split, or None if it is not known.
     """
@@ -77,7 +73,7 @@ class Confirmation:
     options: Options
     seeds: list[int]
     variant_set: VariantSet
-    provenance: dict[str, Any]
+    provenance: Provenance
     inputs: int
     chance: Chance | None
 
@@ -86,7 +82,6 @@ class Confirmation:
             raise InputError("variant_set.variants has no finalist")
         if len(self.seeds) < 2 or len(set(self.seeds)) < len(self.seeds):
             raise InputError(f"seeds must be two or more different numbers; got {self.seeds}")
-        from_json(Provenance, self.provenance, "provenance", strict=False)
 
     @classmethod
     def read(cls, folder: Path) -> "Confirmation":
@@ -130,10 +125,7 @@ class Confirmation:
             shared_trainings=self.variant_set.variants[0].config.training.insert_at > 0,
             margin=metric.margin_over(step) if self.options.margin is None else self.options.margin,
             sequential=self.options.sequential,
-            metric=metric.name,
-            maximize=metric.maximize,
-            scale=metric.scale,
-            unit=metric.gap_unit,
+            metric=metric,
             inputs=self.inputs,
             chance=self.chance,
             kind=self.kind,
@@ -225,7 +217,7 @@ def best_of_variant(records: Iterable[TrialRecord], variant: str, design: Design
     The test split has no part in the choice.
     """
     done = [record for record in records if record.variant == variant and record.state is State.COMPLETE]
-    return max(done, key=lambda record: design.sign * record.value(design.metric), default=None)
+    return max(done, key=lambda record: design.metric.sign * record.value(design.metric.name), default=None)
 
 
 def study_in(

@@ -131,7 +131,6 @@ class Rule:
     """Rule of a verdict.
 
     Attributes:
-        name: A short name.
         applies: The condition. It holds if this is true, and no earlier rule applies.
         outcome: What the verdict is then.
         words: The headline, with fields of `wording.fields`. Of `cannot tell`, the reason.
@@ -147,8 +146,33 @@ class Rule:
     stops: bool = False
 
 
-_UNMEASURED = "training times were not measured"
 _EQUAL = f"Time counts as equal if its 95 % CI is within {1 - EQUAL_TIME:g} to {1 + EQUAL_TIME:g}."
+
+
+def _time_rules(
+    what: str,
+    when: str,
+    words: str,
+    applies: Callable[[Evidence], object],
+    is_fair: Callable[[Evidence], bool],
+) -> tuple[Rule, Rule]:
+    """Return the rules of an effect that the time may explain: it was not measured, or is not fair."""
+    unmeasured = Rule(
+        name=f"{what} in unmeasured time",
+        applies=lambda e: applies(e) and e.lacks_times,
+        outcome="cannot tell",
+        words="training times were not measured",
+        explanation=f"{words[0].upper()}{words[1:]}.",
+    )
+    unfair = Rule(
+        name=f"{what} in {when} time",
+        applies=lambda e: applies(e) and not is_fair(e),
+        outcome="cannot tell",
+        words=words,
+        explanation=_EQUAL,
+    )
+    return unmeasured, unfair
+
 
 RULES = (
     Rule(
@@ -175,19 +199,8 @@ RULES = (
         words="{winner} beats the {baseline} by {difference}",
         stops=True,
     ),
-    Rule(
-        name="gain in unmeasured time",
-        applies=lambda e: e.ahead and e.lacks_times,
-        outcome="cannot tell",
-        words=_UNMEASURED,
-        explanation="The gain may come from longer training.",
-    ),
-    Rule(
-        name="gain in more time",
-        applies=lambda e: e.ahead,
-        outcome="cannot tell",
-        words="the gain may come from longer training",
-        explanation=_EQUAL,
+    *_time_rules(
+        "gain", "more", "the gain may come from longer training", lambda e: e.ahead, lambda e: bool(e.better)
     ),
     Rule(
         name="worse",
@@ -196,33 +209,15 @@ RULES = (
         words="No {finalist} beats the {baseline}: the best is worse by {difference}",
         stops=True,
     ),
-    Rule(
-        name="loss in unmeasured time",
-        applies=lambda e: e.is_behind and e.lacks_times,
-        outcome="cannot tell",
-        words=_UNMEASURED,
-        explanation="The loss may come from shorter training.",
+    *_time_rules(
+        "loss", "less", "the loss may come from shorter training", lambda e: e.is_behind, lambda e: e.is_worse
     ),
-    Rule(
-        name="loss in less time",
-        applies=lambda e: e.is_behind,
-        outcome="cannot tell",
-        words="the loss may come from shorter training",
-        explanation=_EQUAL,
-    ),
-    Rule(
-        name="equivalent in unmeasured time",
-        applies=lambda e: e.is_within_margin and e.lacks_times,
-        outcome="cannot tell",
-        words=_UNMEASURED,
-        explanation="Finalists and baseline may have trained for different times.",
-    ),
-    Rule(
-        name="equivalent in other time",
-        applies=lambda e: e.is_within_margin and not e.has_equal_times,
-        outcome="cannot tell",
-        words="finalists and baseline may have trained for different times",
-        explanation=_EQUAL,
+    *_time_rules(
+        "equivalent",
+        "other",
+        "finalists and baseline may have trained for different times",
+        lambda e: e.is_within_margin,
+        lambda e: e.has_equal_times,
     ),
     Rule(
         name="hyperparameters",

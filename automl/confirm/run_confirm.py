@@ -16,11 +16,11 @@ from automl.base.errors import InputError
 from automl.base.options import format_command, format_option, option_name, with_keywords_of
 from automl.base.serialise import write_json
 from automl.callbacks.user import UserCallbacks
-from automl.confirm.confirm_result import ConfirmResult
 from automl.confirm.options import ConfirmOptions
 from automl.confirm.protocol import CONFIRM_FILE, FORMAT, Confirmation, Options, confirmations
 from automl.confirm.trainings import open_data, run_trainings
 from automl.confirm.variants import read_finalist, select_variants
+from automl.confirm.verdict import ConfirmResult
 from automl.data import shared
 from automl.storage.folder import check_not_lost, old_folder, resolve_search
 from automl.storage.logs import capture_library_logs

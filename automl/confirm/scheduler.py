@@ -10,17 +10,14 @@ from typing import Any
 import numpy as np
 
 from automl.base.serialise import write_json
-from automl.confirm.design import Design
 from automl.confirm.judge import judge
 from automl.confirm.protocol import Confirmation, best_of_variant, chosen_baseline, study_in
 from automl.confirm.scores import Scores, collect
 from automl.confirm.statistics import paired
 from automl.confirm.variants import CONTROL_ROLES, Variant, ablations, best_validated
-from automl.confirm.verdict import Verdict
+from automl.confirm.verdict import VERDICT_FILE, Verdict
 from automl.confirm.wording import confidence_interval
-from automl.confirm.written import VERDICT_FILE
 from automl.storage.metadata import SearchMetadata
-from automl.storage.storage import Storage
 from automl.storage.trial_files import read_answers
 from search.callback import Callback
 from search.config.tasks import find_spec
@@ -42,26 +39,29 @@ class ConfirmationScheduler(Callback):
     seeds. If a finalist is better, the controls follow for the seeds that showed it. Ablations come last, if
     they are asked for. All of this is computed from the study, so a confirmation resumes where it stopped.
 
-    `variants` are the judged ones, the baseline first. `location` has the trials' folders. `controls` trains
-    the controls with the finalists, whatever the verdict.
+    `retry` trains again after an error. `controls` trains the controls with the finalists, whatever the
+    verdict. `variants` are the judged ones, the baseline first. `location` has the trials' folders.
     """
 
     def __init__(
         self,
         folder: Path,
-        name: str,
+        metadata: SearchMetadata,
         confirmation: Confirmation,
-        design: Design,
-        planned: FixedScheduler,
         *,
-        location: Storage,
+        retry: bool = True,
         controls: bool = False,
     ) -> None:
-        self.folder, self.name, self.confirmation, self.location = folder, name, confirmation, location
+        self.folder, self.confirmation, self.controls = folder, confirmation, controls
+        self.name, self.location = metadata.name, metadata.location / folder.name
+        metric, plan = metadata.plan.metric, confirmation.plan(metadata.plan)
+        needed = [metric.name, plan.metric.name]
+        study = study_in(folder, metadata, maximize=metric.maximize, needed=needed)
+        self.planned = FixedScheduler(study, plan, [], retry=retry)
+        self.design = confirmation.design(metric, metadata.settings.equal)
         self._values: dict[int, np.ndarray | None] = {}  # by the number of a finished trial
-        self.design, self.planned, self.controls = design, planned, controls
         self.variants: list[Variant] = []
-        self.verdict = Verdict(design=design)
+        self.verdict = Verdict(design=self.design)
         # Once chosen, the tuned baseline stays, even if trials are repeated.
         self._chosen = chosen_baseline(folder, confirmation.variant_set)
 
@@ -102,7 +102,9 @@ class ConfirmationScheduler(Callback):
         own_trials = [trial for trial in _planned_trials(own, seeds) if trial.key in ended]
         awaited = _planned_trials(self.verdict.awaited, self.verdict.used)
         compared = _planned_trials([baseline, *now], seeds, alternate=self.design.kind.opaque)
-        planned.planned_trials = _unique([*selection, *own_trials, *awaited, *compared])
+        trials = [*selection, *own_trials, *awaited, *compared]
+        unique = {trial.key: trial for trial in reversed(trials)}  # the first of each variant and seed
+        planned.planned_trials = list(unique.values())[::-1]
         # Continuations wait for shared partial trainings, which take longest, so these are first.
         planned.planned_trials.sort(
             key=lambda t: not (is_shared_training(t.config) and t.config.seed in needed)
@@ -124,12 +126,12 @@ class ConfirmationScheduler(Callback):
 
     def _baseline(self, ended: Mapping[tuple[str, int], TrialRecord]) -> Variant:
         """Return the candidate with the best validation over the seeds of the selection."""
-        metric, sign, seeds = self.design.metric, self.design.sign, self.confirmation.selection
+        metric, seeds = self.design.metric, self.confirmation.selection
         scores: dict[str, list[float]] = {}
         for variant in self.confirmation.variant_set.baselines:
             records = [ended[variant.name, seed] for seed in seeds]
             if all(record.state is State.COMPLETE for record in records):
-                scores[variant.name] = [sign * record.value(metric) for record in records]
+                scores[variant.name] = [metric.sign * record.value(metric.name) for record in records]
         return best_validated(self.confirmation.variant_set.baselines, scores)
 
     @property
@@ -171,7 +173,7 @@ class ConfirmationScheduler(Callback):
         warnings = [*self.confirmation.variant_set.warnings, *broken, *value["warnings"]]
         if (lead := self.verdict.lead) is not None and self.verdict.final == "better":
             pair, used = (lead.variant, self.variants[0]), self.verdict.used
-            warnings += lost_metrics(*pair, self.planned.standing, used, self.design.metric)
+            warnings += lost_metrics(*pair, self.planned.standing, used, self.design.metric.name)
         value["warnings"] = warnings + (
             self._unseen_work() if self.design.kind.opaque and self.design.equal == "time" else []
         )
@@ -209,11 +211,6 @@ class ConfirmationScheduler(Callback):
         return best_of_variant(self.planned.records.values(), self.verdict.lead.variant.name, self.design)
 
 
-def _unique(trials: Iterable[PlannedTrial]) -> list[PlannedTrial]:
-    """Return the first trial of each variant and seed."""
-    return list({trial.key: trial for trial in reversed(list(trials))}.values())[::-1]
-
-
 def _planned_trials(
     variants: Iterable[Variant], seeds: Iterable[int], *, alternate: bool = False
 ) -> list[PlannedTrial]:
@@ -228,36 +225,6 @@ def _planned_trials(
         for i, seed in enumerate(seeds)
         for variant in (reversed(variants) if alternate and i % 2 else variants)
     ]
-
-
-def open_scheduler(
-    folder: Path,
-    metadata: SearchMetadata,
-    confirmation: Confirmation,
-    *,
-    retry: bool = True,
-    controls: bool = False,
-) -> ConfirmationScheduler:
-    """Open the scheduler of the confirmation in `folder`, with all trials so far.
-
-    `retry` trains again after an error, and `controls` trains the controls whatever the verdict.
-    """
-    plan = metadata.plan
-    design = confirmation.design(plan.metric, metadata.settings.equal)
-    variants = confirmation.plan(plan)
-    study = study_in(
-        folder, metadata, maximize=design.maximize, needed=[plan.metric.name, variants.metric.name]
-    )
-    planned = FixedScheduler(study, variants, [], retry=retry)
-    return ConfirmationScheduler(
-        folder,
-        metadata.name,
-        confirmation,
-        design,
-        planned,
-        location=metadata.location / folder.name,
-        controls=controls,
-    )
 
 
 def lost_metrics(

@@ -33,7 +33,6 @@ class Scores:
     """Score of a variant at each seed, or the reason why it is missing.
 
     Attributes:
-        scores: The score at each seed.
         failed: The reason why the variant cannot be trained with a seed, such as a diverging loss.
         errors: Crashes, which are not the fault of the variant.
         costs: The costs of the trainings that have a score.

@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,11 @@ from typing import Any
 from automl.base.options import format_command
 from automl.callbacks.retention import CheckpointRetention
 from automl.callbacks.user import UserCallbacks
-from automl.confirm.confirm_result import ConfirmResult
+from automl.confirm.design import Design
 from automl.confirm.protocol import Confirmation, best_of_variant
-from automl.confirm.scheduler import ConfirmationScheduler, open_scheduler
-from automl.maps.differing import save_differing
+from automl.confirm.scheduler import ConfirmationScheduler
+from automl.confirm.verdict import ConfirmResult
+from automl.maps.kept import save_differing
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
 from automl.storage.trial_files import read_answers
@@ -24,7 +25,6 @@ from automl.tracking.tracker import PATIENCE, Tracker
 from automl.trials.session import Stopped
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, Report, State, TrialRecord
-from search.trial_scheduler import Plan
 
 
 def run_trainings(
@@ -54,7 +54,7 @@ def run_trainings(
             f"difference",
             file=sys.stderr,
         )
-    scheduler = open_scheduler(folder, metadata, confirmation, controls=controls)
+    scheduler = ConfirmationScheduler(folder, metadata, confirmation, controls=controls)
     planned, signal = scheduler.planned, None
     scheduler.update(ablate)
     # Its epoch is the unit of time. With shared partial trainings this is the plain training's.
@@ -117,11 +117,7 @@ def _train(
         trials = planned.plan.trials
         workers = workers.share_gpus(folder.parent, metadata, unit, trials=trials, data=data)
         retention = _VariantRetention(
-            location,
-            planned.plan,
-            records.values(),
-            metric=scheduler.design.metric,
-            deleted=tracker.update,
+            location, planned.plan, records.values(), design=scheduler.design, deleted=tracker.update
         )
         print(f"{kind.doing} {metadata.name} in {location}; if it stops, {advice}", file=sys.stderr)
         while planned.left and workers.interrupt.signal is None and not planned.repeated_failure:
@@ -150,7 +146,6 @@ def _train(
 
 
 def _record_differing(task: Task, scheduler: ConfirmationScheduler) -> None:
-    """Record the test inputs that the leading finalist and the baseline answer differently."""
     if scheduler.verdict.lead is None:
         return
     ours, theirs = (
@@ -216,11 +211,8 @@ def conclude_in(
 def _keep_exported(scheduler: ConfirmationScheduler, tracker: Tracker) -> None:
     """Delete a finished confirmation's checkpoints, except those of the leading finalist and the baseline."""
     records = scheduler.planned.records.values()
-    names = [
-        scheduler.variants[0].name,
-        *([scheduler.verdict.lead.variant.name] if scheduler.verdict.lead else []),
-    ]
-    kept = [best_of_variant(records, name, scheduler.design) for name in names]
+    baseline = best_of_variant(records, scheduler.variants[0].name, scheduler.design)
+    kept = (baseline, scheduler.best_of_lead())
     for record in records:
         if record not in kept:
             with suppress(OSError):  # It was deleted before, or uses disk space until it is.
@@ -231,20 +223,11 @@ def _keep_exported(scheduler: ConfirmationScheduler, tracker: Tracker) -> None:
 class _VariantRetention(CheckpointRetention):
     """Keep the checkpoint of each variant's best validated training until the confirmation ends."""
 
-    def __init__(
-        self, location: Storage, plan: Plan, records: Iterable[TrialRecord], *, metric: str, deleted: Any
-    ) -> None:
-        super().__init__(location, plan, records, keep=1, deleted=deleted)
-        self.metric = metric
+    def __init__(self, *args: Any, design: Design, **options: Any) -> None:
+        super().__init__(*args, keep=1, **options)
+        self.design = design
 
     def staying(self) -> list[TrialRecord]:
-        sign = self.plan.metric.sign
-        best: dict[str, TrialRecord] = {}
-        for record in sorted(
-            self.held.values(), key=lambda r: r.number
-        ):  # the first of equals, as in the scheduler
-            if record.state is State.COMPLETE:
-                other = best.get(record.variant)
-                if other is None or sign * record.value(self.metric) > sign * other.value(self.metric):
-                    best[record.variant] = record
-        return list(best.values())
+        held = sorted(self.held.values(), key=lambda r: r.number)  # the first of equals, as in the scheduler
+        best = (best_of_variant(held, name, self.design) for name in {record.variant for record in held})
+        return [record for record in best if record is not None]

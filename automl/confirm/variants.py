@@ -104,11 +104,6 @@ def select_variants(
     behind the best. The plain backbone with each finalist's hyperparameters may become the baseline, too.
 
     Args:
-        records: The trials of the search.
-        plan: The plan of the search.
-        space: The space of the search.
-        settings: The settings of the search.
-        top: The number of finalists.
         init: `scratch` or `shared`, as in `Settings`. By default the search's own.
         noise: The standard deviation of a score over seeds. By default from trials that repeat a
             configuration.
@@ -186,7 +181,6 @@ def _near_best(plain: Sequence[TrialRecord], plan: Plan, noise: float | None) ->
 
 
 def _explaining(what: str, config: TrialConfig, role: Role) -> Variant:
-    """Return a variant that explains a gain."""
     return Variant(name=f"{what}: {placement_name(config, options=False)}", role=role, config=config)
 
 
@@ -203,8 +197,7 @@ def _controls(
         return [Variant(name=name, role=Role.CONTROL, **_origin(controls[0]))]
     if not first.model.placement:
         return []
-    placement = {site: Spec(CONTROL) for site in first.model.placement}
-    config = replace(first, model=replace(first.model, placement=placement))
+    config = first.change(model={"placement": {site: Spec(CONTROL) for site in first.model.placement}})
     return [_explaining("control", config, Role.CONTROL)]
 
 
@@ -287,7 +280,7 @@ def ablations(variant: Variant) -> list[Variant]:
     variants = []
     for site, spec in variant.config.model.placement.items():
         rest = {s: other for s, other in variant.config.model.placement.items() if s != site}
-        config = replace(variant.config, model=replace(variant.config.model, placement=rest))
+        config = variant.config.change(model={"placement": rest})
         own = config.model.own_layer  # which returns
         name = f"{own} instead of {spec.name} @ {site}" if own else f"without {spec.name} @ {site}"
         variants.append(Variant(name=name, role=Role.ABLATION, config=config))
@@ -317,7 +310,7 @@ def _random_placement(
         if all(model.placement != other.model.placement for other in taken) and (
             model.options == first.model.options or _fits(first, model.placement)
         ):
-            return replace(first, model=replace(first.model, placement=model.placement))
+            return first.change(model={"placement": model.placement})
     return None
 
 
@@ -330,7 +323,7 @@ def _fits(config: TrialConfig, placement: Placement) -> bool:
     from automl.tasks import open_task
     from backbones import insert
 
-    plain = replace(config, model=replace(config.model, placement={}))
+    plain = config.change(model={"placement": {}})
     task = open_task(plain, Runtime(device=torch.device("cpu")))
     try:
         insert(task.model(), placement, task.example(2))

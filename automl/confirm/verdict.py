@@ -1,17 +1,30 @@
-"""The verdict of a confirmation and its comparisons, as values and as JSON."""
+"""The verdict of a confirmation and its comparisons, as values and in `verdict.json`.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+`Verdict.to_json` returns the content of the file. Other commands read it as `WrittenVerdict`, and
+`ConfirmResult` is the confirmation as it stands, for the caller and the command line.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+from automl.base.errors import InputError
 from automl.base.escape import redact_all
-from automl.base.serialise import to_json
+from automl.base.options import STORAGE
+from automl.base.serialise import read_json, to_json
+from automl.base.summary import Summary, call
 from automl.confirm import wording
-from automl.confirm.decision import Outcome
+from automl.confirm.decision import OUTCOMES, Outcome
 from automl.confirm.design import Design
 from automl.confirm.scores import Scores
 from automl.confirm.statistics import Difference, Ratio
 from automl.confirm.variants import Variant
+from search.config import TrialConfig
+
+CONFIRM_FOLDER, VERDICT_FILE = "confirm", "verdict.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,11 +129,6 @@ class Verdict:
         return self.outcome if self.complete else None
 
     @property
-    def reason(self) -> str:
-        """Return the reason of `cannot tell`, as part of the headline."""
-        return self.words if self.outcome == "cannot tell" else ""
-
-    @property
     def headline(self) -> str:
         """Return the verdict in at most 15 words."""
         return wording.headline(self)
@@ -161,7 +169,7 @@ class Verdict:
             "gate": self.gate,
             "margin": design.margin,
             "unit": design.unit,
-            "metric": design.metric,
+            "metric": design.metric.name,
             "split": design.kind.split,
             "inputs": design.inputs,
             "chance": design.chance and design.chance.value,
@@ -193,3 +201,173 @@ def _difference(d: Difference | None) -> dict[str, Any] | None:
 
 def _ratio(time: Ratio | None) -> dict[str, Any] | None:
     return None if time is None else {"ratio": time.mean, "interval": [time.low, time.high]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenRatio:
+    """The ratio of a variant's training time to the baseline's."""
+
+    ratio: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenComparison:
+    """A `Comparison`: `interval` is that over seeds, `interval_inputs` the one over seeds and test inputs."""
+
+    variant: str
+    role: str
+    difference: float | None = None
+    interval: tuple[float, float] | None = None
+    interval_inputs: tuple[float, float] | None = None
+    time: WrittenRatio | None = None
+    p: float | None = None
+    p_holm: float | None = None
+    sentence: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenVariant:
+    """A `Variant` and how it was trained.
+
+    Attributes:
+        scores: The scores from 0 to 1 by seed.
+        failed: The reason of a missing score by seed.
+        costs: The `steps`, `seconds` and `processor_seconds` of each training, where they are known.
+    """
+
+    name: str
+    role: str
+    trial: int | None
+    config: TrialConfig
+    scores: Mapping[str, float]
+    failed: Mapping[str, str]
+    costs: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for seed in self.scores:
+            if not (seed.isascii() and seed.isdecimal()):
+                raise InputError(f"a seed must be a number; got {seed!r}")
+
+    def mean_cost(self, name: str) -> float | None:
+        """Return the mean cost of its trainings, or None if not all have it."""
+        values = [cost.get(name) for cost in self.costs.values()]
+        known = [value for value in values if value is not None]
+        return fmean(known) if known and len(known) == len(values) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenVerdict:
+    """A confirmation, finished or not. Differences and `margin` are in `unit`.
+
+    Attributes:
+        confirmation: The number of the confirmation.
+        verdict: The outcome, or None before it is final or if too many trainings failed.
+        finalist: The name of the leading finalist.
+        remarks: Lines with reasons, advice and the results of the other variants.
+        pending: The names of controls that have not ended.
+    """
+
+    confirmation: int
+    complete: bool
+    verdict: str | None
+    headline: str
+    figures: str
+    winner: str | None
+    finalist: str | None
+    seeds: int
+    margin: float
+    unit: str
+    metric: str
+    split: str
+    resolution: float
+    comparisons: Sequence[WrittenComparison]
+    variants: Sequence[WrittenVariant]
+    sequential: bool = False
+    remarks: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    pending: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.verdict not in (*OUTCOMES, None):
+            raise InputError(f"verdict must be one of {', '.join(OUTCOMES)}; got {self.verdict!r}")
+
+
+def confirm_folder(number: int) -> str:
+    """Return the folder of a confirmation in that of its search."""
+    return CONFIRM_FOLDER if number == 1 else f"{CONFIRM_FOLDER}-{number}"
+
+
+def read_verdict(folder: Path) -> WrittenVerdict:
+    """Read `verdict.json` of the confirmation in `folder`. Raise InputError if it is damaged."""
+    try:
+        return read_json(WrittenVerdict, folder / VERDICT_FILE, strict=False)
+    except InputError as error:
+        raise InputError(f"{error}; move it away, or make it again with automl confirm") from error
+
+
+def read_verdicts(folder: Path) -> list[WrittenVerdict]:
+    """Read the confirmations of a search, the latest last. Raise InputError for a damaged one."""
+    folders = {}
+    for file in folder.glob(f"{CONFIRM_FOLDER}*/{VERDICT_FILE}"):
+        if match := re.fullmatch(rf"{CONFIRM_FOLDER}(?:-(\d+))?", file.parent.name):
+            folders[int(match[1] or 1)] = file.parent
+    return [read_verdict(folders[number]) for number in sorted(folders)]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ConfirmResult(Summary):
+    """A confirmation as it stands. It shows itself in a few lines.
+
+    Attributes:
+        search: The name of the search.
+        number: The number of the confirmation of this search, from 1 on.
+        folder: The folder of the confirmation, with its study and checkpoints.
+        verdict: The verdict.
+        value: The content of `verdict.json`.
+        storage: The folder or object store of the search.
+        untracked: The number of trials that MLflow does not have in full.
+        user_code: The names of user-defined code that exporting a model runs.
+        logs: The traceback of each training that failed, by variant and seed. Of a command, it is the end of
+            its output. It is empty if there is none.
+
+    Example:
+        After the example of `run_confirm`:
+
+        >>> confirmed.number, confirmed.folder.name
+        (1, 'confirm')
+    """
+
+    search: str
+    number: int
+    folder: Path
+    verdict: Verdict
+    value: dict[str, Any]
+    storage: str = STORAGE
+    untracked: int = 0
+    user_code: Sequence[str] = ()
+    logs: Mapping[str, str] = field(default_factory=dict)
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """Yield the lines that the command prints, as label and text."""
+        number = f" (confirmation {self.number})" if self.number > 1 else ""
+        kind = self.verdict.design.kind
+        yield kind.done, f"{self.search}{number}: {self.verdict.final or 'no verdict'}"
+        yield "verdict", self.verdict.headline
+        yield "figures", self.verdict.figures
+        yield "seeds", f"{len(self.verdict.used)} of the baseline and each {kind.finalist}"
+        for warning in self.value["warnings"]:
+            yield "warning", warning
+        yield "folder", str(self.folder)
+        storage = None if self.storage == STORAGE else self.storage
+        if kind.opaque:
+            if self.verdict.complete:
+                yield "next", call("run_report", self.search, storage=storage)
+            else:
+                yield "next", call("run_referee", resume=self.search, storage=storage)
+        elif not self.verdict.complete:
+            yield "next", call("run_confirm", self.search, storage=storage)
+        else:  # Without a winner, the plain backbone is deployed.
+            model = "baseline" if self.value["winner"] is None else "best"
+            trust = True if self.user_code else None
+            options = {model: True, "search": self.search, "storage": storage, "trust": trust}
+            yield "next", call("run_export", f"exports/{self.search}", **options)

@@ -36,9 +36,9 @@ def fields(design: "Design", lead: "Comparison", constant: str) -> dict[str, Any
     """Return the values of the fields in the words of a rule. `constant` is as in `Evidence`."""
     guess = ""
     if design.chance is not None:
-        unit = "" if design.unit == design.metric else f" {design.unit}"
+        unit = "" if design.unit == design.metric.name else f" {design.unit}"
         value = design.chance.value
-        guess = f"{value:.4f}{unit}" if design.scale == 1 else f"{100 * value:.1f} %"
+        guess = f"{value:.4f}{unit}" if design.metric.scale == 1 else f"{100 * value:.1f} %"
     return {
         "winner": lead.variant.title,
         "finalist": design.kind.finalist,
@@ -46,7 +46,7 @@ def fields(design: "Design", lead: "Comparison", constant: str) -> dict[str, Any
         "difference": f"{abs(lead.difference.mean):.{design.decimals}f} {design.unit}",
         "count": lead.difference.count,
         "constant": constant,
-        "metric": design.metric,
+        "metric": design.metric.name,
         "guess": guess,
         "margin": f"{design.margin:g} {design.unit}",
         "inputs": design.inputs,
@@ -66,12 +66,14 @@ def figures(verdict: "Verdict") -> str:
     if lead.images is not None:
         low, high = lead.images
         sentences.append(f"Over seeds and test examples {low:.{decimals}f} to {high:.{decimals}f}")
+    paired = f"{d.count} paired {'shared partial trainings' if design.shared_trainings else 'seeds'}"
     sentences += [
-        _probability(verdict),
-        _seeds(d.count, "shared partial trainings" if design.shared_trainings else "seeds"),
+        _probability(verdict, lead),
+        f"Only {paired}" if d.count < FEW_SEEDS else paired,
         _time(lead.time, design.equal),
-        *_steps(verdict),
     ]
+    if verdict.steps is not None and round(verdict.steps[0]) != round(verdict.steps[1]):
+        sentences.append(f"{verdict.steps[0]:.0f} steps against {verdict.steps[1]:.0f}")
     return f"{'' if verdict.complete else 'So far '}{'. '.join(sentences)}."
 
 
@@ -95,14 +97,20 @@ def remarks(verdict: "Verdict") -> list[str]:
                 f"The margin is {design.margin:.3g} {design.unit}, the effect of one of the {design.inputs} "
                 f"test inputs."
             )
-        lines += [*_cause(verdict), *_gain(verdict), *_against_plain(verdict), *_advice(verdict)]
-    return [*lines, *_controls(verdict)]
+        lead = verdict.lead
+        lines += [
+            *_cause(verdict, lead),
+            *_gain(verdict, lead),
+            *_against_plain(verdict, lead),
+            *_advice(verdict, lead),
+        ]
+    return [*lines, *_controls(verdict, verdict.lead)]
 
 
 def against_baseline(comparison: "Comparison", design: "Design") -> str:
     """Return a variant's difference from the baseline in words."""
     d, images, time, decimals = comparison.difference, comparison.images, comparison.time, design.decimals
-    signed = design.signed if design.maximize else f"{design.signed},"
+    signed = design.signed if design.metric.maximize else f"{design.signed},"
     also = ""
     if images is not None:
         also = f" (over seeds and test examples {images[0]:.{decimals}f} to {images[1]:.{decimals}f})"
@@ -113,19 +121,14 @@ def against_baseline(comparison: "Comparison", design: "Design") -> str:
     )
 
 
-def _probability(verdict: "Verdict") -> str:
+def _probability(verdict: "Verdict", lead: "Comparison") -> str:
     """Return p of the leading finalist, for the same level as its interval."""
-    assert verdict.lead is not None
-    text = f"p = {verdict.lead.p_holm:.2g}"
+    text = f"p = {lead.p_holm:.2g}"
     if verdict.level is not None:
         text += f" at level {verdict.level:.2g} of this interim analysis"
     finalists = sum(comparison.p_holm is not None for comparison in verdict.comparisons)
     noun = verdict.design.kind.finalist
     return f"{text}, adjusted for {finalists} {noun}s" if finalists > 1 else text
-
-
-def _seeds(count: int, noun: str) -> str:
-    return f"Only {count} paired {noun}" if count < FEW_SEEDS else f"{count} paired {noun}"
 
 
 def _time(time: Ratio | None, equal: str) -> str:
@@ -142,16 +145,9 @@ def _time(time: Ratio | None, equal: str) -> str:
     return f"{time.mean:.2f} times the baseline's training time (95 % CI {time.low:.2f} to {time.high:.2f})"
 
 
-def _steps(verdict: "Verdict") -> list[str]:
-    """Return the steps of finalist and baseline if they differ."""
-    if verdict.steps is None or round(verdict.steps[0]) == round(verdict.steps[1]):
-        return []
-    return [f"{verdict.steps[0]:.0f} steps against {verdict.steps[1]:.0f}"]
-
-
-def _cause(verdict: "Verdict") -> list[str]:
+def _cause(verdict: "Verdict", lead: "Comparison") -> list[str]:
     """Return the cause of a loss if the finalist made fewer steps than the baseline."""
-    if verdict.lead is None or verdict.steps is None or verdict.lead.difference.mean >= 0:
+    if verdict.steps is None or lead.difference.mean >= 0:
         return []
     steps, baseline_steps = verdict.steps
     if verdict.design.equal != "time" or steps > (1 - EQUAL_TIME) * baseline_steps:
@@ -172,12 +168,12 @@ def _round_up(gate: float) -> str:
     return f"{math.ceil(gate / step * (1 + 1e-9)) * step:.2g}"
 
 
-def _gain(verdict: "Verdict") -> list[str]:
+def _gain(verdict: "Verdict", lead: "Comparison") -> list[str]:
     """Return the limits of a gain: a small one, and one that holds only for this test split."""
-    if verdict.lead is None or verdict.winner is None:
+    if verdict.winner is None:
         return []
-    design, images, lines = verdict.design, verdict.lead.images, []
-    if verdict.lead.difference.mean < design.margin:
+    design, images, lines = verdict.design, lead.images, []
+    if lead.difference.mean < design.margin:
         lines.append(f"The gain is below the margin of {design.margin:g} {design.unit}.")
     if images is not None and images[0] <= 0:
         lines.append(
@@ -187,22 +183,22 @@ def _gain(verdict: "Verdict") -> list[str]:
     return lines
 
 
-def _against_plain(verdict: "Verdict") -> list[str]:
+def _against_plain(verdict: "Verdict", lead: "Comparison") -> list[str]:
     """Return the leading finalist's difference from the plain backbone with its own hyperparameters."""
-    if verdict.final not in ("better", "cannot tell") or verdict.lead is None or verdict.lead.plain is None:
+    if verdict.final not in ("better", "cannot tell") or lead.plain is None:
         return []
-    d, design = verdict.lead.plain, verdict.design
+    d, design = lead.plain, verdict.design
     return [
-        f"Against the plain backbone with its own hyperparameters ({verdict.lead.variant.plain}): "
+        f"Against the plain backbone with its own hyperparameters ({lead.variant.plain}): "
         f"{d.mean:+.{design.decimals}f} {design.signed} ({confidence_interval(d, design.decimals)})."
     ]
 
 
-def _advice(verdict: "Verdict") -> list[str]:
+def _advice(verdict: "Verdict", lead: "Comparison") -> list[str]:
     """Return the number of seeds that would detect the margin, and a difference as large as this one."""
-    design, lead = verdict.design, verdict.lead
-    if verdict.final != "undecided" or lead is None:
+    if verdict.final != "undecided":
         return []
+    design = verdict.design
     d, margin, lines = lead.difference, f"{design.margin:g} {design.unit}", []
     if abs(d.mean) > design.margin and verdict.needed_here is not None:
         seen = f"{abs(d.mean):.{design.decimals}f} {design.unit}"
@@ -214,9 +210,8 @@ def _advice(verdict: "Verdict") -> list[str]:
     return [*lines, f"To detect {margin}, run {verdict.needed} fresh seeds (80 % power)."]
 
 
-def _controls(verdict: "Verdict") -> list[str]:
+def _controls(verdict: "Verdict", lead: "Comparison") -> list[str]:
     """Return what the other variants show about the leading finalist, and controls that stand out."""
-    assert verdict.lead is not None
     signed, decimals, lines = verdict.design.signed, verdict.design.decimals, []
     finalists = [c for c in verdict.comparisons if c.variant.role is Role.FINALIST]
     none_better = not any(comparison.difference.low > 0 for comparison in finalists)
@@ -229,7 +224,7 @@ def _controls(verdict: "Verdict") -> list[str]:
         d = comparison.lead
         if d is None or comparison.variant.role is Role.PLAIN:  # see _against_plain
             continue
-        text = f"{verdict.lead.variant.name} against {comparison.variant.name}: {d.mean:+.{decimals}f} "
+        text = f"{lead.variant.name} against {comparison.variant.name}: {d.mean:+.{decimals}f} "
         text += f"{signed} ({confidence_interval(d, decimals)})"
         # Before all seeds are trained, each further seed would be another interim analysis.
         whole = comparison.variant not in verdict.pending

@@ -3,9 +3,7 @@
 exported      Costs of modules in a file, measured on one machine and read on another
 forecast      Predicts the costs of a configuration before it is built
 gpu_fraction  The fraction of a GPU for each trial, by a measurement of the baseline
-model         Costs of a model, without a dataset
-module_costs  Costs of a placement as sums over its modules
-profile       Measures the costs of a configuration before it is trained
+profile       Measures the costs of a configuration before it is trained, and those of a model
 time_ratio    Epoch time relative to the baseline, measured before training or counted. The ratio of a
               confirmation is `confirm.statistics.paired_ratio`
 trimmed_mean  The mean of paired measurements without their extremes

@@ -125,15 +125,12 @@ def export_costs(
     """Measure a model and modules at its sites on this machine, and write their costs to a file.
 
     Args:
-        subject: The model, without a dataset.
-        options: The options of its backbone.
         file: The file. InputError is raised if it cannot be written.
         types: The attention types. Each is measured with all options that a search may choose.
         batch: The number of inputs of the training step.
-        runtime: Device and precision.
     """
     from automl.config.device import device_name
-    from automl.costs.model import measure_costs
+    from automl.costs.profile import measure_costs
     from backbones.torch_internals import tree_leaves
 
     model, example = subject.build().to(runtime.device), subject.example(1)

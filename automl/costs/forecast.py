@@ -127,12 +127,11 @@ class Forecast(Callback):
         batch = config.training.batch_size
         return [1.0, float(expected.params), float(batch), float(batch * expected.saved)]
 
-    def on_epoch_end(self, trial: TrialRecord) -> None:
-        self.on_trial_end(trial)
-
     def on_trial_end(self, trial: TrialRecord) -> None:
         if trial.profile and not self.limits.nothing:
             self._measured.setdefault(trial.number, (trial.config, trial.profile))
+
+    on_epoch_end = on_trial_end
 
 
 def check_limits(configs: list[TrialConfig], limits: Limits, runtime: Runtime) -> None:

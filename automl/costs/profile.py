@@ -1,7 +1,7 @@
-"""Measures the costs of a configuration before it is trained.
+"""Measure the costs of a configuration before it is trained, and those of a model without a dataset.
 
-Measurements are cached on this machine by architecture, training and code version, so that the same trial has
-the same profile again. A time ratio that could not be measured precisely is not cached.
+Measurements of configurations are cached on this machine by architecture, training and code version, so that
+the same trial has the same profile again. A time ratio that could not be measured precisely is not cached.
 """
 
 import gc
@@ -32,16 +32,18 @@ from automl.config.runtime import Runtime
 from automl.costs.time_ratio import Timings, measure_own_epoch, measure_time_ratio
 from automl.storage.cache_folder import cache_root, once
 from automl.tasks import Inputs, Task, open_task
+from automl.tasks.subject import Subject
 from automl.training.clock import time_lower_quartiles
 from automl.training.loop import start
 from automl.training.step import choose_mode
-from backbones import call
+from backbones import Example, call
 from backbones.cost import count_macs
 from backbones.mixer import Mixer
-from backbones.torch_internals import tree_leaves
+from backbones.torch_internals import tree_leaves, tree_map_only
 from search.config import TrialConfig
 
 FORWARDS = 40  # maximum number of passes of a latency measurement
+STEPS = 16  # maximum number of timed steps of a model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,3 +300,63 @@ def _release(runtime: Runtime) -> None:
     if is_gpu(runtime.device):
         gc.collect()
         empty_cache(runtime.device)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelCost:
+    """Measured cost of a model.
+
+    Attributes:
+        parameters: Number of trained parameters.
+        macs: Multiply-adds of the forward pass of one input.
+        activations: Memory kept for the backward pass, for one input [bytes].
+        step: Time of a forward and backward pass, for one input of the batch [s]. Processor time on a CPU.
+    """
+
+    parameters: int
+    macs: int
+    activations: int
+    step: float
+
+
+def measure_costs(
+    models: Mapping[str, nn.Module], subject: Subject, batch: int, runtime: Runtime
+) -> dict[str, ModelCost]:
+    """Measure the costs of models of `subject`, by name. Their steps of `batch` inputs are timed in turn.
+
+    Leaves the models in training mode.
+    """
+
+    def inputs(count: int) -> Example:
+        on_device: Example = tree_map_only(
+            Tensor, lambda tensor: tensor.to(runtime.device), subject.example(count)
+        )
+        return on_device
+
+    example, many = inputs(1), inputs(batch)
+    counts, steps = {}, []
+    for name, model in models.items():
+        macs = count_macs(model.to(runtime.device).eval(), example)
+        model.train()
+        activations = measure_kept_memory(model, partial(_loss, model, subject, many, runtime))
+        counts[name] = {
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "macs": macs,
+            "activations": activations // batch,
+        }
+        steps.append(partial(_step, model, subject, many, runtime))
+    times = time_lower_quartiles(steps, runtime, STEPS)
+    return {
+        name: ModelCost(**count, step=time / batch)
+        for (name, count), time in zip(counts.items(), times, strict=True)
+    }
+
+
+def _loss(model: nn.Module, subject: Subject, inputs: Example, runtime: Runtime) -> Tensor:
+    with runtime.autocast():
+        return subject.loss(model, inputs)
+
+
+def _step(model: nn.Module, subject: Subject, inputs: Example, runtime: Runtime) -> None:
+    _loss(model, subject, inputs, runtime).backward()
+    model.zero_grad(set_to_none=True)

@@ -146,8 +146,6 @@ class TimeRatio:
 
     Attributes:
         ratio: Epoch time of the trial divided by the baseline's.
-        low: Lower end of the interval.
-        high: Upper end of the interval.
         estimated: Whether the ratio is partly estimated from operation counts, since its interval was too
             wide. The interval is then the measured one.
         validation: Fraction of the trial's epoch that its validation takes.
@@ -225,8 +223,6 @@ class Timings:
     """Times [s] of the trial and of the baseline, measured in turn.
 
     Attributes:
-        steps: Times of training steps.
-        validations: Times of validation passes.
         work: Counted work of an epoch of the trial and of the baseline. Empty if not counted.
     """
 
@@ -246,8 +242,6 @@ def measure_time_ratio(
     """Measure the time ratio of `task` to `baseline`, which has the same images and runtime.
 
     Args:
-        task: The trial's task.
-        baseline: The baseline's task.
         timings: Earlier timings of the same two models. New ones are added. If the time allowed for measuring
             did not suffice, a later trial continues from them.
         model: The task's model. Built if None.
@@ -278,7 +272,6 @@ def measure_time_ratio(
 
 
 def _ratio(epoch: Epoch, baseline: Epoch, timings: Timings, *, floor: float) -> TimeRatio:
-    """Compute the time ratio from the timings so far."""
     training = baseline.steps * statistics.median(second for _, second in timings.steps)
     passes, validation = (0.0, 0.0, 0.0), 0.0
     if baseline.passes:

@@ -9,7 +9,7 @@ from pathlib import Path
 from automl.base.errors import InputError
 from automl.base.options import format_command
 from automl.confirm.protocol import Confirmation, best_of_variant, latest_verdict, study_name
-from automl.confirm.written import CONFIRM_FOLDER, WrittenVerdict
+from automl.confirm.verdict import CONFIRM_FOLDER, WrittenVerdict
 from automl.storage.folder import check_not_lost, find_model_search
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
@@ -23,8 +23,6 @@ class Chosen:
     """Trained trial, and the reason of its choice.
 
     Attributes:
-        name: Name of the trial.
-        checkpoint: Folder of its checkpoint.
         what: Description of the trial, such as `confirmed winner`.
         search: Name of its search. None for an MLflow run.
         verdict: Headline of the latest confirmation. None without a confirmation.
@@ -82,12 +80,11 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
     Raise InputError if the search does not exist, has no suitable trial, or is damaged.
     """
     folder, metadata = find_model_search(search, storage)
-    latest = latest_verdict(folder)
-    verdict_folder, verdict = latest if latest is not None and latest[1].complete else (None, None)
-    if verdict_folder is not None and verdict is not None:
-        confirmed = _confirmed(metadata, verdict_folder, verdict, baseline=baseline)
-        if confirmed is not None:
-            return confirmed
+    verdict_folder, verdict = latest_verdict(folder) or (folder, None)
+    if verdict is not None and not verdict.complete:
+        verdict = None
+    if verdict is not None and (chosen := _confirmed(metadata, verdict_folder, verdict, baseline=baseline)):
+        return chosen
     plan = metadata.plan
     records = read_records(folder, metadata.name, plan.needed)
     check_not_lost(folder, metadata)
@@ -127,26 +124,20 @@ def _confirmed(
     metadata: SearchMetadata, folder: Path, verdict: WrittenVerdict, *, baseline: bool
 ) -> Chosen | None:
     """Return the training of a confirmation's winner or tuned baseline, or None if there is none."""
-    if baseline:
-        tuned = _trained(metadata, folder, verdict.variants[0].name)
-        if tuned is None or not tuned.checkpoint.exists(CHECKPOINT_FILE):
-            return None
-        return replace(
-            tuned,
-            what="the tuned baseline of the confirmation",
-            verdict=verdict.headline,
-            figures=verdict.figures,
-        )
-    if verdict.winner is None:
+    name = verdict.variants[0].name if baseline else verdict.winner
+    if name is None:
         return None
-    won = _trained(metadata, folder, verdict.winner)
-    if won is None:
+    chosen = _trained(metadata, folder, name)
+    if baseline and (chosen is None or not chosen.checkpoint.exists(CHECKPOINT_FILE)):
+        return None
+    if chosen is None:
         raise InputError(
-            f"{folder} names the winner {verdict.winner!r}, but {folder / STUDY_FILE} has no training of it; "
-            f"restore these files from a backup"
+            f"{folder} names the winner {name!r}, but {folder / STUDY_FILE} has no training of it; restore "
+            f"these files from a backup"
         )
+    what = "the tuned baseline of the confirmation" if baseline else "confirmed winner"
     return replace(
-        won, what="confirmed winner", confirmed=True, verdict=verdict.headline, figures=verdict.figures
+        chosen, what=what, confirmed=not baseline, verdict=verdict.headline, figures=verdict.figures
     )
 
 

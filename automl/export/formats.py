@@ -25,6 +25,7 @@ from torch.nn.utils import parametrize
 
 from attention import Gated, Spec
 from automl.base.errors import InputError, describe_error
+from automl.base.serialise import to_json
 from automl.tasks.deployment import (
     BATCH_AXIS,
     MODEL,
@@ -71,13 +72,7 @@ def bake(model: nn.Module) -> None:
 def save_programs(folder: Path, graph: str, deployment: Deployment) -> dict[str, str]:
     """Write `GRAPH.pt2` and `GRAPH.onnx`. Leave out a format that cannot have the model.
 
-    Args:
-        folder: The folder of the export.
-        graph: The name of the graph.
-        deployment: The graph.
-
-    Returns:
-        The reason for each file that is left out.
+    Return the reason for each file that is left out.
     """
     # Axes of the same name are the same dimension.
     names = {name for key in deployment.inputs for name in deployment.axes(key).values()}
@@ -168,7 +163,7 @@ def save_mlflow(folder: Path, graphs: Mapping[str, Interface], deployments: Mapp
         mlflow.pyfunc.save_model(
             str(folder / MLFLOW_MODEL),
             **code,
-            metadata={"graphs": {name: graph.to_json() for name, graph in graphs.items()}},
+            metadata={"graphs": to_json(graphs)},
             pip_requirements=[f"{name}=={version(name)}" for name in needed],
         )
 
@@ -179,7 +174,7 @@ def describe(graphs: Mapping[str, Interface], deployments: Mapping[str, Deployme
     return {
         "kind": _kind_of(deployments),
         "labels": list(labels_of(deployments)),
-        "graphs": {name: {**graph.to_json(), "details": details[name]} for name, graph in graphs.items()},
+        "graphs": {name: {**to_json(graph), "details": details[name]} for name, graph in graphs.items()},
     }
 
 
@@ -264,12 +259,7 @@ def _in_four_dimensions(
 def find_missing_formats(spec: Spec, site: Site) -> dict[str, str]:
     """Export a module alone, as an export does it with the whole model.
 
-    Args:
-        spec: The attention.
-        site: A site where it keeps its contract.
-
-    Returns:
-        The reason for each file that an export leaves out.
+    It keeps its contract at `site`. Return the reason for each file that an export leaves out.
     """
     with torch.random.fork_rng(devices=[]), tempfile.TemporaryDirectory() as scratch:
         module = build_module(spec, site)

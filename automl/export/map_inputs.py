@@ -23,7 +23,6 @@ class Shown:
         stem: The beginning of the names of its pictures.
         arrays: The inputs of the graph, a batch of one.
         extents: Height and width of an image, or the number of steps or tokens without padding.
-        tokens: The tokens of code.
     """
 
     name: str

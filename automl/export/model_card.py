@@ -30,20 +30,14 @@ CONFUSION = "confusion.csv"  # has the matrix where the page has not
 def model_card(
     task: Task, result: "ExportResult", *, labels: Sequence[str], graphs: Mapping[str, Interface]
 ) -> str:
-    """Return the card in Markdown.
-
-    Args:
-        result: What was exported, measured and left out.
-        labels: Labels of the deployed model.
-        graphs: Inputs and outputs of each of its graphs.
-    """
+    """Return the card in Markdown. `labels` and `graphs` are those of the deployed model."""
     scores = result.scores
     own = task.config.training.reported is not None
     how = {} if own else task.describe_splits()
     environment = Environment(
         loader=PackageLoader("automl.export", ""),
         autoescape=True,
-        finalize=_escaped,
+        finalize=lambda value: value if isinstance(value, Markup) else Markup(markdown(value)),
         undefined=StrictUndefined,
         trim_blocks=True,
         keep_trailing_newline=True,
@@ -75,7 +69,6 @@ def model_card(
 
 
 def _about(task: Task, result: "ExportResult") -> dict[str, str]:
-    """Return the lines of the table at the top."""
     config = task.config
     own = config.training.reported is not None
     return {
@@ -91,12 +84,7 @@ def _about(task: Task, result: "ExportResult") -> dict[str, str]:
     }
 
 
-def _escaped(value: object) -> Markup:
-    return value if isinstance(value, Markup) else Markup(markdown(value))
-
-
 def _table(heading: Iterable[object], rows: Iterable[Iterable[object]]) -> Markup:
-    """Format a Markdown table."""
     lines = [[markdown(cell) for cell in row] for row in (heading, *rows)]
     lines.insert(1, ["---"] * len(lines[0]))
     return Markup("\n".join(f"| {' | '.join(line)} |" for line in lines))

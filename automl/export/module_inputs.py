@@ -30,8 +30,6 @@ class ExportedModule:
     """Inserted module of an exported graph.
 
     Attributes:
-        site: Its site.
-        spec: Its type and options.
         path: Its path in the graph.
         weights: Its path in the trained model, which begins the names of its weights.
         layout: Order of the dimensions of its features.
@@ -74,13 +72,7 @@ class ExportedModule:
 
 
 class MapGraph:
-    """Graph of an export with the features of its modules as further outputs.
-
-    Args:
-        file: The ONNX file.
-        weights: The file with the weights.
-        modules: The inserted modules of the graph.
-    """
+    """Graph of an export, in an ONNX file, with the features of its modules as further outputs."""
 
     def __init__(self, file: Path, weights: Path, modules: Sequence[ExportedModule]) -> None:
         self.file = file

@@ -152,7 +152,6 @@ def run_predict(
 def _predict_files(
     folder: Path, about: dict[str, Any], files: Sequence[str | Path], out: str | Path | None, trust: bool
 ) -> Predictions:
-    """Return the predictions for files, and write those that are files."""
     task, run = _open(folder, about, trust)
     examples = [example for file in files for example in list_inputs(Path(file), task)]
     if not examples:
@@ -182,7 +181,6 @@ def _predict_files(
 def _continue(
     folder: Path, exported: Mapping[str, Any], texts: Sequence[str], options: Mapping[str, Any]
 ) -> Predictions:
-    """Return the continuations of texts by a language model."""
     if not texts:
         raise InputError("give at least one text to continue")
     for name in exported["graphs"]:

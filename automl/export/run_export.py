@@ -205,7 +205,6 @@ def run_export(
 def _check_options(
     search: str | NamedSearch | None, run: str | None, register_as: str | None, alias: str | None
 ) -> None:
-    """Raise InputError for options that exclude each other."""
     if search is not None and run is not None:
         raise InputError(
             f"--search {resolve_search(search)[0]} cannot be combined with --run; give --best or --baseline "

@@ -136,7 +136,6 @@ def _page(pictures: Sequence[_Picture]) -> str:
 def _write_pictures(
     inputs: Iterable[Shown], program: MapGraph, out: Path, at: Sequence[int]
 ) -> Iterator[_Picture]:
-    """Draw the maps of all inputs, and write those that are images."""
     stems: Counter[str] = Counter()
     for shown in inputs:
         if at:
@@ -163,7 +162,6 @@ def _write_pictures(
 
 
 def _modules(folder: Path, about: dict[str, Any], site: str | None) -> list[ExportedModule]:
-    """Return the modules to draw. Raise InputError if there are none."""
     placement = TrialConfig.from_json(about["config"]).model.placement
     if not placement:
         raise InputError(
@@ -195,7 +193,9 @@ def _draw(shown: Shown, recorded: AttentionMap, at: Sequence[int]) -> Iterator[t
     if shown.tokens:
         yield meaning, shade_tokens(shown.tokens, heat, query)
     elif len(shown.extents) == 2:
-        yield meaning, _encode(overlay(shown.values, heat, query))
+        buffer = BytesIO()
+        Image.fromarray(overlay(shown.values, heat, query)).save(buffer, "PNG")
+        yield meaning, buffer.getvalue()
     else:
         (steps,), (padded,) = shown.extents, shown.padded_extents
         covered = heat[: -(-steps * len(heat) // padded)]
@@ -210,12 +210,6 @@ def _position(shown: Shown, spatial: Sequence[int], at: Sequence[int]) -> int:
     sizes = shown.padded_extents
     index = [position * n // size for position, n, size in zip(reversed(at), shape, sizes, strict=True)]
     return int(np.ravel_multi_index(index, tuple(shape)))
-
-
-def _encode(pixels: np.ndarray) -> bytes:
-    buffer = BytesIO()
-    Image.fromarray(pixels).save(buffer, "PNG")
-    return buffer.getvalue()
 
 
 def _png(elements: str, height: float) -> bytes:

@@ -23,7 +23,10 @@ class CheckpointFiles:
     def state_dict(self) -> dict[str, Tensor]:
         """Read the files, each as a tensor of bytes."""
         paths = [path for path in self.newest.rglob("*") if path.is_file()]
-        return {str(path.relative_to(self.folder)): _read_bytes(path) for path in paths}
+        return {
+            str(path.relative_to(self.folder)): torch.from_numpy(np.fromfile(path, dtype=np.uint8))
+            for path in paths
+        }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Write the files."""
@@ -31,7 +34,3 @@ class CheckpointFiles:
             path = self.folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             content.cpu().numpy().tofile(path)
-
-
-def _read_bytes(path: Path) -> Tensor:
-    return torch.from_numpy(np.fromfile(path, dtype=np.uint8))

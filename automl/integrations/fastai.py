@@ -44,10 +44,6 @@ class TrialCallback(Callback):
                 "learner.freeze or unfreeze and fit once: learner.fit_one_cycle(len(epochs), ...)"
             )
 
-    def before_train(self) -> None:
-        """Load the checkpoint in the first epoch of a resumed training."""
-        self._restore()
-
     def after_train(self) -> None:
         """Remember that this epoch was trained; epochs before `start_epoch` are not."""
         self._is_trained = True
@@ -71,11 +67,8 @@ class TrialCallback(Callback):
         self._has_reported = True
         self._trial.report(epoch=self.learn.epoch + 1, **metrics)
 
-    def after_fit(self) -> None:
-        """Load the checkpoint if no epoch was left to train."""
-        self._restore()
-
-    def _restore(self) -> None:
+    def before_train(self) -> None:
+        """Load the checkpoint in the first epoch of a resumed training."""
         if not self._is_resumed:
             return
         self._is_resumed = False
@@ -86,6 +79,8 @@ class TrialCallback(Callback):
         for scaler, scaler_state in zip(self._scalers(), state["scalers"], strict=True):
             scaler.load_state_dict(scaler_state)
         restore_states(state["generators"], self._trial.rng)
+
+    after_fit = before_train  # if no epoch was left to train
 
     def _loaders(self) -> list[DataLoader]:
         """Return the loaders that shuffle with a generator of their own."""

@@ -1,13 +1,11 @@
 """`automl report`: what a search found, as one page that opens offline, and each plot as SVG and PNG.
 
-run_report      Draws all figures and writes the page and the files
-page            The page: one HTML file without external resources
+run_report      Draws all figures and writes the page, one HTML file, and the files
 figure          Plots: Vega-Lite charts for the page and files (figures.js, figures.css), a sentence, numbers
 style           The look of the figures: palette, shapes, axes, tooltips, and the rows of trials
-read            Reads what a report is made of: the search's folder, its study, its confirmations
+read            Reads what a report is made of: the search's folder, its study, its confirmations, answers
 network         The network with the modules of the winner or the best trial
 forest          The verdict as a forest plot
-answered        Whose answers a report goes by: the best trial and the baseline, or a confirmation's variants
 grid_table      A search over a grid as a table
 per_class       Recall, precision and F1 of each class, and the most confused pairs
 ranks           Mean reciprocal rank with its interval, ranks, hits and misses of a search in texts

@@ -3,21 +3,17 @@
 import base64
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
-from html import escape
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from automl.base.escape import printable
 from automl.base.options import format_command
 from automl.confirm.wording import CLOSED_GATE
-from automl.maps.examples import MapExamples, read_examples
+from automl.maps.kept import MapExamples, read_examples
 from automl.maps.pictures import SIGNALS, STRIP, draw_signals, draw_strip, overlay, shade_tokens, svg
-from automl.report.answered import finalist_folders
-from automl.report.figure import Figure, Plot, Section, Table, absent
-from automl.report.read import SearchData
+from automl.report.figure import Pictures, Plot, Section, Table, absent
+from automl.report.read import SearchData, finalist_folders
 from search.config.tasks import find_spec
 
 COLOURS = 96  # of a PNG
@@ -72,7 +68,7 @@ def _drawn(examples: MapExamples) -> Plot:
     return Plot(
         name=NAME,
         title=f"{TITLE} of {examples.spec} @ {examples.site}",
-        figure=MapPictures(charts=(), data={}, wide=True, examples=examples),
+        figure=_pictures(examples),
         says=(
             f"{len(examples.names)} inputs. This module of the leading finalist has the largest {chosen}. "
             f"The colours are {meaning}."
@@ -93,42 +89,25 @@ def _drawn(examples: MapExamples) -> Plot:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class MapPictures(Figure):
-    """Figure of inputs with the maps of one module.
+def _pictures(examples: MapExamples) -> Pictures:
+    first = examples.inputs[0]
+    kind = "code"
+    if isinstance(first, np.ndarray):
+        kind = "images" if first.dtype == np.uint8 else "signals"
+    drawn = [(_html(examples, kind, i), name) for i, name in enumerate(examples.names)]
+    return Pictures(kind=kind, pictures=drawn)
 
-    Attributes:
-        examples: The inputs and maps.
-    """
 
-    examples: MapExamples
-
-    @property
-    def kind(self) -> Literal["images", "signals", "code"]:
-        """Return what the inputs are."""
-        first = self.examples.inputs[0]
-        if not isinstance(first, np.ndarray):
-            return "code"
-        return "images" if first.dtype == np.uint8 else "signals"
-
-    def element(self, label: str = "figure") -> str:
-        """Return the pictures as HTML. Screen readers read only the label, and the table of the plot."""
-        cells = []
-        for i, name in enumerate(self.examples.names):
-            text = escape(printable(name))
-            cells.append(f'<figure class="map">{self._html(i)}<figcaption>{text}</figcaption></figure>')
-        return f'<div class="maps {self.kind}" role="img" aria-label="{escape(label)}">{"".join(cells)}</div>'
-
-    def _html(self, i: int) -> str:
-        heat, shown = self.examples.heats[i].astype(np.float32), self.examples.inputs[i]
-        if not isinstance(shown, np.ndarray):
-            return f"<p>{shade_tokens(shown, heat)}</p>"
-        if self.kind == "signals":
-            return svg(*_signals(shown, heat, self.examples.of_channels))
-        raw = f'<img src="{png_address(shown)}" alt="">'
-        if self.examples.of_channels:
-            return f"{raw}{svg(draw_strip(heat), STRIP)}"
-        return f'{raw}<img src="{png_address(overlay(shown, heat))}" alt="">'
+def _html(examples: MapExamples, kind: str, i: int) -> str:
+    heat, shown = examples.heats[i].astype(np.float32), examples.inputs[i]
+    if not isinstance(shown, np.ndarray):
+        return f"<p>{shade_tokens(shown, heat)}</p>"
+    if kind == "signals":
+        return svg(*_signals(shown, heat, examples.of_channels))
+    raw = f'<img src="{png_address(shown)}" alt="">'
+    if examples.of_channels:
+        return f"{raw}{svg(draw_strip(heat), STRIP)}"
+    return f'{raw}<img src="{png_address(overlay(shown, heat))}" alt="">'
 
 
 def describe(heat: np.ndarray, of_channels: bool) -> str:

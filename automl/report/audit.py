@@ -112,8 +112,9 @@ def audit(search: SearchData) -> Plot:
         for c in overall
     )
     warnings = [
-        f"{_name(c.kind)}: the score at {pluralize(c.milestone, 'epoch')} says little about the final one "
-        f"(rank correlation {c.correlation:.2f}, n={c.count}), and {c.pruned} "
+        f"{'All types together' if c.kind == EVERY else c.kind}: the score at "
+        f"{pluralize(c.milestone, 'epoch')} says little about the final one (rank correlation "
+        f"{c.correlation:.2f}, n={c.count}), and {c.pruned} "
         f"{'was' if c.pruned == 1 else 'were'} pruned there: late bloomers may have been pruned."
         for c in counts
         if c.doubtful
@@ -165,7 +166,3 @@ def _draw(search: SearchData, checks: list[Check]) -> Figure:
         charts=[style.layer(points, low, zero, height=22 * len(kinds) + 8)],
         data={"checks": rows, "low": [{"rank": -1.05, "to": LOW}], "uncorrelated": [{"rank": 0}]},
     )
-
-
-def _name(kind: str) -> str:
-    return "All types together" if kind == EVERY else kind

@@ -1,5 +1,6 @@
 """The metric over time, latency, parameters and MACs, each with its Pareto front."""
 
+from dataclasses import replace
 from typing import Any
 
 import altair as alt
@@ -10,7 +11,6 @@ from automl.report import style
 from automl.report.figure import ZOOM, Cell, Chart, Figure, Plot, Table, absent
 from automl.report.read import SearchData
 from automl.report.style import TRIALS, pointer_selection, source
-from search.halving import dominates
 from search.record import State, TrialRecord
 
 NAME, TITLE = "costs", "What it costs"
@@ -28,19 +28,9 @@ def pareto(search: SearchData, cost: str) -> list[TrialRecord]:
 
     Differences within the noise do not count, nor do trials that may be guessing.
     """
-    scores = {
-        trial.number: (search.sign * search.score(trial), -trial.profile[cost])
-        for trial in search.done
-        if cost in trial.profile and not search.plan.guesses(trial)
-    }
-    noise = (0.0, NOISE.get(cost, 0.0))
-    best = [
-        trial
-        for trial in search.done
-        if trial.number in scores
-        and not any(dominates(other, scores[trial.number], noise) for other in scores.values())
-    ]
-    return sorted(best, key=lambda trial: trial.profile[cost])
+    measured = [trial for trial in search.done if cost in trial.profile]
+    plan = replace(search.plan, objectives=[search.metric, cost])
+    return sorted(front(measured, plan), key=lambda trial: trial.profile[cost])
 
 
 def costs(search: SearchData) -> Plot:

@@ -9,7 +9,7 @@ import copy
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from html import escape
 from importlib.resources import files
@@ -36,7 +36,6 @@ class Figure:
     """Charts that belong together.
 
     Attributes:
-        charts: The charts.
         data: The rows of each data set that the charts name.
         zoom: True if the axes can be zoomed and moved.
         wide: True if the figure takes a whole row.
@@ -53,9 +52,10 @@ class Figure:
         for chart in self.charts:
             spec = {**_dict(chart), "config": style.CONFIG, "background": "transparent"}
             if self.zoom:
-                axes = _continuous(spec)
-                select = {"type": "interval", "encodings": axes, "zoom": WHEEL, "translate": DRAG}
                 first = spec["layer"][0] if "layer" in spec else spec
+                types = {axis: first.get("encoding", {}).get(axis, {}).get("type") for axis in ("x", "y")}
+                axes = [axis for axis, kind in types.items() if kind == "quantitative"]
+                select = {"type": "interval", "encodings": axes, "zoom": WHEEL, "translate": DRAG}
                 if axes:
                     first["params"] = [{"name": "zoom", "select": select, "bind": "scales"}]
             specs.append(spec)
@@ -78,6 +78,30 @@ class Figure:
             for spec in self.specs()
         )
         return f'<div class="charts" role="img" aria-label="{escape(label)}">{charts}</div>'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pictures(Figure):
+    """Figure of pictures with captions, which only the page has.
+
+    Attributes:
+        kind: What they show, as a class of the style sheet.
+        pictures: The HTML and the caption of each.
+    """
+
+    kind: str
+    pictures: Sequence[tuple[str, str]]
+    charts: Sequence[Chart] = ()
+    data: Mapping[str, Rows] = field(default_factory=dict)
+    wide: bool = True
+
+    def element(self, label: str = "figure") -> str:
+        """Return the pictures as HTML. Screen readers read only the label, and the table of the plot."""
+        cells = "".join(
+            f'<figure class="map">{html}<figcaption>{escape(printable(caption))}</figcaption></figure>'
+            for html, caption in self.pictures
+        )
+        return f'<div class="maps {self.kind}" role="img" aria-label="{escape(label)}">{cells}</div>'
 
 
 def save(figure: Figure, folder: Any, name: str) -> None:
@@ -141,12 +165,6 @@ def _dict(chart: Chart) -> dict[str, Any]:
     return {"width": style.WIDTH, "height": style.HEIGHT, **spec}
 
 
-def _continuous(spec: Mapping[str, Any]) -> list[str]:
-    """Return the axes with numbers."""
-    encoding = (spec["layer"][0] if "layer" in spec else spec).get("encoding", {})
-    return [axis for axis in ("x", "y") if encoding.get(axis, {}).get("type") == "quantitative"]
-
-
 Cell = str | int | float | None
 
 
@@ -170,12 +188,9 @@ class Plot:
 
     Attributes:
         name: The name of its files.
-        title: Its heading.
         figure: The figure, or None without data. `says` then has the reason.
         says: The content of the figure in words, computed from the same numbers.
         note: How to read it.
-        warnings: Warnings about the numbers.
-        table: The numbers.
     """
 
     name: str

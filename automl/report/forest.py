@@ -5,8 +5,8 @@ from typing import Any
 
 import altair as alt
 
-from automl.base.units import decimals
-from automl.confirm.written import WrittenComparison, WrittenVariant, WrittenVerdict
+from automl.base.units import decimals, pluralize
+from automl.confirm.verdict import WrittenComparison, WrittenVariant, WrittenVerdict
 from automl.report import style
 from automl.report.figure import Cell, Figure, Plot, Table, absent
 
@@ -26,10 +26,14 @@ def forest(verdict: WrittenVerdict) -> Plot:
     shown = [c for c in verdict.comparisons if c.difference is not None and c.interval is not None]
     table = _table(verdict)
     if not shown:
-        return absent("verdict", TITLE, _missing(verdict))
+        seeds = pluralize(verdict.seeds, "paired seed")
+        return absent("verdict", TITLE, f"No variant has an interval against the baseline, with {seeds}.")
     figure = _draw(shown, verdict)
     split = f", {verdict.split} split" if verdict.split else ""  # unknown for commands
-    says = "; ".join(_sentence(c, verdict.unit, decimals(verdict.margin)) for c in shown)
+    digits = decimals(verdict.margin)
+    says = "; ".join(
+        f"{_named(c)} {c.difference:+.{digits}f} {verdict.unit}, {_span(c.interval, digits)}" for c in shown
+    )
     return Plot(
         name="verdict",
         title=TITLE,
@@ -42,11 +46,6 @@ def forest(verdict: WrittenVerdict) -> Plot:
         ),
         table=table,
     )
-
-
-def _missing(verdict: WrittenVerdict) -> str:
-    seeds = f"{verdict.seeds} paired seeds" if verdict.seeds != 1 else "1 paired seed"
-    return f"No variant has an interval against the baseline, with {seeds}."
 
 
 def _table(verdict: WrittenVerdict) -> Table:
@@ -88,11 +87,6 @@ def _measured(variant: WrittenVariant) -> list[Cell]:
 
 def _span(interval: tuple[float, float] | None, digits: int) -> str | None:
     return None if interval is None else f"{interval[0]:+.{digits}f} to {interval[1]:+.{digits}f}"
-
-
-def _sentence(c: WrittenComparison, unit: str, digits: int) -> str:
-    assert c.interval is not None
-    return f"{_named(c)} {c.difference:+.{digits}f} {unit}, {_span(c.interval, digits)}"
 
 
 def _named(c: WrittenComparison) -> str:

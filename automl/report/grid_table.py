@@ -26,7 +26,7 @@ from search.record import State, TrialRecord
 from search.study import CELLS, read_attribute
 
 FILES = ("grid.csv", "grid.md")
-TRAINED = "trained"
+TRAINED, LAST = "trained", "last"
 
 # Facts of a model, with what they are multiplied by.
 COSTS = {
@@ -51,10 +51,6 @@ class Scores:
     last: Sequence[float]
     best: Sequence[float]
 
-    @property
-    def best_name(self) -> str:
-        return "max" if self.metric.maximize else "min"
-
 
 @dataclass(frozen=True, kw_only=True)
 class GridCell:
@@ -78,6 +74,12 @@ class GridCell:
     def runs(self) -> int:
         """Number of completed runs."""
         return len(next(iter(self.scores.values())).last)
+
+    def mean_and_deviation(self, metric: str, kind: str) -> list[Cell]:
+        """Return mean and deviation of the last epoch, or of the best one, or the reason of their absence."""
+        scores = self.scores.get(metric)
+        values = [] if scores is None else scores.last if kind == LAST else scores.best
+        return [statistics.fmean(values), deviation(values)] if values else [self.outcome, None]
 
 
 def outcome(record: TrialRecord) -> str:
@@ -104,12 +106,9 @@ def read_grid(search: SearchData) -> list[GridCell]:
         label = trial.variant
         params.setdefault(label, trial.params)
         runs.setdefault(label, []).append(trial)
-    return [_cell(search, label, params[label], _latest(trials)) for label, trials in runs.items()]
-
-
-def _latest(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """Leave out the runs that were started again with the same seed."""
-    return list({trial.config.seed: trial for trial in trials}.values())
+    # Of runs with the same seed, the last one counts, as the others were started again.
+    latest = {label: {trial.config.seed: trial for trial in trials} for label, trials in runs.items()}
+    return [_cell(search, label, params[label], list(of.values())) for label, of in latest.items()]
 
 
 def _cell(
@@ -180,7 +179,7 @@ def grid_table(search: SearchData, cells: Sequence[GridCell] | None = None) -> T
     metrics = metrics_of(search)
     columns = [*(map(heading, names)), "runs", "result"]
     for metric in metrics:
-        for which in _kinds(metric):
+        for which in kinds_of(metric.name, maximize=metric.maximize):
             columns += [f"{metric.label} {which}", f"{metric.label} {which} sd"]
     columns += [COSTS[cost][0] for cost in costs]
     rows: list[list[Cell]] = []
@@ -188,9 +187,8 @@ def grid_table(search: SearchData, cells: Sequence[GridCell] | None = None) -> T
         row: list[Cell] = [_text(cell.params[name]) if name in cell.params else NONE for name in names]
         row += [cell.runs, cell.outcome]
         for metric in metrics:
-            scores = cell.scores[metric.name]
-            for values in (scores.last, scores.best)[: len(_kinds(metric))]:
-                row += [statistics.fmean(values), deviation(values)] if values else [cell.outcome, None]
+            for which in kinds_of(metric.name, maximize=metric.maximize):
+                row += cell.mean_and_deviation(metric.name, which)
         for cost in costs:
             facts = [COSTS[cost][1] * r.profile[cost] for r in cell.records if cost in r.profile]
             row.append(statistics.fmean(facts) if facts else None)
@@ -198,9 +196,9 @@ def grid_table(search: SearchData, cells: Sequence[GridCell] | None = None) -> T
     return Table(columns=columns, rows=rows)
 
 
-def _kinds(metric: Metric) -> list[str]:
+def kinds_of(metric: str, *, maximize: bool) -> list[str]:
     """Return the columns of a metric. The test split has only the score of the last epoch."""
-    return ["last"] if metric.name.startswith(TEST) else ["last", "max" if metric.maximize else "min"]
+    return [LAST] if metric.startswith(TEST) else [LAST, "max" if maximize else "min"]
 
 
 def grid(search: SearchData) -> list[Section]:
@@ -278,7 +276,13 @@ def write_grid(search: SearchData, folder: Path) -> Table:
     scale = search.metadata.scale
     lines = [*([markdown(scale), ""] if scale else []), *markdown_lines(merged(table))]
     texts = (csv_text(table, scale), "\n".join(lines) + "\n")
-    for name, text in zip(FILES, texts, strict=True):
+    write_texts(folder, dict(zip(FILES, texts, strict=True)))
+    return table
+
+
+def write_texts(folder: Path, texts: Mapping[str, str]) -> list[Path]:
+    """Write files with these names and texts into a folder, and return their paths."""
+    for name, text in texts.items():
         with replacing(folder / name) as new:
             new.write_text(text, encoding="utf-8")
-    return table
+    return [folder / name for name in texts]

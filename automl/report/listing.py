@@ -59,13 +59,12 @@ def _columns(search: SearchData) -> dict[str, list[Cell]]:
     ]  # fmt: skip
     rows: list[list[Cell]] = []
     for trial, chosen in zip(search.trials, values, strict=True):
-        record = trial
         rows.append([
-            trial.number, str(record.role), _state(trial), trial.kind, search.where(trial),
-            record.config.model.backbone,
-            format_options(model_options(record.config)) or None, search.final(trial), trial.resource or None,
-            record.steps, *(record.profile.get(cost) for cost in costs), _by(record.profile),
-            *(chosen.get(name) for name in learned), record.config.seed,
+            trial.number, str(trial.role), _state(trial), trial.kind, search.where(trial),
+            trial.config.model.backbone,
+            format_options(model_options(trial.config)) or None, search.final(trial), trial.resource or None,
+            trial.steps, *(trial.profile.get(cost) for cost in costs), _by(trial.profile),
+            *(chosen.get(name) for name in learned), trial.config.seed,
         ])  # fmt: skip
     return {name: [row[i] for row in rows] for i, name in enumerate(columns)}
 
@@ -94,7 +93,6 @@ def _state(trial: TrialRecord) -> str:
 
 
 def _by(profile: Mapping[str, float]) -> str | None:
-    """Return how a time ratio was measured."""
     if "time_ratio" not in profile:
         return None
     return "timings and counted work" if profile.get("time_ratio_counted") else "timings"
@@ -105,9 +103,7 @@ class Repeat:
     """Instructions to repeat a search.
 
     Attributes:
-        command: The command of the search.
         lines: Short lines by title, such as hardware and seeds.
-        versions: The versions of packages.
         configs: Configurations as JSON, by title.
     """
 
@@ -121,16 +117,16 @@ def repeat(search: SearchData) -> Repeat:
     """Return the instructions from `search.json`, the best trials and the latest confirmation."""
     metadata = search.metadata
     source = metadata.provenance
-    gpus = source.get("gpus") or []
+    gpus = [f"{count} × {name}" for name, count in Counter(source.gpus).items()]
     lines = {
         "space": f"{metadata.settings.space_name} (fingerprint {metadata.fingerprint})",
         "data": "those of the training function"
         if metadata.settings.train
         else f"all splits, with the digest {metadata.data}",
-        "started": str(source.get("started", "unknown")),
-        "code": str(source.get("commit") or "not from a git checkout"),
-        "system": f"{source.get('system', 'unknown')}, Python {source.get('python', 'unknown')}",
-        "hardware": f"{source.get('cores', '?')} CPU cores, {_gpus(gpus)}",
+        "started": source.started or "unknown",
+        "code": source.commit or "not from a git checkout",
+        "system": f"{source.system or 'unknown'}, Python {source.python or 'unknown'}",
+        "hardware": f"{source.cores or '?'} CPU cores, {', '.join(gpus) or 'no GPU'}",
         "seeds": _seeds(search),
     }
     configs = {}
@@ -144,18 +140,11 @@ def repeat(search: SearchData) -> Repeat:
         lines = {key: value for key, value in lines.items() if key not in ("space", "data")}
     configs["all settings of the search"] = _json(to_json(metadata.settings))
     return Repeat(
-        command=shell(str(word) for word in source.get("command", [])),
+        command=shell(source.command),
         lines=lines,
-        versions={key: str(value) for key, value in source.get("versions", {}).items()},
+        versions=source.versions,
         configs=configs,
     )
-
-
-def _gpus(names: list[str]) -> str:
-    if not names:
-        return "no GPU"
-    counts = {name: names.count(name) for name in names}
-    return ", ".join(f"{count} × {name}" for name, count in counts.items())
 
 
 def _seeds(search: SearchData) -> str:

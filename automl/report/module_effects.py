@@ -42,7 +42,9 @@ def parts(search: SearchData) -> Plot:
         posterior = estimate_posterior(study, margin=metric.margin / metric.scale)
     except InputError as error:
         return absent(NAME, TITLE, f"{str(error)[0].upper()}{str(error)[1:]}.")
-    sites = _sites(search)
+    sites: Sites = {}
+    for trial in search.trials:
+        sites |= _sites_of(trial)
     rows = _name_effects(posterior.effects, sites)
     if not rows:
         return absent(NAME, TITLE, "No trial with attention has completed.")
@@ -132,13 +134,6 @@ def _audit(posterior: Posterior) -> str:
         f"One seed cannot rank these placements: {posterior.reliability:.0%} of the variance of a score is "
         f"the placement's, the rest is the seed's; {how} for half."
     )
-
-
-def _sites(search: SearchData) -> Sites:
-    result: Sites = {}
-    for trial in search.trials:
-        result |= _sites_of(trial)
-    return result
 
 
 def _sites_of(trial: TrialRecord) -> Sites:

@@ -1,37 +1,22 @@
 """Results by class: recall, precision and F1 of the best model beside the baseline, and its confusions."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
-from html import escape
 
 import altair as alt
 import numpy as np
 
-from automl.base.escape import printable
-from automl.confirm.written import confirm_folder
-from automl.maps.differing import Differing, read_differing
+from automl.confirm.verdict import confirm_folder
+from automl.maps.kept import read_differing
 from automl.report import style
-from automl.report.answered import Answered, answered
 from automl.report.attention import png_address
-from automl.report.figure import Cell, Figure, Plot, Section, Table, absent
-from automl.report.read import SearchData
+from automl.report.figure import Cell, Figure, Pictures, Plot, Section, Table, absent
+from automl.report.read import SearchData, answered
 from automl.storage.storage import Storage
 from search.class_statistics import ScoreCard
 
 MOST, WORST = 20, 10  # classes of a figure; and those of the lowest F1 that are shown of more
 PAIRS = 10  # the most confused ones that are listed
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Scored:
-    """Score card of a model, from one or several trainings.
-
-    `what` is its name in words.
-    """
-
-    what: str
-    card: ScoreCard
 
 
 def per_class(search: SearchData) -> list[Section]:
@@ -40,40 +25,38 @@ def per_class(search: SearchData) -> list[Section]:
     There is no section for a task without classes, or before a trial has completed.
     """
     answers = answered(search)
-    scored = [
-        _Scored(what=group.what, card=_card(group)) for group in answers.of if group.trainings[0].labels
-    ]
-    if not scored:
+    groups = [group for group in answers.of if group.trainings[0].labels]
+    if not groups:
         return []
+    cards = [sum_cards([each.card for each in group.trainings]) for group in groups]
+    confusions = _confusions(cards[0], groups[0].what)
     return [
         Section(
             id="classes",
             title="By class",
             lead=answers.lead,
-            plots=[_classes(scored), _confusions(scored[0]), *_differing(search, answers.split)],
+            plots=[_classes(cards), confusions, *_differing(search, answers.split)],
         )
     ]
 
 
-def _card(group: Answered) -> ScoreCard:
+def sum_cards(cards: Sequence[ScoreCard]) -> ScoreCard:
     """Return the score card of all trainings together."""
-    cards = [each.card for each in group.trainings]
     return ScoreCard(labels=cards[0].labels, matrix=reduce(np.add, [card.matrix for card in cards]))
 
 
-def _classes(scored: Sequence[_Scored]) -> Plot:
-    best, *others = scored
-    card = best.card
+def _classes(cards: Sequence[ScoreCard]) -> Plot:
+    card, *others = cards
     many = len(card.labels) > MOST
     shown = card.worst(WORST if many else MOST)
-    figure = _draw_classes(scored, shown)
+    figure = _draw_classes(cards, shown)
     columns = ["class", "inputs", "recall", "precision", "F1", *(["F1 of the baseline"] if others else [])]
     rows: list[list[Cell]] = [
         [
             card.labels[i],
             int(card.counts[i]),
             *(_cell(of[i]) for of in (card.recall, card.precision, card.f1)),
-            *(_cell(other.card.f1[i]) for other in others),
+            *(_cell(other.f1[i]) for other in others),
         ]
         for i in shown
     ]
@@ -96,17 +79,12 @@ def _classes(scored: Sequence[_Scored]) -> Plot:
     )
 
 
-def _draw_classes(scored: Sequence[_Scored], shown: Sequence[int]) -> Figure:
-    names = [scored[0].card.labels[i] for i in shown]
-    whose = ("best", "baseline")[: len(scored)]
+def _draw_classes(cards: Sequence[ScoreCard], shown: Sequence[int]) -> Figure:
+    names = [cards[0].labels[i] for i in shown]
+    whose = ("best", "baseline")[: len(cards)]
     rows = [
-        {
-            "class": entry.card.labels[i],
-            "of": of,
-            "f1": _cell(entry.card.f1[i]),
-            "inputs": int(entry.card.counts[i]),
-        }
-        for of, entry in zip(whose, scored, strict=True)
+        {"class": card.labels[i], "of": of, "f1": _cell(card.f1[i]), "inputs": int(card.counts[i])}
+        for of, card in zip(whose, cards, strict=True)
         for i in shown
     ]
     base = style.chart("classes").encode(
@@ -123,12 +101,15 @@ def _draw_classes(scored: Sequence[_Scored], shown: Sequence[int]) -> Figure:
     return Figure(charts=[style.layer(lines, points, height=height)], data={"classes": rows})
 
 
-def _confusions(best: _Scored) -> Plot:
-    """Plot the confusion matrix if there are few classes, and list the most confused pairs."""
-    name, title, card = "confusions", "Confusions", best.card
+def _confusions(card: ScoreCard, what: str) -> Plot:
+    """Plot the confusion matrix if there are few classes, and list the most confused pairs.
+
+    `what` is the name of the model in words.
+    """
+    name, title = "confusions", "Confusions"
     pairs = card.confusions()
     if not pairs:
-        return absent(name, title, f"Every answer of {best.what} is right.")
+        return absent(name, title, f"Every answer of {what} is right.")
     counts = dict(zip(card.labels, card.counts.tolist(), strict=True))
     table = Table(
         columns=["true", "answered", "times", "of its inputs"],
@@ -184,27 +165,7 @@ def _draw_matrix(card: ScoreCard) -> Figure:
     return Figure(charts=[style.layer(boxes, words, height=17 * len(labels) + 20)], data={"confusions": rows})
 
 
-@dataclass(frozen=True, kw_only=True)
-class DifferingPictures(Figure):
-    """Figure of inputs with the answers of two models."""
-
-    differing: Differing
-
-    def element(self, label: str = "figure") -> str:
-        """Return the pictures as HTML. Screen readers read the label, and the table of the plot."""
-        differing = self.differing
-        cells = [
-            f'<figure class="map"><img src="{png_address(picture)}" alt=""><figcaption>'
-            f"{escape(printable(f'{true}: {ours}, not {theirs}'))}</figcaption></figure>"
-            for picture, true, ours, theirs in zip(
-                differing.pictures, differing.true, differing.ours, differing.theirs, strict=True
-            )
-        ]
-        return f'<div class="maps strip" role="img" aria-label="{escape(label)}">{"".join(cells)}</div>'
-
-
 def _differing(search: SearchData, split: str) -> list[Plot]:
-    """Return the plot of images that the best model and the baseline answer differently, if there are any."""
     number = search.verdicts[-1].confirmation if split == "test" else 0
     differing = read_differing(
         Storage(str(search.folder / confirm_folder(number) if number else search.folder))
@@ -212,22 +173,20 @@ def _differing(search: SearchData, split: str) -> list[Plot]:
     if differing is None or differing.split != split:
         return []
     better, worse = differing.count
+    answers = list(zip(differing.true, differing.ours, differing.theirs, strict=True))
+    captions = [f"{true}: {ours}, not {theirs}" for true, ours, theirs in answers]
+    drawn = [f'<img src="{png_address(picture)}" alt="">' for picture in differing.pictures]
     return [
         Plot(
             name="differing",
             title="Answered differently",
-            figure=DifferingPictures(charts=(), data={}, wide=True, differing=differing),
+            figure=Pictures(kind="strip", pictures=list(zip(drawn, captions, strict=True))),
             says=(
                 f"{better} inputs of the {split} split are right with the best model and wrong with the "
                 f"baseline, and {worse} the other way round. Below each of those shown: the true class, the "
                 f"answer of the best model, and that of the baseline."
             ),
-            table=Table(
-                columns=["true", "best", "baseline"],
-                rows=[
-                    list(row) for row in zip(differing.true, differing.ours, differing.theirs, strict=True)
-                ],
-            ),
+            table=Table(columns=["true", "best", "baseline"], rows=answers),
         )
     ]
 

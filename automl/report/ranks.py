@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from automl.base.units import pluralize
 from automl.report import style
-from automl.report.answered import Answered, answered
 from automl.report.figure import Cell, Figure, Plot, Section, Table
-from automl.report.read import SearchData
+from automl.report.read import Answered, SearchData, answered
 from automl.storage.trial_files import Example
 
 BINS = ((1, 1), (2, 5), (6, 10), (11, 50), (51, 100), (101, None))  # first and last rank
@@ -86,7 +85,6 @@ def interval(values: NDArray[np.float64], *, level: float = 0.95) -> tuple[float
 
 
 def _ranks(groups: Sequence[_Ranked]) -> Plot:
-    """Plot the fraction of queries by rank."""
     rows: list[list[Cell]] = []
     sentences, few = [], []
     for group in groups:
@@ -157,36 +155,21 @@ def _examples(best: _Ranked) -> list[Plot]:
     """List queries whose function was first, and queries whose was not, of the first training."""
     hits = [e for e in best.examples if e.rank == 1]
     misses = sorted((e for e in best.examples if e.rank > 1), key=lambda e: e.rank)
-    lines = []
+    plots = []
     if hits:
-        lines.append(
-            Plot(
-                name="hits",
-                title="Hits",
-                figure=None,
-                says=f"{pluralize(len(hits), 'example')} of queries that found their function first.",
-                table=Table(
-                    columns=["query", "function"], rows=[[_brief(e.query), _brief(e.wanted)] for e in hits]
-                ),
-            )
-        )
+        says = f"{pluralize(len(hits), 'example')} of queries that found their function first."
+        rows: list[list[Cell]] = [[_brief(e.query), _brief(e.wanted)] for e in hits]
+        table = Table(columns=["query", "function"], rows=rows)
+        plots.append(Plot(name="hits", title="Hits", figure=None, says=says, table=table))
     if misses:
-        lines.append(
-            Plot(
-                name="misses",
-                title="Misses",
-                figure=None,
-                says=(
-                    f"{pluralize(len(misses), 'example')} of queries that found another function first, from "
-                    f"near misses to the worst."
-                ),
-                table=Table(
-                    columns=["query", "wanted", "rank", "came first"],
-                    rows=[[_brief(e.query), _brief(e.wanted), e.rank, _brief(e.first)] for e in misses],
-                ),
-            )
+        says = (
+            f"{pluralize(len(misses), 'example')} of queries that found another function first, from near "
+            f"misses to the worst."
         )
-    return lines
+        rows = [[_brief(e.query), _brief(e.wanted), e.rank, _brief(e.first)] for e in misses]
+        table = Table(columns=["query", "wanted", "rank", "came first"], rows=rows)
+        plots.append(Plot(name="misses", title="Misses", figure=None, says=says, table=table))
+    return plots
 
 
 def _brief(text: str) -> str:

@@ -1,6 +1,7 @@
-"""Read everything that a report needs once: the search's folder, its study, its confirmations.
+"""Read everything that a report needs once: the search's folder, its study, its confirmations, answers.
 
-A running search may write the study at the same time. The report has its state at `made`.
+A running search may write the study at the same time. The report has its state at `made`. Answers are those
+of the best trial and the baseline, or of a confirmation's variants.
 """
 
 import math
@@ -11,17 +12,18 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 from automl.base.errors import InputError
 from automl.base.options import advise_weights, format_command
-from automl.confirm.protocol import trials_of
-from automl.confirm.written import WrittenVerdict, read_verdicts
+from automl.confirm.protocol import study_name, trials_of
+from automl.confirm.verdict import WrittenVerdict, confirm_folder, read_verdicts
 from automl.storage.folder import NamedSearch, check_not_lost, find_search, resolve_search
 from automl.storage.metadata import SearchMetadata, read_metadata
+from automl.storage.storage import Storage
+from automl.storage.trial_files import Answers, read_answers
 from search.choices import AUGMENT
 from search.record import State, TrialRecord, describe_placement, format_options, model_options
-from search.study import read_records
+from search.study import STUDY_FILE, open_study, read_records
 from search.trial_scheduler import RESOURCE, Plan, select_leaders
 
 
@@ -150,13 +152,6 @@ class SearchData:
         return self._leaders[1]
 
     @cached_property
-    def rows(self) -> list[dict[str, Any]]:
-        """Trials as rows of data for charts."""
-        from automl.report.style import rows
-
-        return rows(self)
-
-    @cached_property
     def milestones(self) -> list[float]:
         """Return the resources at which the rungs lie."""
         return self.plan.rungs().milestones
@@ -237,11 +232,119 @@ def read_folder(folder: Path, storage: str | None = None) -> SearchData:
     Its storage is by default the folder above.
     """
     metadata = read_metadata(folder, storage or str(folder.parent))
-    trials, verdicts = _read_trials(folder, metadata), read_verdicts(folder)
-    return SearchData(folder=folder, metadata=metadata, trials=trials, verdicts=verdicts)
+    trials_folder, name, plan = trials_of(folder, metadata)
+    trials = read_records(trials_folder, name, plan.needed)
+    return SearchData(folder=folder, metadata=metadata, trials=trials, verdicts=read_verdicts(folder))
 
 
-def _read_trials(folder: Path, metadata: SearchMetadata) -> list[TrialRecord]:
-    """Return the trials of a search. A referee has those of its latest comparison alone."""
-    folder, name, plan = trials_of(folder, metadata)
-    return read_records(folder, name, plan.needed)
+def read_prior(folder: Path, metadata: SearchMetadata) -> dict[str, tuple[float, float, float]]:
+    """Return how much each search of `--prior` counts: a coefficient, and its 90 % interval."""
+    if metadata.settings.prior is None:
+        return {}
+    from search.placement_posterior import earlier_coefficients  # and scipy
+
+    return earlier_coefficients(open_study(folder, name=metadata.name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered:
+    """Answers of one configuration, from one or several trainings with the same inputs.
+
+    Attributes:
+        what: The name of the configuration in words.
+        trainings: The answers of each training.
+    """
+
+    what: str
+    trainings: Sequence[Answers]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnsweredSplit:
+    """Answers that a report uses.
+
+    Attributes:
+        split: `validation` or `test`.
+        of: The best configuration, then the baseline if it is another one.
+    """
+
+    split: str
+    of: Sequence[Answered]
+
+    @property
+    def lead(self) -> str:
+        """Introduction of a section: the configurations and the split."""
+        many = (
+            "; all trainings of a configuration count" if any(len(o.trainings) > 1 for o in self.of) else ""
+        )
+        return f"Of {' and '.join(group.what for group in self.of)}, on the {self.split} split{many}."
+
+
+def answered(search: SearchData) -> AnsweredSplit:
+    """Return the answers of the latest confirmation on the test split, or else of the search on validation.
+
+    `of` is empty where there are no answers to go by: before a trial is done, or of a task that keeps none.
+    """
+    trainings = _confirmed(search, search.verdicts[-1]) if search.verdicts else []
+    if trainings:
+        return AnsweredSplit(split="test", of=trainings)
+    return AnsweredSplit(split="validation", of=_searched(search))
+
+
+def _searched(search: SearchData) -> list[Answered]:
+    """Return answers of the best trial and the best baseline, with trials that differ only in the seed."""
+    groups = []
+    for what, trial in (("best", search.best), ("best baseline", search.baseline)):
+        if trial is None or (what != "best" and trial is search.best):
+            continue
+        if own := _of([_folder(search, trial)]):
+            own += [answers for other in _alike(search, trial) for answers in _of([_folder(search, other)])]
+            name = f"the {what} trial, {trial.number}: {search.where(trial)}"
+            groups.append(Answered(what=name, trainings=own))
+    return groups
+
+
+def _alike(search: SearchData, trial: TrialRecord) -> list[TrialRecord]:
+    """Return the finished trials that differ from this one only in the seed."""
+    config = trial.config.change(seed=0)
+    return [t for t in search.done if t is not trial and t.config.change(seed=0) == config]
+
+
+def _folder(search: SearchData, trial: TrialRecord) -> Storage:
+    return search.metadata.location / trial.folder
+
+
+def finalist_folders(search: SearchData, verdict: WrittenVerdict) -> list[Storage]:
+    """Return the folders of the complete trainings of a confirmation's leading finalist."""
+    return _folders(search, verdict, verdict.finalist) if verdict.finalist else []
+
+
+def _confirmed(search: SearchData, verdict: WrittenVerdict) -> list[Answered]:
+    """Return the answers of a confirmation's leading finalist and baseline."""
+    baseline = next((variant.name for variant in verdict.variants if variant.role == "baseline"), "")
+    groups = []
+    for what, variant in (("the leading finalist", verdict.finalist), ("the tuned baseline", baseline)):
+        trainings = _of(_folders(search, verdict, variant)) if variant else []
+        if trainings:
+            groups.append(Answered(what=f"{what}, {variant}", trainings=trainings))
+    return groups
+
+
+def _folders(search: SearchData, verdict: WrittenVerdict, variant: str) -> list[Storage]:
+    """Return the folders of a variant's complete trainings that the verdict counts."""
+    number = verdict.confirmation
+    folder = search.folder / confirm_folder(number)
+    if not (folder / STUDY_FILE).exists():
+        return []
+    seeds = next((set(other.scores) for other in verdict.variants if other.name == variant), set())
+    return [
+        search.metadata.location / folder.name / record.folder
+        for record in read_records(folder, study_name(folder, search.metadata))
+        if record.variant == variant and record.state is State.COMPLETE and str(record.config.seed) in seeds
+    ]
+
+
+def _of(folders: Sequence[Storage]) -> list[Answers]:
+    """Return the answers in these folders, or none if one folder has none."""
+    answers = [read for folder in folders if (read := read_answers(folder)) is not None]
+    return answers if len(answers) == len(folders) else []

@@ -1,33 +1,59 @@
-"""Draw the figures of a report, and write its page and files."""
+"""Draw the figures of a report, and write its page and files.
+
+The page is one HTML file that contains everything it shows and makes no network requests.
+"""
 
 import json
 import shutil
 import sys
 import tempfile
+import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from automl.base.atomic import locked, replacing, sweep
 from automl.base.errors import InputError
+from automl.base.escape import printable, shell
+from automl.base.options import format_command
+from automl.base.units import format_count, format_duration, pluralize
 from automl.report.attention import attention
 from automl.report.audit import audit
 from automl.report.costs import costs
 from automl.report.curves import curves, training_curves
-from automl.report.figure import Plot, Section, save
+from automl.report.figure import Cell, Plot, Section, Table, save, scripts, stylesheet
 from automl.report.forest import forest
 from automl.report.grid_table import FILES as GRID_FILES
 from automl.report.grid_table import grid, write_grid
+from automl.report.listing import failures, listing, repeat
 from automl.report.module_effects import parts
-from automl.report.page import write_page
+from automl.report.network import network
 from automl.report.per_class import per_class
 from automl.report.ranks import ranks
 from automl.report.read import SearchData, read_search
 from automl.report.site_effects import gates, placement, sensitivity
 from automl.storage.folder import REPORT_FOLDER, NamedSearch
+from search.record import NOT_NEEDED, State
+from search.study import STUDY_FILE
 
 PAGE, PLOTS, CONTENTS = "index.html", "plots", "report.json"
+FEW_EPOCHS = 3  # below which a headline says how few they were
+FEW_TRIALS = 10  # finished ones, below which plots of many trials are folded
+MARKS = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": "?", "cannot tell": "?"}
+STATES = {
+    State.COMPLETE: "complete",
+    State.PRUNED: "pruned",
+    NOT_NEEDED: NOT_NEEDED,
+    State.INFEASIBLE: "infeasible",
+    State.ERROR: "errors",
+    State.RUNNING: "running",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,14 +183,11 @@ def sections(search: SearchData) -> list[Section]:
     ]
 
 
-def _verdict(search: SearchData) -> Plot | None:
-    return forest(search.verdicts[-1]) if search.verdicts else None
-
-
 def _make(search: SearchData, folder: Path) -> list[str]:
     """Write the whole report into an empty folder, and return the names of its plots."""
     (folder / PLOTS).mkdir()
-    top, parts = _verdict(search), sections(search)
+    top = forest(search.verdicts[-1]) if search.verdicts else None
+    parts = sections(search)
     plots = [*([top] if top else []), *(plot for part in parts for plot in part.plots)]
     drawn = {plot.name: plot.figure for plot in plots if plot.figure and plot.figure.charts}
     for name, figure in drawn.items():
@@ -182,28 +205,16 @@ def _files(names: Sequence[str]) -> list[str]:
 
 def _move(source: Path, folder: Path, names: Sequence[str]) -> None:
     """Put the finished files where they belong, each at once; other files there are left alone."""
-    with _writing(folder), _alone(folder):
+    with _writing(folder), locked(folder / PAGE):  # another report may be writing the folder
+        for name in (CONTENTS, PAGE):
+            sweep(folder, name)  # what killed reports left half written
+        sweep(folder / PLOTS)
         old = _earlier(folder)
         for name in _files(names):
-            _put(source, folder, name)
+            with replacing(folder / name) as new:
+                shutil.copyfile(source / name, new)
         for name in set(_files(old)) - set(_files(names)):
             (folder / name).unlink(missing_ok=True)
-
-
-def _put(source: Path, folder: Path, name: str) -> None:
-    """Copy a file at once: it is there whole, or not at all."""
-    with replacing(folder / name) as new:
-        shutil.copyfile(source / name, new)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Wait for other reports to write this folder, and delete what killed ones left half written."""
-    with locked(folder / PAGE):
-        for name in (CONTENTS, PAGE):
-            sweep(folder, name)
-        sweep(folder / PLOTS)
-        yield
 
 
 @contextmanager
@@ -257,3 +268,63 @@ def _track(search: SearchData, folder: Path, files: Sequence[str]) -> str | None
     except InputError as error:
         print(f"warning: the report is not in MLflow: {error}", file=sys.stderr)
         return None
+
+
+def write_page(search: SearchData, forest: Plot | None, sections: Sequence[Section]) -> str:
+    """Return the page as a string."""
+    environment = Environment(
+        loader=PackageLoader("automl.report", ""),
+        autoescape=True,
+        finalize=lambda value: printable(value, keep="\n\t") if type(value) is str else value,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+    )
+    environment.filters["shown"] = shown
+    settings = search.metadata.settings
+    counts = Counter(trial.condition for trial in search.trials)
+    plots = [*([forest] if forest else []), *(plot for part in sections for plot in part.plots)]
+    data = {name: rows for plot in plots if plot.figure for name, rows in plot.figure.data.items()}
+    return environment.get_template("page.html").render(
+        search=search,
+        settings=settings,
+        verdict=search.verdicts[-1] if search.verdicts else None,
+        marks=MARKS,
+        few_epochs=FEW_EPOCHS,
+        state_counts=[f"{counts[state]} {word}" for state, word in STATES.items() if counts[state]],
+        training_time=format_duration(
+            sum(m.get("seconds", 0.0) for trial in search.trials for m in trial.history)
+        ),
+        read_at=time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(search.read_at)).strip(),
+        forest=forest,
+        network=network(search),
+        sections=sections,
+        too_few=len(search.done) < FEW_TRIALS,
+        failures=failures(search),
+        listing=listing(search),
+        repeat=repeat(search),
+        dashboard=shell(["optuna-dashboard", str(search.folder / STUDY_FILE)]),
+        styles=Markup(stylesheet()),
+        scripts=Markup(scripts(data)),
+        attributes=_attributes,
+        pluralize=pluralize,
+        # The path is relative to the folder where the report is made.
+        command=partial(format_command, name=search.metadata.name, storage=settings.storage),
+    )
+
+
+def shown(cell: Cell) -> str:
+    """Return a cell of a table as text."""
+    if cell is None:
+        return ""
+    if isinstance(cell, str):
+        return cell
+    if abs(cell) >= 1e5:
+        return format_count(cell)
+    return str(cell) if isinstance(cell, int) else f"{cell:.4g}"
+
+
+def _attributes(cell: Cell, table: Table, column: int) -> Markup:
+    if not table.numeric[column]:
+        return Markup(' class="w"' if isinstance(cell, str) and len(cell) > 24 else "")
+    exact = not isinstance(cell, int | float) or shown(cell) == f"{cell:g}"
+    return Markup(' class="n"' if exact else f' class="n" data-v="{cell:.9g}"')

@@ -83,9 +83,7 @@ def placement(search: SearchData) -> Plot:
             else "No trial with attention has completed, beside a baseline of its backbone."
         )
         return absent(name, title, why)
-    sites = sorted({site for site, _ in cells}, key=natural)
-    types = style.order({kind for _, kind in cells})
-    figure = draw_cells(search, cells, sites, types)
+    figure = _draw_cells(search, cells)
     best, worst = _extremes(cells)
     above = sum(effect.mean > 0 for effect in cells.values())
     says = (
@@ -113,7 +111,6 @@ def placement(search: SearchData) -> Plot:
 
 
 def _extremes(cells: Mapping[tuple[str, str], Effect]) -> Sequence[tuple[str, str]]:
-    """Return the cells with the largest and the smallest effect."""
     return [choose(cells, key=lambda cell: cells[cell].mean) for choose in (max, min)]
 
 
@@ -135,13 +132,8 @@ def natural(name: str) -> list[tuple[int, int, str]]:
     return [*parts, (1, 0, "")]
 
 
-def draw_cells(
-    search: SearchData,
-    cells: Mapping[tuple[str, str], Effect],
-    sites: Sequence[str],
-    types: Sequence[str],
-) -> Figure:
-    """Draw a heatmap of effects by site and type, in the order of `sites` and `types`."""
+def _draw_cells(search: SearchData, cells: Mapping[tuple[str, str], Effect]) -> Figure:
+    sites, types = sorted({site for site, _ in cells}, key=natural), style.order(kind for _, kind in cells)
     most = max(abs(effect.mean) for effect in cells.values()) or 1.0
     digits = min(4, max(0, 1 - math.floor(math.log10(most))))  # two that count in the largest
     rows = []
@@ -163,11 +155,11 @@ def draw_cells(
         )
     base = style.chart("effects").encode(
         x=alt.X(
-            "type:N", sort=list(types), title=None, scale=alt.Scale(domain=list(types)),
+            "type:N", sort=types, title=None, scale=alt.Scale(domain=types),
             axis=alt.Axis(orient="top", labelAngle=-90 if len(types) > 3 else 0, domain=False, ticks=False),
         ),
         y=alt.Y(
-            "site:N", sort=list(sites), title=None, scale=alt.Scale(domain=list(sites)),
+            "site:N", sort=sites, title=None, scale=alt.Scale(domain=sites),
             axis=alt.Axis(domain=False, ticks=False),
         ),
         tooltip=[
@@ -227,12 +219,7 @@ def sensitivity(search: SearchData) -> list[Plot]:
         Plot(
             name="sensitivity",
             title="Effect of one layer without training",
-            figure=draw_cells(
-                search,
-                cells,
-                sorted(measured.replaced, key=natural),
-                style.order({kind for _, kind in cells}),
-            ),
+            figure=_draw_cells(search, cells),
             says=says,
             note=(
                 f"The score of the original with one layer replaced, minus the original's, on "

@@ -43,6 +43,7 @@ _KNOWN = {
     "linear": (PURPLE, "triangle-left"),  # The colour of the type it resembles, in another shape.
     "sliding": (VERMILION, "square"),
     "shortconv": (GREY, "diamond"),
+    "gated-delta": (SKY, "diamond"),
     "conv1x1": (GREY, "square"),
     MIXED: (ORANGE, "triangle-right"),
     PLAIN: (INK, "M0,-1L.24,-.32L.95,-.31L.38,.12L.59,.81L0,.4L-.59,.81L-.38,.12L-.95,-.31L-.24,-.32Z"),
@@ -130,9 +131,9 @@ def window(values: Sequence[float], *, maximize: bool) -> list[float]:
     return [float(low) - margin, float(high) + margin]
 
 
-def rows(search: SearchData) -> list[dict[str, Any]]:
-    """Return a row for each trial with a score."""
-    result = []
+def source(search: SearchData) -> dict[str, list[dict[str, Any]]]:
+    """Return the data of a figure about trials: a row for each with a score."""
+    rows = []
     for trial in search.trials:
         score = search.final(trial)
         if score is None or score != score:
@@ -146,13 +147,8 @@ def rows(search: SearchData) -> list[dict[str, Any]]:
         row |= {key: float(f"{v:.5g}") for key in COSTS if (v := trial.profile.get(key)) is not None}
         if trial.number in search.links:
             row["link"] = search.links[trial.number]
-        result.append(row)
-    return result
-
-
-def source(search: SearchData) -> dict[str, list[dict[str, Any]]]:
-    """Return the data of a figure about trials."""
-    return {TRIALS: search.rows}
+        rows.append(row)
+    return {TRIALS: rows}
 
 
 def pointer_selection(search: SearchData, *more: alt.Tooltip) -> dict[str, Any]:

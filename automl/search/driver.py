@@ -15,10 +15,10 @@ from automl.base.errors import InputError
 from automl.base.options import format_command
 from automl.base.serialise import write_json
 from automl.callbacks.user import UserCallbacks
-from automl.confirm.written import read_verdicts
+from automl.confirm.verdict import read_verdicts
 from automl.costs.forecast import Forecast
-from automl.maps.differing import save_differing
-from automl.report.answered import answered
+from automl.maps.kept import save_differing
+from automl.report.read import answered
 from automl.search.earlier import learn, read_effects
 from automl.search.prepare import cells_of
 from automl.search.search import RESULT_FILE, Search
@@ -28,7 +28,7 @@ from automl.storage.user_code import remember
 from automl.tasks import Split, Task
 from automl.tracking.process import MlflowProcess
 from automl.tracking.run_spec import search_run_spec
-from automl.tracking.tracker import MlflowSilent, Tracker
+from automl.tracking.tracker import PATIENCE, MlflowSilent, Tracker
 from automl.trials.session import Stopped
 from search.callback import Callback
 from search.class_statistics import describe_imbalance
@@ -40,7 +40,7 @@ from search.record import State, TrialRecord
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
 from search.study import STUDY_FILE, create_study, resume_study
-from search.trial_scheduler import rank_trials
+from search.trial_scheduler import Plan, rank_trials
 
 if TYPE_CHECKING:
     from automl.trials.session import Workers
@@ -62,7 +62,7 @@ def run_to_end(folder: Path, metadata: SearchMetadata, drawn: Drawn, task: Task,
     """
     # Importing Ray takes seconds. Invalid arguments are reported before.
     from automl.callbacks.retention import CheckpointRetention
-    from automl.trials.session import open_workers, share_data
+    from automl.trials.session import delete_tune_files, open_workers, share_data
 
     settings, plan = metadata.settings, metadata.plan
     callbacks = UserCallbacks(settings.callbacks)
@@ -92,7 +92,8 @@ def run_to_end(folder: Path, metadata: SearchMetadata, drawn: Drawn, task: Task,
         try:
             _run_trials(workers, scheduler, folder, metadata, task.config, called, data, begun)
         finally:  # Keep the results also if the search was interrupted.
-            missing = _close(folder, scheduler, tracker)
+            missing = end_tracking(tracker, list(scheduler.records.values()), plan)
+            delete_tune_files(folder)
     result = Search(
         folder=folder,
         metadata=metadata,
@@ -156,7 +157,6 @@ def _open_scheduler(
 
 
 def _announce(metadata: SearchMetadata, task: Task, advice: str) -> None:
-    """Print where the search is, and its data."""
     print(f"search {metadata.name} in {metadata.location}; if it is interrupted, {advice}", file=sys.stderr)
     print(task.describe_data(), file=sys.stderr)
     if changes := task.describe_changes():
@@ -200,21 +200,20 @@ def _run_trials(
     )
 
 
-def _close(folder: Path, scheduler: Scheduler, tracker: Tracker) -> int:
-    """Write the end of the search to MLflow. Return the number of trials that it lacks."""
-    from automl.trials.session import delete_tune_files  # imports Ray
-
-    leading = rank_trials(scheduler.records.values(), scheduler.plan)
-    counts = Counter(record.state for record in scheduler.records.values())
-    missing = tracker.finish(
+def end_tracking(
+    tracker: Tracker, records: Sequence[TrialRecord], plan: Plan, patience: float = PATIENCE
+) -> int:
+    """Write the end of a search to MLflow. Return the number of trials that it lacks after `patience` [s]."""
+    leading = rank_trials(records, plan)
+    counts = Counter(record.state for record in records)
+    return tracker.finish(
         best=next(iter(leading), None),
-        metric=scheduler.plan.metric.name,
+        metric=plan.metric.name,
         counts=counts,
         stopped=counts[State.RUNNING] > 0,
         ranking=[record.number for record in leading],
+        patience=patience,
     )
-    delete_tune_files(folder)
-    return missing
 
 
 def _write_files(search: Search, scheduler: Scheduler, task: Task | None) -> None:

@@ -1,7 +1,11 @@
-"""The placements of a search's space and their costs, for `automl solve`."""
+"""The placements of a search's space and their costs, for `automl solve`.
+
+The cost of a placement is a sum over its modules.
+"""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -11,14 +15,22 @@ from optuna import Study
 from optuna.trial import FixedTrial, TrialState
 
 from automl.base.errors import InputError
+from automl.base.options import option_name
 from automl.config.runtime import Runtime
 from automl.confirm.variants import with_placement
 from automl.costs.exported import read_latencies
 from automl.costs.forecast import predict_cost
-from automl.costs.module_costs import count_costs, fit_costs
 from search.choices import MODULES, NO_TYPE, OWN, SITE, SITES, TYPE
 from search.config import TrialConfig
-from search.placement_effects import IndexedModule, IndexedPlacement, parse_placement
+from search.placement_effects import (
+    IndexedModule,
+    IndexedPlacement,
+    Term,
+    Weights,
+    parse_placement,
+    placement_weights,
+)
+from search.placement_model import EffectModel
 from search.placement_planner import DrawnChoices, PlacementChoices, list_modules
 from search.placement_posterior import best_trial
 from search.record import TrialRecord, describe_placement
@@ -26,13 +38,16 @@ from search.solver import AdditiveCost
 from search.space import Space
 from search.study import read_record
 
+LEAST = 4  # number of different placements from which measured costs are fitted
+LIMIT_SETTINGS = {
+    "params": "max_params", "macs": "max_macs", "memory": "max_memory", "latency": "max_latency_ms"
+}  # fmt: skip
+
 
 class PlacementProblem:
     """Placements of a search's space, beside the hyperparameters of its best trial.
 
     Args:
-        space: The space.
-        study: The study of the search.
         full: The number of full layers of a hybrid decoder.
 
     Raises:
@@ -130,3 +145,61 @@ def _hardware(record: TrialRecord, name: str) -> tuple[Any, ...]:
     model = record.config.model
     training = record.config.training.batch_size if name == "memory" else None
     return model.backbone, model.options, record.device, training
+
+
+def count_costs(
+    count: Callable[[TrialConfig], float], plain: TrialConfig, configs: Mapping[IndexedModule, TrialConfig]
+) -> AdditiveCost:
+    """Return a cost that is known without measurement, such as parameters. It is exact.
+
+    Modules that do not suit their sites are left out. `configs` holds the configuration with each module
+    alone.
+    """
+    base, added = count(plain), {}
+    for module, config in configs.items():
+        with suppress(InputError):  # The module does not suit its site.
+            added[module] = count(config) - base
+    return AdditiveCost(plain=base, modules=added)
+
+
+def fit_costs(
+    name: str,
+    trials: Iterable[tuple[IndexedPlacement, TrialRecord]],
+    modules: Sequence[IndexedModule],
+    *,
+    least: float = 0.0,
+) -> AdditiveCost:
+    """Fit what each module adds to a measured cost. The sum is a prediction.
+
+    The effects of sites, types and options are shrunk as those on the score are, so that a module that was
+    never measured has the cost of similar ones. A module that replaces another one may reduce costs, down to
+    `least`. The trials are of one backbone and differ in nothing else that has this cost. Raises InputError
+    if too few placements were measured.
+    """
+    measured = {placement: record.profile[name] for placement, record in trials if name in record.profile}
+    if len(measured) < LEAST:
+        raise InputError(
+            f"{option_name(LIMIT_SETTINGS[name])} needs the {name} of {LEAST} placements that this search "
+            f"measured; it has {len(measured)}. Run more trials, or give --costs FILE"
+        )
+    prefix = next((placement.prefix for placement in measured if placement.prefix), "")
+    # A slow measurement is cut off as a low score is.
+    model = EffectModel(
+        [_weights(placement) for placement in measured], [-cost for cost in measured.values()]
+    )
+    alone = [_weights(IndexedPlacement(prefix, (module,))) for module in modules]
+    for weights in alone:
+        weights.pop(next(effect for effect in weights if effect.term == Term.INTERCEPT))
+    plain, *added = model.predict([_weights(IndexedPlacement("", ())), *alone])[0].tolist()
+    return AdditiveCost(
+        plain=-(plain + float(model.centres.mean())),
+        modules={module: max(least, -cost) for module, cost in zip(modules, added, strict=True)},
+    )
+
+
+def _weights(placement: IndexedPlacement) -> Weights:
+    return {
+        effect: weight
+        for effect, weight in placement_weights(placement).items()
+        if effect.term not in (Term.PAIR, Term.PLACEMENT)
+    }

@@ -10,9 +10,8 @@ from automl.base.options import format_option, with_keywords_of
 from automl.callbacks.user import check_callbacks
 from automl.config.settings import SCHEDULING_OPTIONS, Settings
 from automl.data import shared
-from automl.search.default_space import may_fit_epochs, open_settings
 from automl.search.driver import run_to_end
-from automl.search.prepare import Prepared, cells_of, prepare, with_weights
+from automl.search.prepare import Prepared, cells_of, may_fit_epochs, open_settings, prepare, with_weights
 from automl.search.search import Search
 from automl.storage.folder import (
     NamedSearch,

@@ -13,7 +13,7 @@ import automl
 from automl.base.options import STORAGE
 from automl.base.summary import Summary, call
 from automl.callbacks.retention import front
-from automl.report.read import SearchData, read_folder
+from automl.report.read import SearchData, read_folder, read_prior
 from automl.storage.folder import NamedSearch, find_search, resolve_search
 from automl.tracking.run_spec import flat
 from search.fixed_scheduler import find_missing
@@ -32,7 +32,7 @@ from search.trial_scheduler import rank_trials, select_leaders
 if TYPE_CHECKING:
     import pandas
 
-    from automl.confirm.confirm_result import ConfirmResult
+    from automl.confirm.verdict import ConfirmResult
     from automl.export.predict import Predictions
     from automl.export.run_export import ExportResult
     from automl.report.figure import Table
@@ -133,12 +133,7 @@ class Search(Summary, SearchData):
     @cached_property
     def earlier_coefficients(self) -> dict[str, tuple[float, float, float]]:
         """Return how much each search of `--prior` counts: a coefficient, and its 90 % interval."""
-        if self.metadata.settings.prior is None or not self.trials:
-            return {}
-        from search.placement_posterior import earlier_coefficients  # and scipy
-        from search.study import open_study
-
-        return earlier_coefficients(open_study(self.folder, name=self.metadata.name))
+        return read_prior(self.folder, self.metadata) if self.trials else {}
 
     @cached_property
     def missing(self) -> list[str]:

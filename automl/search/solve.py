@@ -19,9 +19,8 @@ from automl.base.options import format_command, option_name
 from automl.base.serialise import convert_fields
 from automl.base.units import format_count
 from automl.config.settings import Settings
-from automl.costs.module_costs import LIMIT_SETTINGS
 from automl.data import shared
-from automl.search.placement_problem import PlacementProblem
+from automl.search.placement_problem import LIMIT_SETTINGS, PlacementProblem
 from automl.storage.folder import NamedSearch, check_not_lost, find_model_search, resolve_search
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
@@ -248,7 +247,6 @@ def _check_names(
 def _nothing_meets(
     limits: Mapping[str, float], solver: PlacementSolver, problem: PlacementProblem
 ) -> InputError:
-    """Return the error for limits that no placement meets, with the cheapest placement."""
     for name, limit in limits.items():
         cheapest = solver.cheapest(name)
         assert cheapest is not None, "without limits there is a placement"

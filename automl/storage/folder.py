@@ -72,8 +72,10 @@ def new_folder(
     with locked(folder, name):
         folder.mkdir(exist_ok=True)  # the previous holder of the lock may have deleted it
         # Another process may have created the search since the check above.
-        if location.local is None:
-            _empty(folder)  # it may be the copy of a deleted search of the same name
+        if location.local is None:  # it may be the copy of a deleted search of the same name
+            for path in folder.iterdir():
+                if path.name != LOCK:
+                    remove(path)
         elif not _is_unused(folder):
             raise _name_taken(name, metadata.settings.storage)
         with _writing(location, folder) as delete:
@@ -135,13 +137,6 @@ def _is_unused(folder: Path) -> bool:
     if not folder.exists():
         return True
     return folder.is_dir() and all(file.name == LOCK or is_temporary(file.name) for file in folder.iterdir())
-
-
-def _empty(folder: Path) -> None:
-    """Delete everything except the lock."""
-    for path in folder.iterdir():
-        if path.name != LOCK:
-            remove(path)
 
 
 @contextmanager

@@ -10,12 +10,11 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from automl.base.errors import InputError
 from automl.base.escape import redact
 from automl.base.options import format_command
-from automl.base.serialise import from_json, read_json, write_json
+from automl.base.serialise import read_json, write_json
 from automl.config.settings import Settings
 from automl.storage.storage import Storage
 from search.callback import SearchRecord
@@ -38,7 +37,7 @@ PACKAGES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """Types of the values that `collect_provenance` returns."""
+    """Command line, start time, machine, git commit and package versions of a process."""
 
     command: Sequence[str] = ()
     started: str = ""
@@ -50,20 +49,20 @@ class Provenance:
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
-def collect_provenance() -> dict[str, Any]:
-    """Return the command line, start time, machine, git commit and package versions of this process."""
+def collect_provenance() -> Provenance:
+    """Return the provenance of this process."""
     from automl.config.device import gpu_names  # it imports torch
 
-    return {
-        "command": _command(),
-        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "python": platform.python_version(),
-        "system": platform.platform(),
-        "cores": os.cpu_count(),
-        "gpus": gpu_names(),
-        "commit": _commit(),
-        "versions": {name: installed for name in PACKAGES if (installed := _version(name))},
-    }
+    return Provenance(
+        command=_command(),
+        started=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        python=platform.python_version(),
+        system=platform.platform(),
+        cores=os.cpu_count(),
+        gpus=gpu_names(),
+        commit=_commit(),
+        versions={name: installed for name in PACKAGES if (installed := _version(name))},
+    )
 
 
 def _command() -> list[str]:
@@ -114,7 +113,6 @@ class SearchMetadata:
         plan: Number of trials, budget, metric and objectives.
         fingerprint: Digest of the space's distributions and configurations.
         data: Digest of all splits.
-        provenance: Versions, hardware, git commit and command line; see `Provenance`.
         gpu_fraction: Fraction of a GPU for each worker of a trial, once it is measured.
         scale: What a study trains and how this differs from its source. Empty for other searches.
     """
@@ -124,14 +122,13 @@ class SearchMetadata:
     plan: Plan
     fingerprint: str
     data: str
-    provenance: dict[str, Any]
+    provenance: Provenance
     gpu_fraction: float | None = None
     scale: str = ""
 
     def __post_init__(self) -> None:
         if self.settings.name is None:
             raise InputError("settings.name is missing")
-        from_json(Provenance, self.provenance, "provenance", strict=False)
 
     @property
     def name(self) -> str:

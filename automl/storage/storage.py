@@ -86,6 +86,10 @@ class Storage:
         files, folder = self.filesystem
         return files, f"{folder}/{name}"
 
+    def _info(self, name: str) -> pyarrow.fs.FileInfo:
+        files, path = self._at(name)
+        return files.get_file_info(path)
+
     # Single files. All methods raise OSError, and FileNotFoundError if the file does not exist.
 
     def open(self, name: str) -> BinaryIO:
@@ -130,8 +134,7 @@ class Storage:
             file.write(content)
 
     def exists(self, name: str) -> bool:
-        files, path = self._at(name)
-        return bool(files.get_file_info(path).type == pyarrow.fs.FileType.File)
+        return bool(self._info(name).type == pyarrow.fs.FileType.File)
 
     def has_bucket(self) -> bool:
         """Return True if the bucket of an object store exists, or the path has no bucket."""
@@ -141,19 +144,16 @@ class Storage:
 
     def has(self, name: str) -> bool:
         """Return True if anything has that name: a file, a folder or something else."""
-        files, path = self._at(name)
-        return bool(files.get_file_info(path).type != pyarrow.fs.FileType.NotFound)
+        return bool(self._info(name).type != pyarrow.fs.FileType.NotFound)
 
     def size(self, name: str) -> int | None:
         """Return the size of a file [bytes], or None if it does not exist."""
-        files, path = self._at(name)
-        size: int | None = files.get_file_info(path).size
+        size: int | None = self._info(name).size
         return size
 
     def changed(self, name: str) -> int:
         """Return the time of the last change of a file by the store's clock [ns]."""
-        files, path = self._at(name)
-        return int(files.get_file_info(path).mtime_ns or 0)
+        return int(self._info(name).mtime_ns or 0)
 
     def remove(self, name: str) -> None:
         """Delete a file, and its folder if it becomes empty."""

@@ -1,4 +1,4 @@
-"""Small files beside a trial's checkpoint: predictions for a split, and progress within a long epoch.
+"""Small files of arrays, such as a trial's predictions for a split, and its progress within a long epoch.
 
 The predictions of ten thousand inputs take about 20 KB, so the files of all trainings of a confirmation are
 kept.
@@ -9,9 +9,10 @@ import json
 import logging
 import time
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,32 @@ ANSWERS_FILE = "answers.npz"
 EXAMPLES = 20  # maximum number of stored examples of a retrieval
 
 log = logging.getLogger("automl")
+T = TypeVar("T")
+
+
+def write_arrays(folder: Storage, name: str, about: Any, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write arrays and a value of JSON to a compressed file. Raise OSError if that fails."""
+    buffer = io.BytesIO()
+    named: dict[str, Any] = dict(arrays)
+    np.savez_compressed(buffer, about=np.array(json.dumps(about)), **named)
+    folder.write(name, buffer.getvalue())
+
+
+def read_arrays(
+    folder: Storage, name: str, build: Callable[[Any, Mapping[str, NDArray[Any]]], T]
+) -> T | None:
+    """Read a file of `write_arrays`. Return None if it is missing or damaged.
+
+    `build` makes the result of the value and the arrays.
+    """
+    try:
+        with np.load(io.BytesIO(folder.read(name))) as file:
+            return build(json.loads(file["about"].item()), file)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        log.warning("%s of %s cannot be read: %s", name, folder, error)
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,35 +100,29 @@ class Answers:
 
     def save(self, folder: Storage) -> None:
         """Write the predictions to a folder. Raise OSError if that fails."""
-        buffer = io.BytesIO()
         smallest = np.min_scalar_type(max(1, len(self.labels)))
-        np.savez_compressed(
-            buffer,
-            labels=np.array(list(self.labels), dtype=np.str_),
-            true=self.true.astype(smallest),
-            answered=self.answered.astype(smallest),
-            values=self.values.astype(np.float32),
-            examples=np.array(json.dumps([asdict(example) for example in self.examples[:EXAMPLES]])),
-        )
-        folder.write(ANSWERS_FILE, buffer.getvalue())
+        examples = [asdict(example) for example in self.examples[:EXAMPLES]]
+        arrays = {
+            "true": self.true.astype(smallest),
+            "answered": self.answered.astype(smallest),
+            "values": self.values.astype(np.float32),
+        }
+        write_arrays(folder, ANSWERS_FILE, {"labels": list(self.labels), "examples": examples}, arrays)
 
 
 def read_answers(folder: Storage) -> Answers | None:
     """Read the predictions of a training. Return None if the file is missing or damaged."""
-    try:
-        with np.load(io.BytesIO(folder.read(ANSWERS_FILE))) as file:
-            return Answers(
-                labels=file["labels"].tolist(),
-                true=file["true"].astype(np.int64),
-                answered=file["answered"].astype(np.int64),
-                values=file["values"].astype(np.float64),
-                examples=[Example(**each) for each in json.loads(file["examples"].item())],
-            )
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        log.warning("%s of %s cannot be read: %s", ANSWERS_FILE, folder, error)
-        return None
+    return read_arrays(
+        folder,
+        ANSWERS_FILE,
+        lambda about, arrays: Answers(
+            labels=about["labels"],
+            true=arrays["true"].astype(np.int64),
+            answered=arrays["answered"].astype(np.int64),
+            values=arrays["values"].astype(np.float64),
+            examples=[Example(**each) for each in about["examples"]],
+        ),
+    )
 
 
 def select_examples(ranks: NDArray[np.int64]) -> list[int]:

@@ -73,13 +73,9 @@ def remember(names: Iterable[str]) -> None:
 def is_remembered(names: Iterable[str]) -> bool:
     """Return True if all `names` were named on this machine, and their files have not changed."""
     names = list(names)
-    marks = [_mark(name) for name in names if not _is_own(name)]
+    own = [name for name in names if live_objects.is_live(name) and live_objects.find_live(name) is not None]
+    marks = [_mark(name) for name in names if name not in own]
     return bool(names) and all(mark is not None and mark.exists() for mark in marks)
-
-
-def _is_own(name: str) -> bool:
-    """Return True for a function of this process."""
-    return live_objects.is_live(name) and live_objects.find_live(name) is not None
 
 
 def command_in(folder: str | None, command: str) -> str:

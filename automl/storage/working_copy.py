@@ -165,7 +165,8 @@ class _Writer:
         before = dict(self.sent)
         names = sorted(_copied_files(self.folder), key=lambda name: name.endswith(STUDY_FILE))
         for name in names:
-            stamp = _stamp(self.folder / name)
+            state = (self.folder / name).stat()
+            stamp = f"{state.st_size} {state.st_mtime_ns}"  # it changes with the content
             if self.sent.get(name) != stamp:
                 self.location.write(name, (self.folder / name).read_bytes())
                 self.sent[name] = stamp
@@ -295,9 +296,3 @@ def _is_copied(name: str) -> bool:
         or file.startswith(".")
         or re.search(r"\.\d+$|\.lock$", file)
     )
-
-
-def _stamp(file: Path) -> str:
-    """Return a stamp that changes with the content."""
-    state = file.stat()
-    return f"{state.st_size} {state.st_mtime_ns}"

@@ -16,7 +16,7 @@ from typing import Any
 from automl.base.escape import markdown, markdown_code, redact, shell
 from automl.base.loading import sources
 from automl.base.serialise import to_json
-from automl.storage.metadata import SearchMetadata
+from automl.storage.metadata import Provenance, SearchMetadata
 from automl.storage.storage import Storage
 from automl.tracking.names import COMMIT, PARENT, SCALE, SEARCH, SOURCE, SOURCE_TYPE, VERSION
 from search.config import TrialConfig
@@ -118,17 +118,16 @@ def flat(config: TrialConfig) -> dict[str, Any]:
     }
 
 
-def source(provenance: Mapping[str, Any], scale: str = "") -> dict[str, str]:
+def source(provenance: Provenance, scale: str = "") -> dict[str, str]:
     """Return the tags of every run: command, commit and version of the code, and the scale of a study."""
-    command, commit = (provenance.get(key) for key in ("command", "commit"))
+    command, version = provenance.command, provenance.versions.get("attention-automl", "unknown")
     name, kind = (shell(command), "LOCAL") if command else ("notebook", "NOTEBOOK")
-    version = provenance.get("versions", {}).get("attention-automl", "unknown")
-    tags = {SOURCE: name, SOURCE_TYPE: kind, COMMIT: commit, VERSION: version, SCALE: scale}
+    tags = {SOURCE: name, SOURCE_TYPE: kind, COMMIT: provenance.commit, VERSION: version, SCALE: scale}
     return {key: value for key, value in tags.items() if value}
 
 
 def _note(metadata: SearchMetadata) -> str:
-    command = metadata.provenance.get("command")
+    command = metadata.provenance.command
     origin = markdown_code(shell(command)) if command else "a notebook"
     space, location = metadata.settings.space_name, redact(str(metadata.location))
     note = f"Search of the space {markdown_code(space)} by {origin}, kept in {markdown_code(location)}."

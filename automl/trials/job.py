@@ -12,7 +12,7 @@ from automl.base.loading import send_own_objects
 from automl.base.registry import resolve
 from automl.config.device import UnusableGpu
 from automl.config.runtime import Runtime
-from automl.maps.examples import save_examples
+from automl.maps.kept import save_examples
 from automl.storage.cache_folder import cache_root
 from automl.storage.disk import DiskFull, format_disk_full, full_disk_errno
 from automl.storage.storage import Storage

@@ -85,7 +85,7 @@ class TaskSpec:
         spaces: Modules with search spaces of the task, each in a sequence `SPACES`.
         detect: The reference of a function of a path, which returns True if the path holds data of the task.
         fit: The reference of the function that chooses settings for data of the task, see
-            `automl.search.default_space`. By default they are `space`.
+            `automl.search.prepare`. By default they are `space`.
         space: The name of the space for data that `detect` recognises.
         overview: The reference of a function of a path, and of the `size` of images if it takes one. It
             returns a dataclass for `automl data --json` with `lines()` to print. If that has `write_sheet`,

@@ -15,10 +15,10 @@ from automl.base.serialise import write_json
 from automl.config.settings import Settings
 from automl.confirm.design import Design
 from automl.confirm.protocol import CONFIRM_FILE, FORMAT, Confirmation, Options
-from automl.confirm.scheduler import open_scheduler
+from automl.confirm.scheduler import ConfirmationScheduler
 from automl.confirm.scores import Scores, TrainingCost
 from automl.confirm.variants import Variant, VariantSet
-from automl.confirm.written import CONFIRM_FOLDER
+from automl.confirm.verdict import CONFIRM_FOLDER
 from automl.storage.folder import new_folder
 from automl.storage.metadata import collect_provenance, read_metadata
 from automl.storage.storage import Storage
@@ -33,7 +33,7 @@ from search.class_metrics import ACCURACY
 from search.config import Model, TrialConfig
 from search.drawn import Drawn
 from search.fixed_scheduler import FixedScheduler
-from search.metric import Chance
+from search.metric import Chance, Metric
 from search.record import Report, Role, State, TrialRecord
 from search.spaces import SPACES, load_space
 from search.study import create_study
@@ -74,13 +74,13 @@ def design(seeds: int = 10, **more: Any) -> Design:
         "equal": "time",
         "margin": 0.5,
         "sequential": False,
-        "metric": "accuracy",
-        "maximize": True,
-        "scale": 100.0,
-        "unit": "points",
         "inputs": 1000,
         "chance": 0.1,
     } | more
+    metric = {"name": "accuracy", "maximize": True, "scale": 100.0, "gap": "points"}
+    metric |= {key: values.pop(key) for key in ("maximize", "scale") if key in values}
+    metric |= {new: values.pop(key) for key, new in (("metric", "name"), ("unit", "gap")) if key in values}
+    values["metric"] = Metric(**metric)
     chance, inputs = values["chance"], values["inputs"]
     if isinstance(chance, float):  # the fraction of a class
         error = (chance * (1 - chance) / inputs) ** 0.5
@@ -194,7 +194,7 @@ def fake_confirmation(folder: Path) -> Path:
         chance=None,
     )
     write_json(confirm_folder / CONFIRM_FILE, confirmation, format=FORMAT)
-    scheduler = open_scheduler(confirm_folder, metadata, confirmation)
+    scheduler = ConfirmationScheduler(confirm_folder, metadata, confirmation)
     planned = scheduler.planned
     scheduler.update(False)
     while (trial := planned.ask()) is not None:

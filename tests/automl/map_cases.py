@@ -7,7 +7,7 @@ from optuna.study import StudyDirection
 from report_cases import SSA, frozen, plan_of
 
 from automl.confirm.protocol import study_name
-from automl.maps.examples import MapExamples
+from automl.maps.kept import MapExamples
 from automl.report.read import read_folder
 from search.study import VARIANT, create_study, read_records
 

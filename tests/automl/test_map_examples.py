@@ -12,8 +12,8 @@ from code_corpus import write_corpus
 
 from attention import Spec, attention_maps
 from automl.config.limits import Limits
-from automl.maps import examples
-from automl.maps.examples import FILE, MapExamples, read_examples, record_examples, save_examples
+from automl.maps import kept as examples
+from automl.maps.kept import MAPS_FILE, MapExamples, read_examples, record_examples, save_examples
 from automl.storage.storage import Storage
 from automl.tasks import Task, open_task
 from automl.tasks.code_retrieval import CodeData, CodeModel, RetrievalTraining
@@ -71,7 +71,7 @@ def test_examples_are_those_of_the_model_and_small(kind: str, tmp_path: Path) ->
         assert recorded.names[:count] == task.labels[:count]
     folder = Storage(tmp_path / "trial")
     recorded.save(folder)
-    assert (tmp_path / "trial" / FILE).stat().st_size < 150_000
+    assert (tmp_path / "trial" / MAPS_FILE).stat().st_size < 150_000
     read = read_examples(folder)
     assert read is not None
     assert (read.spec, read.site, read.kind, read.names) == (
@@ -123,7 +123,7 @@ def test_models_without_maps_have_no_examples(tmp_path: Path) -> None:
         save_examples(task, task.model().eval(), folder)
         assert read_examples(folder) is None
     (tmp_path / "trial").mkdir(exist_ok=True)
-    (tmp_path / "trial" / FILE).write_bytes(b"damaged")
+    (tmp_path / "trial" / MAPS_FILE).write_bytes(b"damaged")
     assert read_examples(folder) is None
 
 

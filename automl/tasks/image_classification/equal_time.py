@@ -18,8 +18,14 @@ from automl.report.figure import Cell
 from automl.report.grid_table import GridCell, deviation, read_grid
 from automl.report.read import SearchData
 from automl.search.search import Search
-from automl.studies.figures import TitledTable, compare, mean_and_deviation, table_of
-from automl.studies.run_study import form_of, search_name, train_grid
+from automl.search.studies import (
+    TitledTable,
+    compare,
+    form_of,
+    search_name,
+    table_of,
+    train_grid,
+)
 from automl.tasks.image_classification.study import STUDIES, equal_time_grid
 from automl.tasks.published_study import Study
 
@@ -71,7 +77,7 @@ def comparison_tables(search: SearchData, rate: float) -> list[TitledTable]:
         row: dict[str, Cell] = {"model": name, "runs, published": runs, "max, published": mean}
         row |= {"max sd, published": sd, "epochs": own, "learning rate": f"{rate:g}", "runs": cell.runs}
         for kind in ("max", "last"):
-            row[kind], row[f"{kind} sd"] = mean_and_deviation(cell, ACCURACY, kind)
+            row[kind], row[f"{kind} sd"] = cell.mean_and_deviation(ACCURACY, kind)
         scores.append(row)
     notes = [f"published, independent t test of the maximum: {PUBLISHED_TEST}", *tests(cells)]
     accuracies = "3. The two models, accuracy in percent"

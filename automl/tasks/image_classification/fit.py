@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from automl.data.pictures import read_sizes
-from automl.search.default_space import Fit
+from automl.search.prepare import Fit
 from automl.tasks.image_classification.data import open_image_records
 
 MANY = 5000  # number of training images from which deeper backbones are also tried

@@ -15,8 +15,7 @@ from automl.report.grid_table import metrics_of
 from automl.report.read import SearchData
 from automl.search.run_search import start_or_resume
 from automl.search.search import Search
-from automl.studies.figures import TitledTable, describe_scale, table_of
-from automl.studies.run_study import search_name
+from automl.search.studies import TitledTable, describe_scale, search_name, table_of
 from automl.tasks.published_study import Study
 from automl.tasks.sequence_classification.space import ROUNDS
 

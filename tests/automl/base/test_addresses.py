@@ -63,7 +63,7 @@ def test_logs_of_libraries_are_redacted(tmp_path: Path) -> None:
 
 def test_stored_command_is_redacted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["/bin/automl", "search", "--data", ADDRESS])
-    assert collect_provenance()["command"] == ["automl", "search", "--data", PUBLIC]
+    assert collect_provenance().command == ["automl", "search", "--data", PUBLIC]
 
 
 def test_message_about_a_server_is_redacted(monkeypatch: pytest.MonkeyPatch) -> None:

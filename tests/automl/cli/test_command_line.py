@@ -19,7 +19,7 @@ import automl
 from attention import ATTENTIONS
 from automl.base.errors import InputError
 from automl.base.loading import load_object
-from automl.cli.attention_tables import sites_table
+from automl.cli.attentions import sites_table
 from automl.cli.command import COMMON, as_command
 from automl.cli.main import app
 from automl.config.settings import Settings

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-import automl.costs.model
+import automl.costs.profile
 from attention import Spec, decomposed
 from automl.base.errors import InputError
 from automl.cli.cost import read_placement
@@ -121,7 +121,7 @@ TEXT = (
 def test_models_of_every_task_have_costs_and_sites(
     model: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(automl.costs.model, "STEPS", 2)
+    monkeypatch.setattr(automl.costs.profile, "STEPS", 2)
     code, out, err = cli("sites", *MODELS[model])
     assert code == 0, err
     names = [

@@ -13,8 +13,7 @@ import automl.report.run_report
 import automl.trials.session
 from automl.base.errors import InputError
 from automl.callbacks.retention import CheckpointRetention
-from automl.cli.searches import list_searches
-from automl.cli.status import read_status
+from automl.cli.status import list_searches, read_status
 from automl.confirm import compare
 from automl.confirm.run_confirm import run_confirm
 from automl.export import run_export as export

@@ -9,7 +9,7 @@ import pytest
 from confirm_cases import CONV, RECORDS, SSA, fake_search, record
 from filelock import FileLock
 
-from automl.cli.searches import Listed, list_searches, searches_table
+from automl.cli.status import Listed, list_searches, searches_table
 from automl.storage.folder import old_folder
 from automl.storage.storage import Storage
 from search.record import State

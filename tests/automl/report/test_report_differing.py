@@ -8,7 +8,7 @@ import torch
 from automl_cases import HERE
 from report_cases import made_up, save_search
 
-from automl.maps.differing import EACH, find_differing, read_differing, save_differing
+from automl.maps.kept import EACH, find_differing, read_differing, save_differing
 from automl.report.per_class import per_class
 from automl.report.read import SearchData, read_search
 from automl.storage.storage import Storage

@@ -9,8 +9,8 @@ import pytest
 from report_cases import frozen, plan_of, save_search
 
 from automl.report.grid_table import FILES, grid, merged, outcome, read_grid, text_lines, write_grid
-from automl.report.page import write_page
 from automl.report.read import SearchData, read_search
+from automl.report.run_report import write_page
 from automl.tasks.detection.config import BOX_AP
 from search.config import TrialConfig
 from search.grid import grid_cells

@@ -7,7 +7,7 @@ import pytest
 from map_cases import leave_maps, map_examples
 from report_cases import made_up, save_search, save_verdict, verdict_of
 
-from automl.maps import examples
+from automl.maps import kept as examples
 from automl.report.attention import attention
 from automl.report.figure import Plot
 from automl.report.read import read_search

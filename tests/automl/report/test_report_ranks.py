@@ -12,11 +12,10 @@ from automl.confirm.protocol import study_name
 from automl.confirm.statistics import reach_over_inputs
 from automl.report.figure import save
 from automl.report.forest import forest
-from automl.report.page import write_page
 from automl.report.per_class import per_class
 from automl.report.ranks import BINS, interval, ranks
 from automl.report.read import SearchData, read_search
-from automl.report.run_report import sections
+from automl.report.run_report import sections, write_page
 from automl.storage.trial_files import EXAMPLES, Answers, Example, select_examples
 from automl.tasks.code_retrieval.config import MRR
 from search.record import TrialRecord

@@ -8,7 +8,7 @@ import pytest
 
 from automl.config.settings import Settings
 from automl.search.earlier import incomparable
-from automl.storage.metadata import SearchMetadata
+from automl.storage.metadata import Provenance, SearchMetadata
 from search.class_metrics import ACCURACY
 from search.drawn import Drawn
 from search.spaces import SPACES
@@ -76,7 +76,7 @@ NOT_COMPARED: Mapping[str, str] = {
 def metadata(settings: Settings, mark: str = "a-b", data: str = "d") -> SearchMetadata:
     plan = Plan(trials=4, budget=4, metric=ACCURACY, objectives=["accuracy"])
     return SearchMetadata(
-        identity="", settings=settings, plan=plan, fingerprint=mark, data=data, provenance={}
+        identity="", settings=settings, plan=plan, fingerprint=mark, data=data, provenance=Provenance()
     )
 
 

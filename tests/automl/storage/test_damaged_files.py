@@ -11,11 +11,10 @@ import pytest
 from confirm_cases import RECORDS, SSA, fake_confirmation, fake_search, record
 
 from automl.base.errors import InputError
-from automl.cli.searches import list_searches, searches_table
-from automl.cli.status import read_status
+from automl.cli.status import list_searches, read_status, searches_table
 from automl.confirm.compare import run_compare
 from automl.confirm.protocol import Confirmation
-from automl.confirm.scheduler import open_scheduler
+from automl.confirm.scheduler import ConfirmationScheduler
 from automl.export.chosen import choose
 from automl.report.read import read_search
 from automl.search.run_search import resume_search
@@ -36,7 +35,7 @@ def _synced() -> None:
     for trial in read_records(folder, metadata.name, metadata.plan.needed):
         flat(trial.config)
     section = folder / "confirm"
-    open_scheduler(section, metadata, Confirmation.read(section), retry=False).update(False)
+    ConfirmationScheduler(section, metadata, Confirmation.read(section), retry=False).update(False)
 
 
 READERS: Mapping[str, Callable[[], object]] = {

@@ -9,7 +9,7 @@ from confirm_cases import FakeCommands
 
 import automl.trials.session
 from automl.base.errors import InputError
-from automl.confirm.confirm_result import ConfirmResult
+from automl.confirm.verdict import ConfirmResult
 from automl.tasks.command.referee import run_referee
 
 COMMAND = "python train.py --seed {seed}"

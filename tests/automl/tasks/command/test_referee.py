@@ -12,8 +12,8 @@ from confirm_cases import FakeCommands, FakeWorkers
 import automl.trials.session
 from automl.base.errors import InputError
 from automl.cli.status import read_status
-from automl.confirm.confirm_result import ConfirmResult
 from automl.confirm.run_confirm import run_confirm
+from automl.confirm.verdict import ConfirmResult
 from automl.report.run_report import run_report
 from automl.storage.folder import find_search
 from automl.tasks.command.referee import run_referee

@@ -132,7 +132,7 @@ def test_an_endless_import_is_cut(cli: Cli, mine: Path, monkeypatch: pytest.Monk
     mine.write_text(
         "while True:\n    try:\n        while True:\n            pass\n    except Exception:\n        pass\n"
     )
-    monkeypatch.setattr("automl.cli.check_attention.IMPORT", 2)
+    monkeypatch.setattr("automl.cli.attentions.IMPORT", 2)
     code, _, err = cli(*CHECK, "mine.py:Gate")
     assert code == 2
     assert re.search(

@@ -10,17 +10,16 @@ from typing import Any
 import pytest
 from report_cases import frozen, plan_of, save_search
 
-import automl.studies.run_study as run_study_module
+import automl.search.studies as run_study_module
 from automl.base.errors import InputError
 from automl.base.escape import markdown
 from automl.config.settings import Settings
 from automl.report.grid_table import FILES, markdown_lines, merged, write_grid
-from automl.report.page import write_page
-from automl.search.default_space import may_fit_epochs
+from automl.report.run_report import write_page
+from automl.search.prepare import may_fit_epochs
 from automl.search.search import load
+from automl.search.studies import list_studies, run_study, scale_line
 from automl.storage.folder import find_search
-from automl.studies.figures import scale_line
-from automl.studies.run_study import list_studies, run_study
 from automl.tasks import task_of
 from automl.tasks.published_study import UNPRINTED
 from automl.tasks.sequence_classification import rounds

@@ -1,4 +1,4 @@
-"""`automl check-attention`: the contract of an attention type at every site of a model, as a table."""
+"""Attention types as tables: all of them, their costs at the sites of a model, checks of their contract."""
 
 import signal
 import time
@@ -7,16 +7,78 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from attention import Spec
+import torch
+
+from attention import ATTENTIONS, Spec
+from attention.attention_table import TIMM_NAMES
 from attention.options import OptionValue
 from automl.base.errors import InputError
+from automl.base.units import format_count
 from automl.export.formats import find_missing_formats
 from automl.tasks.subject import Subject, make_subject
 from backbones import Site, sites
 from backbones.contract import CHECKS, Check, check_contract, find_padded
+from backbones.cost import attention_cost
 from backbones.influence import is_causal
+from backbones.insertion import build_module
 
+MISFIT = "-"  # cell of a type that does not fit a site
 IMPORT = 60  # longest import of an attention's file [s]
+
+
+def sites_table(sites: Sequence[Site], types: Sequence[str] = tuple(ATTENTIONS)) -> Iterator[str]:
+    """Yield the lines of the table: sites, and `parameters/MACs` of attention types with default options."""
+    specs = [Spec(name).identified() for name in types]
+    name, path = (max(26, *(len(getattr(site, key)) + 2 for site in sites)) for key in ("name", "path"))
+    widths = [max(15, len(spec.name) + 2) for spec in specs]
+    heading = f"{'site':{name}}{'module':{path}}{'channels':>9}{'stride':>7}{'size':>9}"
+    yield heading + "".join(f"{spec.name:>{width}}" for spec, width in zip(specs, widths, strict=True))
+    rows = [[_cost(spec, site) for spec in specs] for site in sites]
+    for site, row in zip(sites, rows, strict=True):
+        resolution = "x".join(map(str, site.resolution))
+        line = f"{site.name:{name}}{site.path:{path}}{site.channels:>9}{site.stride:>7}{resolution:>9}"
+        yield line + "".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))
+    yield "cells: parameters / multiply-accumulates for one input, with default options"
+    if any(MISFIT in row for row in rows):
+        yield f"{MISFIT}: the default options do not fit the site"
+
+
+def _cost(spec: Spec, site: Site) -> str:
+    try:
+        with torch.random.fork_rng(devices=[]):
+            build_module(spec, site)
+        cost = attention_cost(spec, site)
+    except InputError:
+        return MISFIT
+    return f"{format_count(cost.parameters)}/{format_count(cost.macs)}"
+
+
+def describe_attentions() -> list[dict[str, Any]]:
+    """Return each type of the table in JSON's types."""
+    return [
+        {
+            "type": attention.name,
+            "cost": "counted" if attention.cost is None else "formula",
+            "source": attention.source,
+            "options": {
+                name: {"default": option.default, "choices": list(option.allowed)}
+                for name, option in attention.options.items()
+            },
+        }
+        for attention in ATTENTIONS.values()
+    ]
+
+
+def attentions_table() -> Iterator[str]:
+    """Yield the lines of the table. The options of a type follow it, with defaults and allowed values."""
+    yield f"{'type':14}{'cost':9}source"
+    for described in describe_attentions():
+        yield f"{described['type']:14}{described['cost']:9}{described['source']}"
+        for name, option in described["options"].items():
+            choices = f" ({', '.join(map(str, option['choices']))})" if option["choices"] else ""
+            yield f"  {name}={option['default']}{choices}"
+    yield f"timm's modules: timm:NAME; NAME is {', '.join(TIMM_NAMES)}"
+    yield "a class of your own: file.py:Class or package.module:Class; automl check-attention checks it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,9 +86,7 @@ class SiteCheck:
     """Result of the contract check at all sites of one shape.
 
     Attributes:
-        sites: Names of the sites.
         shape: Channels and resolution, such as `64 x 8 x 8`.
-        checks: The results.
         milliseconds: Duration of the check [ms].
     """
 
@@ -46,7 +106,6 @@ class AttentionCheck:
     """Result of the contract check of an attention type in a model.
 
     Attributes:
-        attention: The attention.
         sites: Results for each shape.
         missing: The reason for each format that an export leaves out. None if no module could be tried.
     """
@@ -147,7 +206,10 @@ def check_at_sites(spec: Spec, subject: Subject) -> AttentionCheck:
 
 def check_table(result: AttentionCheck) -> Iterator[str]:
     """Yield the lines of the table, the messages of failures, and the formats of an export."""
-    names = [_name(site.sites) for site in result.sites]
+    names = [
+        f"{first} + {len(others)} more" if others else first
+        for first, *others in (site.sites for site in result.sites)
+    ]
     wide, shape = max(map(len, (*names, "site"))), max(len(site.shape) for site in result.sites)
     yield f"{'site':{wide}}  {'shape':{shape}}  {'  '.join(CHECKS)}  {'ms':>5}"
     for name, site in zip(names, result.sites, strict=True):
@@ -160,7 +222,3 @@ def check_table(result: AttentionCheck) -> Iterator[str]:
             yield f"an export leaves out {file}: {reason}"
         if not result.missing:
             yield "an export has all formats"
-
-
-def _name(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} + {len(names) - 1} more"

@@ -1,29 +1,45 @@
-"""Tables with published figures and the results of a grid, and the line that says how the source differs."""
+"""Studies: published experiments, nearly all of them grids, each shown beside the figures of its source.
+
+A study runs its grid on Ray, with every trial in MLflow. A line says how it differs from the source.
+"""
 
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from automl.base import loading
-from automl.base.atomic import replacing
+from automl.base.errors import InputError, unknown
 from automl.base.escape import markdown
+from automl.base.options import STORAGE, with_keywords_of
+from automl.base.registry import contributions, resolve
+from automl.config.search_options import StudyOptions
+from automl.config.settings import Settings
 from automl.report.figure import Cell, Table
 from automl.report.grid_table import (
+    LAST,
     GridCell,
     csv_text,
-    deviation,
     heading,
+    kinds_of,
     markdown_lines,
     merged,
     read_grid,
     text_lines,
+    write_texts,
 )
 from automl.report.read import SearchData
 from automl.search.prepare import Prepared
+from automl.search.run_search import start_or_resume
+from automl.search.search import Search
 from automl.tasks.published_study import UNKNOWN, UNPRINTED, Study
 from search.config import Data, TrialConfig
+from search.grid import GRID, SMALL
 from search.record import format_options, model_options
+
+FILES = "study"  # the name of the files of tables, without their ending
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,9 +52,11 @@ class TitledTable:
     notes: Sequence[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
+        """Return the lines for a terminal."""
         return [self.title, self.scale, *text_lines(merged(self.table)), *self.notes]
 
     def markdown(self) -> list[str]:
+        """Return the lines of a Markdown file."""
         notes = [f"\n{markdown(note)}" for note in self.notes]
         head = [f"## {markdown(self.title)}", "", markdown(self.scale), ""]
         return [*head, *markdown_lines(merged(self.table)), *notes, ""]
@@ -67,12 +85,13 @@ def compare(study: Study, search: SearchData) -> TitledTable:
 
     add("runs, published", [row.runs or None for row in study.rows])
     for metric, title in study.columns.items():
-        for kind in ["last"] if metric.startswith("test_") else ["last", best_name(cells, metric)]:
-            key, name = (metric, title) if kind == "last" else (f"{metric} {kind}", f"{title}, {kind}")
+        scores = cells[0].scores.get(metric)
+        for kind in kinds_of(metric, maximize=scores is None or scores.metric.maximize):
+            key, name = (metric, title) if kind == LAST else (f"{metric} {kind}", f"{title}, {kind}")
             add(f"{name}, published", [row.figures.get(key) for row in study.rows])
             columns += [f"{title}, {kind}", f"{title}, {kind} sd"]
             for line, cell in zip(rows, cells, strict=True):
-                line += mean_and_deviation(cell, metric, kind)
+                line += cell.mean_and_deviation(metric, kind)
         add(f"{title}, gain, published", [row.figures.get(f"{metric} gain") for row in study.rows])
         add(f"{title}, gain", gains(study, cells, metric))
     return TitledTable(
@@ -96,18 +115,6 @@ def gains(study: Study, cells: Sequence[GridCell], metric: str) -> list[float | 
     ]
 
 
-def best_name(cells: Sequence[GridCell], metric: str) -> str:
-    """Return `max`, or `min` of an error."""
-    return next((cell.scores[metric].best_name for cell in cells if metric in cell.scores), "max")
-
-
-def mean_and_deviation(cell: GridCell, metric: str, kind: str) -> list[Cell]:
-    """Return mean and standard deviation of a cell, or the reason why it has none."""
-    scores = cell.scores.get(metric)
-    values = [] if scores is None else scores.last if kind == "last" else scores.best
-    return [statistics.fmean(values), deviation(values)] if values else [cell.outcome, None]
-
-
 def write_tables(tables: Sequence[TitledTable], source: str, folder: Path, name: str) -> list[Path]:
     """Write tables as Markdown, and each as CSV, and return the paths."""
     texts = {
@@ -116,10 +123,7 @@ def write_tables(tables: Sequence[TitledTable], source: str, folder: Path, name:
     for number, table in enumerate(tables, start=1):
         part = f"-{number}" if len(tables) > 1 else ""
         texts[f"{name}{part}.csv"] = csv_text(table.table, table.scale)
-    for file, text in texts.items():
-        with replacing(folder / file) as new:
-            new.write_text(text, encoding="utf-8")
-    return [folder / file for file in texts]
+    return write_texts(folder, texts)
 
 
 def describe_scale(setup: Mapping[str, str], ready: Prepared) -> str:
@@ -176,3 +180,125 @@ def name_size(data: Data) -> str:
 
 def _join(values: Mapping[str, str], keys: Mapping[str, str]) -> str:
     return "; ".join(f"{key} {values[key]}" for key in keys)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyResult:
+    """Result of a study.
+
+    Attributes:
+        study: The study.
+        tables: The tables, with results and published figures.
+        results: Its searches.
+        files: The files that hold the tables.
+
+    Example:
+        After the example of `run_study`:
+
+        >>> len(repeated.tables), repeated.missing
+        (1, [])
+    """
+
+    study: Study
+    tables: Sequence[TitledTable]
+    results: Sequence[Search]
+    files: Sequence[Path]
+
+    @property
+    def missing(self) -> list[str]:
+        """Cells of the grids without a result."""
+        return [cell for result in self.results for cell in result.missing]
+
+
+def list_studies() -> Mapping[str, Study]:
+    """Return the studies of all tasks by name."""
+    return {study.name: study for studies in contributions("studies") for study in studies}
+
+
+@with_keywords_of(StudyOptions)
+def run_study(name: str, *, small: bool = False, **settings: Any) -> StudyResult:
+    """Run a study, or resume it, and compare its results with the published ones.
+
+    Args:
+        name: The name of the study, as `automl studies` lists it.
+        small: Run the small version, on data of the package or on `data`.
+        **settings: Fields of `Settings`, such as `data`, `seeds`, `epochs` and `storage`.
+
+    Returns:
+        The study with its tables.
+
+    Raises:
+        InputError: The study does not exist, it needs data, or `run_search` raises it.
+
+    Example:
+        >>> import automl
+        >>> repeated = automl.run_study("da-conventional", small=True, epochs=1, subset=0.05)
+        >>> repeated.study.name
+        'da-conventional'
+    """
+    study, fields = _open(name, small, settings)
+    results, tables = (resolve(study.run) if study.run else _grid)(study, small, fields)
+    files = write_tables(tables, study.source, results[-1].folder, FILES)
+    return StudyResult(study=study, tables=tables, results=results, files=files)
+
+
+def study_settings(name: str, *, small: bool = False, **settings: Any) -> Settings:
+    """Return the settings of the search of a study, with the arguments of `run_study`.
+
+    Raises InputError if `run_study` would, or if later searches of the study depend on its first.
+    """
+    study, fields = _open(name, small, settings)
+    if study.run:
+        raise InputError(
+            f"study {name!r} has several searches, and later ones depend on earlier ones, so its time is not "
+            f"known before. Leave --dry-run out"
+        )
+    space = f"{name}{form_of(study, small, fields)}"
+    return Settings(space=space, sampler=GRID, name=search_name(study, small), **fields)
+
+
+def _open(name: str, small: bool, settings: Mapping[str, Any]) -> tuple[Study, dict[str, Any]]:
+    known = list_studies()
+    if name not in known:
+        raise unknown("study", name, known)
+    study = known[name]
+    data = settings.get("data")
+    if data is None and study.data and not small:
+        raise InputError(f"study {name!r} needs {study.data}. Or run its small version with --small")
+    if data is None and small and study.reads_code:
+        data = str(Path(__file__).parents[1])
+    fields = {
+        "equal": "epochs",
+        **study.settings,
+        **(study.small if small else {}),
+        "seeds": 1,
+        "storage": STORAGE,
+        **settings,
+        "data": data,
+        "study": name,
+    }
+    return study, fields
+
+
+def form_of(study: Study, small: bool, settings: Mapping[str, Any]) -> str:
+    """Return the suffix of the names of its grids."""
+    if not small:
+        return ""
+    return SMALL + (study.form_on_data if settings["data"] is not None else "")
+
+
+def search_name(study: Study, small: bool) -> str:
+    """Return the name of the search of a study."""
+    return f"{study.name}{SMALL if small else ''}"
+
+
+def train_grid(study: Study, space: str, name: str, settings: Mapping[str, Any]) -> Search:
+    """Train the cells of a grid, or resume that."""
+    grid = Settings(space=space, sampler=GRID, name=name, **settings)
+    return start_or_resume(grid, partial(describe_scale, study.setup))
+
+
+def _grid(study: Study, small: bool, settings: Mapping[str, Any]) -> tuple[list[Search], list[TitledTable]]:
+    space = f"{study.name}{form_of(study, small, settings)}"
+    result = train_grid(study, space, search_name(study, small), settings)
+    return [result], [compare(study, result)]

@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 from automl.base.errors import InputError
 from automl.cli.main import app
 from automl.report.read import SearchData, read_search
-from automl.studies.figures import compare, write_tables
-from automl.studies.run_study import list_studies, run_study
+from automl.search.studies import compare, list_studies, run_study, write_tables
 from automl.tasks.detection.config import BOX_AP
 from automl.tasks.image_classification.equal_time import best_rate, comparison_tables, sweep_table
 from automl.tasks.image_classification.study import RATES

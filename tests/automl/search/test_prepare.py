@@ -13,8 +13,7 @@ from PIL import Image
 import automl
 from automl.base.errors import InputError
 from automl.config.settings import Settings
-from automl.search.default_space import fit, fit_epochs
-from automl.search.prepare import prepare
+from automl.search.prepare import fit, fit_epochs, prepare
 
 
 def photographs(folder: Path, *sizes: tuple[int, int]) -> str:

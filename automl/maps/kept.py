@@ -1,14 +1,13 @@
-"""Six inputs of a test split with the map of a model's strongest module, in a file beside its checkpoint.
+"""Inputs kept for the report, in files, so that it needs neither the data, the models nor their code.
 
-A confirmation writes it after the last epoch, so that a report needs neither the model nor its code. The
-inputs are chosen before their maps exist.
+A confirmation keeps six inputs of the test split, with the map of a model's strongest module, beside the
+checkpoint. They are chosen before their maps exist. The end of a search or a confirmation keeps inputs that
+two models answer differently, beside the study that trained them.
 """
 
-import io
-import json
 import logging
-import zipfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,12 +20,15 @@ from torch import Tensor, nn
 from attention import AttentionMap, Gated, attention_maps
 from automl.maps.pictures import as_grid
 from automl.storage.storage import Storage
+from automl.storage.trial_files import Answers, read_arrays, write_arrays
 from automl.tasks import Task
 from automl.tasks.shown import ShownInputs
+from automl.tasks.task_data import Split
 from backbones import call
 
-FILE = "maps.npz"
+MAPS_FILE, DIFFERING_FILE = "maps.npz", "differing.npz"
 COUNT = 6
+EACH = 6  # most inputs of each kind: one that the first model alone answers rightly, or the other alone
 # Limits of the file: pixels of a side of an image and of a map, steps, channels, tokens.
 PIXELS, POSITIONS, STEPS, CHANNELS, TOKENS = 80, 48, 400, 6, 160
 TEXT = ("spec", "site", "kind", "of_channels", "gate", "names")  # what is stored as JSON
@@ -60,34 +62,24 @@ class MapExamples:
     def save(self, folder: Storage) -> None:
         """Write the file. Raise OSError if that fails."""
         tokens = [each for each in self.inputs if not isinstance(each, np.ndarray)]
-        about = {
-            **{name: getattr(self, name) for name in TEXT},
-            "tokens": tokens,
-        }
+        about = {**{name: getattr(self, name) for name in TEXT}, "tokens": tokens}
         arrays: dict[str, Any] = {f"heat{i}": heat for i, heat in enumerate(self.heats)}
         arrays |= {f"input{i}": each for i, each in enumerate(self.inputs) if isinstance(each, np.ndarray)}
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, about=np.array(json.dumps(about)), **arrays)
-        folder.write(FILE, buffer.getvalue())
+        write_arrays(folder, MAPS_FILE, about, arrays)
 
 
 def read_examples(folder: Storage) -> MapExamples | None:
     """Read the file of a training. Return None if it is missing or damaged."""
-    try:
-        with np.load(io.BytesIO(folder.read(FILE))) as file:
-            about = json.loads(file["about"].item())
-            tokens = about.pop("tokens")
-            count = len(about["names"])
-            return MapExamples(
-                **about,
-                inputs=tokens or [file[f"input{i}"] for i in range(count)],
-                heats=[file[f"heat{i}"] for i in range(count)],
-            )
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        log.warning("%s of %s cannot be read: %s", FILE, folder, error)
-        return None
+
+    def build(about: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> MapExamples:
+        tokens, indices = about.pop("tokens"), range(len(about["names"]))
+        return MapExamples(
+            **about,
+            inputs=tokens or [arrays[f"input{i}"] for i in indices],
+            heats=[arrays[f"heat{i}"] for i in indices],
+        )
+
+    return read_arrays(folder, MAPS_FILE, build)
 
 
 def save_examples(task: Task, model: nn.Module, folder: Storage) -> None:
@@ -182,3 +174,84 @@ def _small_heat(heat: Tensor, shown: ShownInputs, i: int, of_channels: bool) -> 
     if isinstance(picture, list):
         return covered[:TOKENS].half().numpy()
     return F.adaptive_avg_pool1d(covered[None], min(len(covered), STEPS))[0].half().numpy()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Differing:
+    """Inputs of a split that are answered differently.
+
+    Attributes:
+        count: Number of all such inputs that the first model answers rightly, and the other one.
+        true: The label of each input that is shown.
+        ours: The first model's answer to it, the most frequent one of its trainings.
+        theirs: The other's.
+        pictures: Images, uint8 `(H, W, 3)`.
+    """
+
+    split: str
+    count: tuple[int, int]
+    true: Sequence[str]
+    ours: Sequence[str]
+    theirs: Sequence[str]
+    pictures: Sequence[NDArray[np.uint8]]
+
+
+def save_differing(
+    task: Task, split: Split, ours: Sequence[Answers], theirs: Sequence[Answers], folder: Storage
+) -> None:
+    """Write the file, if the task has classes and pictures. A failure is logged, as all else is complete."""
+    try:
+        with suppress(FileNotFoundError):  # of an earlier end
+            folder.remove(DIFFERING_FILE)
+        differing = find_differing(task, split, ours, theirs)
+        if differing is not None:
+            about = {name: getattr(differing, name) for name in ("split", "count", "true", "ours", "theirs")}
+            write_arrays(
+                folder, DIFFERING_FILE, about, {f"{i}": each for i, each in enumerate(differing.pictures)}
+            )
+    except Exception as error:
+        log.warning("the inputs that are answered differently were not recorded in %s: %r", folder, error)
+
+
+def read_differing(folder: Storage) -> Differing | None:
+    """Read the file. Return None if it is missing or damaged."""
+    return read_arrays(
+        folder,
+        DIFFERING_FILE,
+        lambda about, arrays: Differing(
+            **about, pictures=[arrays[f"{i}"] for i in range(len(about["true"]))]
+        ),
+    )
+
+
+def find_differing(
+    task: Task, split: Split, ours: Sequence[Answers], theirs: Sequence[Answers]
+) -> Differing | None:
+    """Return the inputs that most trainings of one model alone answer rightly. None without pictures.
+
+    Those come first on which the trainings agree most.
+    """
+    if not (ours and theirs and ours[0].labels):
+        return None
+    labels, true = ours[0].labels, ours[0].true
+    right = [np.mean([each.answered == true for each in group], axis=0) for group in (ours, theirs)]
+    chosen, count = [], []
+    for ours_right, theirs_right in (right, right[::-1]):
+        rows = np.flatnonzero((ours_right > 0.5) & (theirs_right < 0.5))
+        count.append(len(rows))
+        chosen += rows[np.argsort((theirs_right - ours_right)[rows], kind="stable")][:EACH].tolist()
+    pictures = task.pictures(split, chosen) if chosen else None
+    if pictures is None:
+        return None
+    first, second = (
+        [labels[int(np.bincount([each.answered[row] for each in group]).argmax())] for row in chosen]
+        for group in (ours, theirs)
+    )
+    return Differing(
+        split=split,
+        count=(count[0], count[1]),
+        true=[labels[int(true[row])] for row in chosen],
+        ours=first,
+        theirs=second,
+        pictures=[small_picture(each) for each in pictures],
+    )
