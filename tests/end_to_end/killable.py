@@ -60,7 +60,7 @@ class Search:
 
     def until(self, name: str, count: int = 1) -> list[psutil.Process]:
         """The processes called so, once there are that many."""
-        end = time.monotonic() + 60
+        end = time.monotonic() + 200
         while time.monotonic() < end and self.process is not None and self.process.poll() is None:
             if len(processes := self.children(name)) >= count:
                 return processes
