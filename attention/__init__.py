@@ -8,11 +8,11 @@ gated            The base class: a residual update behind a scalar gate that sta
 ssa              Simple self-attention, and its symmetric variant
 sagan            Self-attention of SAGAN
 decomposed       Decomposed (efficient) attention, linear in the number of positions
-multihead        Multi-head attention over positions, and the base class of attention with several heads
+multihead        Multi-head attention over positions, its base class with several heads, and dot products
 linear           Linear attention, with elu + 1 in place of the softmax
 sliding          Multi-head attention in a window around each position
-dot_product      Dot-product attention, fused or as plain products
 shortconv        Gated short convolution along the positions
+gated_delta      Gated delta rule, whose state of a fixed size replaces values at keys
 decoding         Decoding of one token after another with a state, and the base class of modules that can
 prefix_sums      Causal sums over earlier positions, in linear time, and blocks of positions
 attention_map    The weights that inserted modules compute in a forward pass, and their recording

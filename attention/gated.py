@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -165,7 +166,7 @@ class Gated(nn.Module, ABC):
     def compute(self, tokens: Tensor, function: Callable[[Tensor], Result]) -> Result:
         """Return `function(tokens)`, in float32 instead of float16 if the module sums over positions."""
         if self.sums_over_positions and _is_half(tokens):
-            with torch.autocast(tokens.device.type, enabled=False):
+            with without_autocast(tokens.device.type):
                 return function(tokens.float())
         return function(tokens)
 
@@ -208,9 +209,17 @@ def project(layer: nn.Linear, x: Tensor) -> Tensor:
     return nn.functional.linear(x, layer.weight.to(x.dtype), bias)
 
 
+def without_autocast(device: str) -> AbstractContextManager[object]:
+    """Return a context without autocast on a type of device."""
+    return torch.autocast(device, enabled=False) if _has_autocast(device) else nullcontext()
+
+
+def _has_autocast(device: str) -> bool:  # It is not available on "meta".
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
 def _is_half(x: Tensor) -> bool:
     device = x.device.type
-    # Autocast is not available on "meta".
-    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+    if _has_autocast(device):
         return torch.float16 in (torch.get_autocast_dtype(device), x.dtype)
     return x.dtype == torch.float16

@@ -21,9 +21,9 @@ def causal_sums(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     Queries and keys are `(B, heads, N, d)`, values `(B, heads, N, e)`.
     """
     N, dtype = q.shape[-2], q.dtype
-    q, k, v = (split(_precise(t), CHUNK) for t in (q, k, v))  # (B, heads, chunks, CHUNK, d)
+    q, k, v = (split(precise(t), CHUNK) for t in (q, k, v))  # (B, heads, chunks, CHUNK, d)
     within = (q @ k.mT).tril() @ v
-    contexts = shift(_precise(k.mT @ v).cumsum(dim=-3), 1)  # (B, heads, chunks, d, e), of the earlier chunks
+    contexts = shift(precise(k.mT @ v).cumsum(dim=-3), 1)  # (B, heads, chunks, d, e), of the earlier chunks
     return join(within + q @ contexts, N).to(dtype)
 
 
@@ -34,7 +34,7 @@ def causal_softmax_sums(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     position m into `exp(k_j - L_m) exp(L_m - L_i)`. Both exponents are at most zero, since L never falls.
     """
     N, dtype = q.shape[-2], q.dtype
-    q, k, v = (_precise(t) for t in (q, k, v))
+    q, k, v = (precise(t) for t in (q, k, v))
     q, k, v, L = (split(t, CHUNK) for t in (q, k, v, _log_sums(k)))
     last = L[..., -1:, :]  # (B, heads, chunks, 1, d)
     contexts = _decayed_sums((k - last).exp().mT @ v, last)
@@ -44,7 +44,7 @@ def causal_softmax_sums(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 def last_sums(k: Tensor, v: Tensor) -> Tensor:
     """Return the sum of `k_j^T v_j` over all positions `(B, heads, d, e)`, for `next_sums`."""
-    return _precise(k).mT @ _precise(v)
+    return precise(k).mT @ precise(v)
 
 
 def next_sums(q: Tensor, k: Tensor, v: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
@@ -53,14 +53,14 @@ def next_sums(q: Tensor, k: Tensor, v: Tensor, sums: Tensor) -> tuple[Tensor, Te
     `sums` are `last_sums` of the earlier positions, zero if there is none.
     """
     sums = sums + last_sums(k, v)
-    return (_precise(q) @ sums).to(q.dtype), sums
+    return (precise(q) @ sums).to(q.dtype), sums
 
 
 def last_softmax_sums(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """Return `sum_j exp(k_j - L) v_j` over all positions, `(B, heads, d, e)`, and L `(B, heads, d, 1)`."""
-    k = _precise(k).mT
+    k = precise(k).mT
     L = k.logsumexp(dim=-1, keepdim=True)
-    return (k - L).exp() @ _precise(v), L
+    return (k - L).exp() @ precise(v), L
 
 
 def next_softmax_sums(
@@ -70,10 +70,10 @@ def next_softmax_sums(
 
     `sums` and `log_sums` are `last_softmax_sums` of the earlier positions, zero and `MASKED` without any.
     """
-    key = _precise(k).mT
-    total = torch.stack([_precise(log_sums), key]).logsumexp(dim=0)  # `logaddexp` would overflow in ONNX.
-    sums = (log_sums - total).exp() * sums + (key - total).exp() @ _precise(v)
-    return (_precise(q) @ sums).to(q.dtype), (sums, total)
+    key = precise(k).mT
+    total = torch.stack([precise(log_sums), key]).logsumexp(dim=0)  # `logaddexp` would overflow in ONNX.
+    sums = (log_sums - total).exp() * sums + (key - total).exp() @ precise(v)
+    return (precise(q) @ sums).to(q.dtype), (sums, total)
 
 
 def _log_sums(k: Tensor) -> Tensor:
@@ -131,7 +131,7 @@ def _decayed_sums(sums: Tensor, last: Tensor) -> Tensor:
     return torch.stack(contexts, dim=-3)
 
 
-def _precise(x: Tensor) -> Tensor:
+def precise(x: Tensor) -> Tensor:
     """Return `x` in float32 if its precision is lower."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 

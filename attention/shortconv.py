@@ -80,12 +80,17 @@ class ShortConvolution(TokenMixer):
 
     def _mix(self, gate: Tensor, signal: Tensor) -> Tensor:
         """Return the update `(B, N, C)` from the signal with the earlier and later positions of the taps."""
-        N = gate.shape[1]
-        taps = self.conv.weight.to(signal.dtype).squeeze(1).mT.contiguous()  # (kernel, C)
-        y = signal[:, :N] * taps[0]
-        for i in range(1, self.kernel):  # On a CPU, a convolution with groups takes five times as long.
-            y = torch.addcmul(y, signal[:, i : i + N], taps[i])
-        return project(self.out_proj, gate * y)
+        return project(self.out_proj, gate * convolve(self.conv, signal))
+
+
+def convolve(conv: nn.Conv1d, signal: Tensor) -> Tensor:
+    """Filter each channel of `(B, N + kernel - 1, C)` along the positions, to `(B, N, C)`."""
+    taps = conv.weight.to(signal.dtype).squeeze(1).mT.contiguous()  # (kernel, C)
+    N = signal.shape[1] + 1 - len(taps)
+    y = signal[:, :N] * taps[0]
+    for i in range(1, len(taps)):  # On a CPU, a convolution with groups takes five times as long.
+        y = torch.addcmul(y, signal[:, i : i + N], taps[i])
+    return y
 
 
 def cost(channels: int, spatial: Sequence[int], *, kernel: int = 3, causal: bool = False) -> Cost:

@@ -18,9 +18,17 @@ from torch import Tensor
 
 from attention.attention_map import AttentionMap, softmax_map
 from attention.decoding import State
-from attention.dot_product import attend_in_window, attend_where, has_windows
 from attention.gated import Cost, project
-from attention.multihead import HeadCount, Heads, Norm, norm_memory, parameters
+from attention.multihead import (
+    HeadCount,
+    Heads,
+    Norm,
+    attend_in_window,
+    attend_where,
+    has_windows,
+    norm_memory,
+    parameters,
+)
 from attention.options import Choices, NotTried, OptionValue, check_choice
 from attention.padding import gather_real
 from attention.position import ROTARY_BASE

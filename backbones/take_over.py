@@ -271,8 +271,8 @@ def _fill(module: nn.Module, attention: Attention) -> bool:
     if {"query", "key", "value", "reprojection"} <= layers.keys():
         inputs, output = [layers["query"], layers["key"], layers["value"]], layers["reprojection"]
         targets = [(layer.weight, layer.bias) for layer in inputs]
-    elif {"in_proj", "out_proj"} <= layers.keys():
-        joint, output = layers["in_proj"], layers["out_proj"]
+    elif "out_proj" in layers and (joint := layers.get("in_proj", layers.get("in_proj_qkv"))) is not None:
+        output = layers["out_proj"]
         biases = [None] * 3 if joint.bias is None else joint.bias.chunk(3)
         targets = list(zip(joint.weight.chunk(3), biases, strict=True))
     else:
@@ -294,6 +294,8 @@ def _fill(module: nn.Module, attention: Attention) -> bool:
             output.bias.copy_(o.bias)
         if isinstance(module, Heads):
             _fill_heads(module, attention)
+        if "conv1d" in layers:  # The convolution of queries, keys and values starts as the identity.
+            nn.init.zeros_(layers["conv1d"].weight)[..., -1] = 1
     return True
 
 

@@ -21,7 +21,7 @@ DEVICE = find_device()
 CHANNELS, HEADS, WINDOW = 64, 4, 128
 LENGTHS = (512, 1024, 2048, 4096, 8192)
 ROUNDS = 5
-OPTIONS = {"decomposed": {}, "linear": {}, "sliding": {"window": WINDOW}, "multihead": {}}
+OPTIONS = {"decomposed": {}, "linear": {}, "sliding": {"window": WINDOW}, "gated-delta": {}, "multihead": {}}
 
 
 def make(name: str) -> Gated:
@@ -62,7 +62,24 @@ def explicit_sliding(module: Any, x: Tensor) -> Tensor:
     return _join(x, weights @ v, module.out_proj)
 
 
-EXPLICIT = {"decomposed": explicit_decomposed, "linear": explicit_linear, "sliding": explicit_sliding}
+def explicit_gated_delta(module: Any, x: Tensor) -> Tensor:
+    """Solve the system of all positions at once."""
+    signal = F.pad(module.in_proj_qkv(x), (0, 0, module.kernel - 1, 0))
+    q, k, v, decay, beta = module._inputs(x, signal)
+    total, N = decay.cumsum(-2), x.shape[1]
+    later = torch.ones(N, N, dtype=torch.bool, device=x.device).triu(1)
+    decays = (total - total.mT).masked_fill(later, float("-inf")).exp()
+    system = beta * (k @ k.mT) * decays
+    added = torch.linalg.solve_triangular(system, v * beta, upper=False, unitriangular=True)
+    return x + module._output(x, (q @ k.mT * decays) @ added)
+
+
+EXPLICIT = {
+    "decomposed": explicit_decomposed,
+    "linear": explicit_linear,
+    "sliding": explicit_sliding,
+    "gated-delta": explicit_gated_delta,
+}
 
 
 def step(call: Callable[[Tensor], Tensor], x: Tensor) -> None:

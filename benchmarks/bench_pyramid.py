@@ -6,6 +6,8 @@ until the conventional model takes more than LIMIT. Takes about 25 minutes on tw
 after each number of modules.
 """
 
+from dataclasses import replace
+
 import torch
 from conventional import DEVICE, grow, open_gates
 from harness import write
@@ -14,7 +16,7 @@ from torch import nn
 from attention import Spec
 from automl.tasks.detection.model import build_detector
 from automl.tasks.detection.space import FULL, PYRAMID, published_sites
-from backbones import build, insert
+from backbones import insert
 
 SIDES = (448, 640, 1024)
 EXAMPLE = [torch.rand(3, 128, 128) for _ in range(2)]
@@ -22,7 +24,7 @@ EXAMPLE = [torch.rand(3, 128, 128) for _ in range(2)]
 
 def make_model(sites: list[str], *, conventional: bool) -> nn.Module:
     torch.manual_seed(0)
-    detector = build_detector(build(FULL.backbone, classes=10), classes=10, masks=False)
+    detector = build_detector(replace(FULL, masks=False), FULL.build(classes=10), classes=10)
     placement = {
         name: Spec("decomposed", {"normalisation": "scaling", "key_channels": width, "value_channels": width})
         for name, width in ((site, 64 if site in PYRAMID else 128) for site in sites)

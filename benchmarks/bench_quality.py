@@ -22,7 +22,6 @@ from attention import Spec
 from automl.config.device import find_device, is_gpu
 from automl.config.runtime import Runtime
 from automl.data.archive import extract_cached
-from automl.storage.cache_folder import cache_root
 from automl.tasks import Task, open_task
 from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.tasks.image_classification.task import load_images
@@ -63,7 +62,7 @@ def train_with_fastai(task: Task, model: nn.Module) -> None:
 
     training = task.config.training
     assert isinstance(training, ImageTraining)
-    root = extract_cached(ARCHIVE, cache_root())
+    root = extract_cached(ARCHIVE)
     files = [
         next(root.rglob(name)) if not (root / name).exists() else root / name
         for split in ("train", "validation")

@@ -19,8 +19,9 @@ import torch.nn.functional as F
 from harness import write_values
 
 from automl.config.runtime import Runtime
+from automl.tasks.stereo import StereoData
 from automl.tasks.stereo.data import StereoPairs, open_pairs
-from automl.tasks.stereo.psmnet import STEP
+from automl.tasks.stereo.model import STEP
 from automl.tasks.stereo.score import StereoEvaluator
 
 WINDOWS = (3, 5, 7, 9, 11, 13)  # sides in pixels
@@ -97,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", help="a folder or a CSV of pairs (default: the bundled planes)")
     parser.add_argument("--max-disparity", type=int, default=48)
     options = parser.parse_args(arguments)
-    pairs = open_pairs("pairs" if options.data else "planes", path=options.data)
+    pairs = open_pairs(StereoData(source="pairs" if options.data else "planes", path=options.data))
     most = options.max_disparity
     scores = {w: measure(pairs, "validation", most, make_matcher(most, w))["epe"] for w in WINDOWS}
     window = min(scores, key=scores.__getitem__)

@@ -86,13 +86,8 @@ def fit_model(
     ]
     if not observations:
         return None
-    return EffectModel(
-        [effects for effects, _ in observations],
-        [score for _, score in observations],
-        logs,
-        estimate=estimate,
-        prior=read_prior(study),
-    )
+    weights, scores = zip(*observations, strict=True)
+    return EffectModel(weights, scores, logs, estimate=estimate, prior=read_prior(study))
 
 
 class GrowingModel:

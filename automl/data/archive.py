@@ -59,13 +59,13 @@ def is_archive(path: Path) -> bool:
     return path.name.lower().endswith(SUFFIXES)
 
 
-def extract_cached(archive: Path, cache: Path) -> Path:
-    """Return the folder in `cache` with the content of `archive`, extracted on first use.
+def extract_cached(archive: Path) -> Path:
+    """Return the folder in the cache with the content of `archive`, extracted on first use.
 
     It is `<cache>/extracted/<hash of the archive>/`, or its only folder if it has nothing else. Raises
     InputError like `extract`.
     """
-    into = cache / "extracted" / hash_file(archive, cache)[:32]
+    into = cache_root() / "extracted" / hash_file(archive)[:32]
     extract(archive, into)
     return enter_single_folder(into)
 
@@ -73,7 +73,7 @@ def extract_cached(archive: Path, cache: Path) -> Path:
 def extract_if_archive(path: str | Path) -> Path:
     """Return the folder with the content of an archive, or the path of anything else."""
     path = Path(path).expanduser()
-    return extract_cached(path, cache_root()) if path.is_file() and is_archive(path) else path
+    return extract_cached(path) if path.is_file() and is_archive(path) else path
 
 
 def enter_single_folder(folder: Path) -> Path:

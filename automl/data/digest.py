@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from automl.base.errors import InputError
 from automl.base.terminal import progress
-from automl.storage.cache_folder import once
+from automl.data.files import unreadable_error
+from automl.storage.cache_folder import cache_root, once
 
 SIZE = 32  # bytes of a SHA-256
 CHUNK = 64  # files that a thread hashes in a row
@@ -21,12 +21,12 @@ def count_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def hash_file(path: Path, cache: Path) -> str:
+def hash_file(path: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal. Raises InputError if it cannot be read."""
-    return hash_contents([path], cache)[0].hex()
+    return hash_contents([path])[0].hex()
 
 
-def hash_contents(images: Sequence[Path | np.ndarray], cache: Path) -> list[bytes]:
+def hash_contents(images: Sequence[Path | np.ndarray]) -> list[bytes]:
     """Return the SHA-256 of each file's bytes, or of each array.
 
     Raises InputError if a file cannot be read.
@@ -44,7 +44,7 @@ def hash_contents(images: Sequence[Path | np.ndarray], cache: Path) -> list[byte
         return b"".join(read)
 
     size = SIZE * len(images)
-    memo = cache / "contents" / hash_all(map(_stamp, images)).hex()
+    memo = cache_root() / "contents" / hash_all(map(_stamp, images)).hex()
     once(
         memo,
         lambda path: path.write_bytes(read()),
@@ -71,7 +71,7 @@ def _stamp(image: Path | np.ndarray) -> str | bytes:
     try:
         state = image.stat()
     except OSError as error:
-        raise _unreadable_error(image, error) from error
+        raise unreadable_error(image, error) from error
     return f"{image.absolute()}:{state.st_size}:{state.st_mtime_ns}"
 
 
@@ -82,8 +82,4 @@ def _content(image: Path | np.ndarray) -> bytes:
         with open(image, "rb") as file:
             return hashlib.file_digest(file, "sha256").digest()
     except OSError as error:
-        raise _unreadable_error(image, error) from error
-
-
-def _unreadable_error(path: Path, error: OSError) -> InputError:
-    return InputError(f"{path} cannot be read ({error.strerror}); make it readable or remove it")
+        raise unreadable_error(image, error) from error

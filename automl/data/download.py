@@ -40,14 +40,7 @@ REMEDY = "try again, or pass a copy with --data PATH, or set AUTOML_MIRROR to an
 
 @dataclass(frozen=True, kw_only=True)
 class Checksum:
-    """The published hash of a file, in hexadecimal.
-
-    Attributes:
-        sha256: of the whole file.
-        md5: of the whole file.
-        first_md5: of the first MiB, which fastai publishes.
-        size: in bytes.
-    """
+    """The published hash of a file, in hexadecimal. `first_md5` is of the first MiB, as fastai publishes."""
 
     sha256: str | None = None
     md5: str | None = None
@@ -62,11 +55,7 @@ class Checksum:
 
 @dataclass(frozen=True, kw_only=True)
 class Remote:
-    """A file to download.
-
-    Attributes:
-        size: its approximate size in bytes; 0 if unknown.
-    """
+    """A file to download. `size` is about its size in bytes; 0 if unknown."""
 
     address: str
     size: int = 0
@@ -78,7 +67,7 @@ class Remote:
         return self.address.rpartition("/")[2]
 
 
-def fetch_files(name: str, files: Sequence[Remote], cache: Path) -> Path:
+def fetch_files(name: str, files: Sequence[Remote]) -> Path:
     """Return the folder with the content of `files`, kept under `name`. Archives are unpacked side by side.
 
     Raises InputError if a file cannot be downloaded or has another checksum. The received part is kept, and
@@ -93,23 +82,20 @@ def fetch_files(name: str, files: Sequence[Remote], cache: Path) -> Path:
             _fetch(address, path, checked=file.checksum.is_whole)
             paths.append(path)
             _check(path, address, file.checksum)
-        if not (len(files) == 1 and files[0].name.endswith(PACKED)):
-            temporary.mkdir()
+        temporary.mkdir()
         for file, path in zip(files, paths, strict=True):
             if not file.name.endswith(PACKED):
                 shutil.copyfile(path, temporary / file.name)
-            elif len(files) == 1:
-                _unpack(path, temporary, file)
-            else:
-                inside = temporary / f".{file.name}"
-                _unpack(path, inside, file)
-                for child in list(inside.iterdir()):
-                    shutil.move(child, temporary / child.name)
-                inside.rmdir()
+                continue
+            inside = temporary / f".{file.name}"
+            _unpack(path, inside, file)
+            for child in list(inside.iterdir()):
+                shutil.move(child, temporary / child.name)
+            inside.rmdir()
         for path in paths:
             _remove(path)
 
-    return enter_single_folder(once(cache / "downloads" / name, fetch))
+    return enter_single_folder(once(cache_root() / "downloads" / name, fetch))
 
 
 def _unpack(path: Path, folder: Path, file: Remote) -> None:
@@ -284,7 +270,7 @@ def download_published(name: str) -> tuple[PublishedDataset, Path]:
     if name not in known:
         raise InputError(f"{unknown('published dataset', name, known)} `automl data --list` describes them.")
     chosen = known[name]
-    folder = fetch_files(chosen.key, chosen.files, cache_root())
+    folder = fetch_files(chosen.key, chosen.files)
     inside = next(folder.glob(chosen.inside), None) if chosen.inside else None
     return chosen, inside or folder
 
@@ -294,9 +280,6 @@ def list_published() -> Iterator[str]:
     for dataset in published_datasets().values():
         size = f"{dataset.size / 1e9:.2f} GB" if dataset.size else "-"
         yield f"{dataset.name:24}{size:>10}  {dataset.about}"
-        unchecked = (
-            ""
-            if all(file.checksum.is_whole for file in dataset.files)
-            else "; not all files have a published hash"
-        )
-        yield f"{'':36}{dataset.license}; {dataset.source}{unchecked}"
+        is_checked = all(file.checksum.is_whole for file in dataset.files)
+        note = "" if is_checked else "; not all files have a published hash"
+        yield f"{'':36}{dataset.license}; {dataset.source}{note}"

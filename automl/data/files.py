@@ -17,6 +17,10 @@ def is_file(path: Path) -> bool:
         return False
 
 
+def unreadable_error(path: Path, error: OSError) -> InputError:
+    return InputError(f"{path} cannot be read ({error.strerror}); make it readable or remove it")
+
+
 def name_to_text(name: str | PurePath) -> str:
     r"""Return a file name or relative path as text, with `\\xe9` for a byte that is not UTF-8.
 
@@ -73,50 +77,40 @@ def walk(
     `is_clutter` leaves out, and the links that are not followed. Raises InputError if a folder cannot be
     read.
     """
-    yield from _walk(root, tuple(map(_real, above)), set(), clutter, links)
+    seen: set[Path] = set()
+    pending = [(root, tuple(map(_real, above)))]
+    while pending:
+        folder, above = pending.pop()
+        real = _real(folder)
+        if real in seen:  # A link led to it in the meantime.
+            continue
+        seen.add(real)
+        above = (*above, real)
+        folders, files = [], []
+        try:
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except OSError as error:
+            raise unreadable_error(folder, error) from error
+        for entry in entries:
+            path, is_folder = Path(entry.path), entry.is_dir()
+            if is_clutter(entry.name):
+                if clutter is not None and not is_folder:
+                    clutter.append(path)
+            elif not is_folder:
+                files.append(entry.name)
+            elif entry.is_symlink() and (_real(path) in seen or links_to_parent(path, above)):
+                if links is not None:
+                    links.append(path)
+            else:
+                folders.append(entry.name)
+        yield folder, folders, files
+        pending += [(folder / name, above) for name in reversed(folders)]
 
 
 def links_to_parent(folder: Path, above: tuple[Path, ...]) -> bool:
     """Return whether `folder` is a link to one of the folders `above`, or to a parent of one."""
     real = _real(folder)
     return any(other == real or real in other.parents for other in map(_real, above))
-
-
-def _walk(
-    folder: Path,
-    above: tuple[Path, ...],
-    seen: set[Path],
-    clutter: list[Path] | None,
-    links: list[Path] | None,
-) -> Iterator[tuple[Path, list[str], list[str]]]:
-    real = _real(folder)
-    seen.add(real)
-    above = (*above, real)
-    folders, files = [], []
-    try:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError as error:
-        raise InputError(
-            f"{folder} cannot be read ({error.strerror}); make it readable or remove it"
-        ) from error
-    for entry in entries:
-        is_folder = entry.is_dir()
-        if is_clutter(entry.name):
-            if clutter is not None and not is_folder:
-                clutter.append(Path(entry.path))
-        elif not is_folder:
-            files.append(entry.name)
-        elif entry.is_symlink() and (
-            _real(Path(entry.path)) in seen or links_to_parent(Path(entry.path), above)
-        ):
-            if links is not None:
-                links.append(Path(entry.path))
-        else:
-            folders.append(entry.name)
-    yield folder, folders, files
-    for name in folders:
-        if _real(folder / name) not in seen:  # A link may have led to it in the meantime.
-            yield from _walk(folder / name, above, seen, clutter, links)
 
 
 def _real(path: Path) -> Path:

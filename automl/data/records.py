@@ -18,7 +18,6 @@ from automl.data.splits import (
     count_crossing,
     hash_names,
     hold_out_split,
-    make_single_class_labels,
     pack_keys,
     select_subset,
 )
@@ -48,8 +47,7 @@ class RecordFile(ArrowFile):
     def groups(self) -> list[str | None]:
         if "group" not in self.table.column_names:
             return [None] * len(self.table)
-        groups: list[str | None] = self.table["group"].to_pylist()
-        return groups
+        return self.table["group"].to_pylist()
 
     @cached_property
     def tally(self) -> Tally:
@@ -108,7 +106,7 @@ class Records(Generic[File]):
 
     def labels(self, rows: np.ndarray) -> np.ndarray:
         """Return the classes of inputs, integers from 0. The same fraction of each class is held out."""
-        return make_single_class_labels(rows)
+        return np.zeros(len(rows), np.int64)
 
     def class_name(self, row: int) -> str:
         """Return the name of an input's class for the manifest."""
@@ -267,12 +265,10 @@ class ImageRecords(Records[ListingType]):
         self.classed = len(file.classes) > 1
 
     def labels(self, rows: np.ndarray) -> np.ndarray:
-        labels: np.ndarray = self.file.labels[rows]
-        return labels
+        return self.file.labels[rows]
 
     def class_name(self, row: int) -> str:
-        name: str = self.file.classes[self.file.labels[row]]
-        return name
+        return self.file.classes[self.file.labels[row]]
 
     def choose_source(self, split: str, rows: Mapping[str, np.ndarray]) -> tuple[str, float]:
         if split == "test" and len(rows["validation"]):

@@ -85,34 +85,30 @@ def is_shared(name: str | None, splits: Iterable[str]) -> bool:
 
 
 def find_split(kind: type[File], name: str, split: str = "train") -> File | None:
-    """Return the file with a split of a dataset if it is shared."""
-    if _shared_data is None or not is_shared(name, [split]):
-        return None
-    return fetch_cached(kind, Storage(_shared_data.address), **vars(_shared_data.sets[_key(name)][split]))
-
-
-def fetch_cached(kind: type[File], storage: Storage, *, name: str, size: int, sha256: str) -> File:
-    """Return the cache file `name`. Fetches it when this node needs it for the first time.
+    """Return the file with a split of a dataset if it is shared. Fetches it when a node first needs it.
 
     Raises InputError if the fetched file differs from the one that was written.
     """
+    if _shared_data is None or not is_shared(name, [split]):
+        return None
+    storage, file = Storage(_shared_data.address), _shared_data.sets[_key(name)][split]
 
     def fetch(path: Path) -> None:
         try:
-            storage.fetch(name, path)
+            storage.fetch(file.name, path)
         except OSError as error:
             if error.errno is not None and not isinstance(error, FileNotFoundError):
                 raise  # an error of this machine's disk
-            raise InputError(f"the shared data {storage}/{name} cannot be fetched ({error})") from error
-        with open(path, "rb") as file:
-            received = hashlib.file_digest(file, "sha256").hexdigest()
-        if path.stat().st_size != size or received != sha256:
+            raise InputError(f"the shared data {storage}/{file.name} cannot be fetched ({error})") from error
+        with open(path, "rb") as fetched:
+            received = hashlib.file_digest(fetched, "sha256").hexdigest()
+        if path.stat().st_size != file.size or received != file.sha256:
             raise InputError(
-                f"the shared data {storage}/{name} are damaged ({path.stat().st_size} bytes of {size}). "
-                f"Delete the file, and resume the search, which writes it again"
+                f"the shared data {storage}/{file.name} are damaged ({path.stat().st_size} bytes of "
+                f"{file.size}). Delete the file, and resume the search, which writes it again"
             )
 
-    return kind(once(cache_root() / name, fetch, kind.is_sound, needed=size))
+    return kind(once(cache_root() / file.name, fetch, kind.is_sound, needed=file.size))
 
 
 def publish(storage: Storage, name: str, files: Mapping[str, Path], folder: Path) -> dict[str, Any]:
@@ -125,7 +121,7 @@ def publish(storage: Storage, name: str, files: Mapping[str, Path], folder: Path
     described = {}
     for split, path in files.items():
         size = path.stat().st_size
-        described[split] = {"name": path.name, "size": size, "sha256": hash_file(path, cache_root())}
+        described[split] = {"name": path.name, "size": size, "sha256": hash_file(path)}
         try:
             if target.size(path.name) != size:
                 target.send(path, path.name)

@@ -16,7 +16,7 @@ once.
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -98,11 +98,6 @@ def order_subsets(keys: np.ndarray) -> np.ndarray:
     return _bits(keys, SUBSET).argsort(kind="stable")
 
 
-def make_single_class_labels(inputs: Sized) -> np.ndarray:
-    """Return labels, int64 `(N,)`, for inputs that are split without regard to classes."""
-    return np.zeros(len(inputs), np.int64)
-
-
 def _bits(keys: np.ndarray, purpose: int) -> np.ndarray:
     return keys.reshape(-1, 4, 8)[:, purpose].copy().view(">u8")[:, 0].astype(np.uint64)
 
@@ -124,8 +119,7 @@ def _first_by_rank(
     order = kinds.argsort(kind="stable")
     ranks = np.empty(len(contents), np.int64)
     ranks[order] = np.arange(len(contents)) - (counts.cumsum() - counts)[kinds[order]]
-    chosen: np.ndarray = (ranks < counts_to_choose[kinds])[copy_of]
-    return chosen
+    return (ranks < counts_to_choose[kinds])[copy_of]
 
 
 def _assign_units(inputs: np.ndarray, groups: np.ndarray) -> np.ndarray:
@@ -142,8 +136,7 @@ def _assign_units(inputs: np.ndarray, groups: np.ndarray) -> np.ndarray:
             least = np.full(len(values), np.iinfo(np.uint64).max, np.uint64)
             np.minimum.at(least, index, ranks)
             ranks = least[index]
-    units: np.ndarray = np.unique(ranks, return_inverse=True)[1]
-    return units
+    return np.unique(ranks, return_inverse=True)[1]
 
 
 def _hold_out_units(labels: np.ndarray, units: np.ndarray, fraction: float) -> np.ndarray:

@@ -25,6 +25,7 @@ from torch.nn.utils import parametrize
 
 from attention import Gated, Spec
 from automl.base.errors import InputError, describe_error
+from automl.base.serialise import to_json
 from automl.tasks.deployment import (
     BATCH_AXIS,
     MODEL,
@@ -162,7 +163,7 @@ def save_mlflow(folder: Path, graphs: Mapping[str, Interface], deployments: Mapp
         mlflow.pyfunc.save_model(
             str(folder / MLFLOW_MODEL),
             **code,
-            metadata={"graphs": {name: graph.to_json() for name, graph in graphs.items()}},
+            metadata={"graphs": to_json(graphs)},
             pip_requirements=[f"{name}=={version(name)}" for name in needed],
         )
 
@@ -173,7 +174,7 @@ def describe(graphs: Mapping[str, Interface], deployments: Mapping[str, Deployme
     return {
         "kind": _kind_of(deployments),
         "labels": list(labels_of(deployments)),
-        "graphs": {name: {**graph.to_json(), "details": details[name]} for name, graph in graphs.items()},
+        "graphs": {name: {**to_json(graph), "details": details[name]} for name, graph in graphs.items()},
     }
 
 

@@ -43,6 +43,7 @@ _KNOWN = {
     "linear": (PURPLE, "triangle-left"),  # The colour of the type it resembles, in another shape.
     "sliding": (VERMILION, "square"),
     "shortconv": (GREY, "diamond"),
+    "gated-delta": (SKY, "diamond"),
     "conv1x1": (GREY, "square"),
     MIXED: (ORANGE, "triangle-right"),
     PLAIN: (INK, "M0,-1L.24,-.32L.95,-.31L.38,.12L.59,.81L0,.4L-.59,.81L-.38,.12L-.95,-.31L-.24,-.32Z"),

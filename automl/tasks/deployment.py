@@ -80,9 +80,6 @@ class Signature:
         shape = ", ".join(map(str, self.shape)) + ("," if len(self.shape) == 1 else "")
         return f"`{self.name}`: {self.dtype}, shape `({shape})`"
 
-    def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "dtype": self.dtype, "shape": list(self.shape)}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Interface:
@@ -94,23 +91,18 @@ class Interface:
     @classmethod
     def of(cls, deployment: Deployment, inputs: Arrays, outputs: Arrays) -> Self:
         """Return the interface that fits these examples."""
-        return cls(inputs=make_signatures(deployment, inputs), outputs=make_signatures(deployment, outputs))
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "inputs": [signature.to_json() for signature in self.inputs],
-            "outputs": [signature.to_json() for signature in self.outputs],
-        }
+        def sign(arrays: Arrays) -> list[Signature]:
+            return [
+                Signature(
+                    name=name,
+                    dtype=str(value.dtype),
+                    shape=tuple(deployment.axes(name).get(i, size) for i, size in enumerate(value.shape)),
+                )
+                for name, value in arrays.items()
+            ]
 
-
-def make_signatures(deployment: Deployment, arrays: Arrays) -> list[Signature]:
-    """Return the signatures of inputs or outputs, given an example."""
-    signatures = []
-    for name, value in arrays.items():
-        axes = deployment.axes(name)
-        shape = tuple(axes.get(axis, size) for axis, size in enumerate(value.shape))
-        signatures.append(Signature(name=name, dtype=str(value.dtype), shape=shape))
-    return signatures
+        return cls(inputs=sign(inputs), outputs=sign(outputs))
 
 
 def as_arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:

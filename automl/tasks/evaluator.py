@@ -68,7 +68,6 @@ class ClassificationEvaluator(Evaluator):
     most SCORES logits. Metrics without a value on the split are left out.
 
     Attributes:
-        labels: The names of the classes.
         metrics: The metrics that are computed.
         primary: The metric whose values `answers` has.
         inputs: The number of inputs of the whole split.

@@ -23,8 +23,19 @@ from search.record import CHECKPOINT_FILE
 FILES = (CHECKPOINT_FILE, "model.safetensors")  # names of weight files in the folders of trials and exports
 
 
-def initialise(model: nn.Module, chosen: Model, *, classes: int, size: int | None = None) -> list[str]:
+def initialise(
+    model: nn.Module,
+    chosen: Model,
+    *,
+    classes: int,
+    size: int | None = None,
+    path: str = "",
+    body: Callable[[], nn.Module] | None = None,
+) -> list[str]:
     """Load the weights that `chosen` names, if any, into `model`, which has no attention yet.
+
+    If the model has a backbone at `path`, a classification model without its head, the weights may also be
+    those of the classification model `body()`, whose head is left out.
 
     Returns the keys that stay new, because the weights are for other labels. Raises InputError if the weights
     cannot be loaded, do not fit, or have changed since they were chosen.
@@ -32,26 +43,7 @@ def initialise(model: nn.Module, chosen: Model, *, classes: int, size: int | Non
     if not chosen.weights:
         return []
     weights, source = _named(chosen, classes, size)
-    return load(model, weights, classes=classes, source=source)
-
-
-def initialise_backbone(
-    model: nn.Module,
-    path: str,
-    chosen: Model,
-    body: Callable[[], nn.Module],
-    *,
-    classes: int,
-    size: int | None = None,
-) -> list[str]:
-    """Do the same for a model with a backbone at `path`, a classification model without its head.
-
-    The weights are those of the whole model, or of the classification model `body()`, whose head is left out.
-    """
-    if not chosen.weights:
-        return []
-    weights, source = _named(chosen, classes, size)
-    if any(path in key for key in weights):
+    if body is None or any(path in key for key in weights):
         return load(model, weights, classes=classes, source=source)
     backbone = model.get_submodule(path)
     head = body().state_dict().keys() - backbone.state_dict().keys()

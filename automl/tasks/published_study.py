@@ -20,10 +20,8 @@ class Row:
     """Row of a published table, with the names and figures of the source.
 
     Attributes:
-        name: Name of the row.
         figures: Published figures by metric. `METRIC max` is the maximum over epochs, `METRIC gain` the
             improvement over the row `plain`.
-        runs: Published number of runs.
         plain: Name of the row that this one improves, if the source prints improvements.
     """
 
@@ -40,16 +38,11 @@ class Study:
     Its grid is the space with its name among the `grids` of its task.
 
     Attributes:
-        name: Name of the study.
-        summary: Description in one line.
-        source: Publication.
         columns: Metrics of the table with their titles.
         setup: What the source trained, by the names of `automl.search.studies`. What it does not print is
             left out. `scored` is the split of its figures.
-        rows: Published rows.
         data: Description of the required `--data`. Empty if the data are downloaded.
         notes: What a reader of the table must know, and rows of the source that are not run.
-        settings: Settings of the search.
         small: Additional settings of the small version.
         run: Reference of the function that runs it, if it is not one grid: see `automl.search.studies`.
         form_on_data: Suffix of the grid of the small version on data of the user, if it is another grid.

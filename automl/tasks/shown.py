@@ -15,7 +15,6 @@ class ShownInputs:
     """Inputs of a model, and pictures of them.
 
     Attributes:
-        inputs: The inputs of the model.
         pictures: Images uint8 `(H, W, 3)`; signals `(C, T)` without padding; or lists of tokens.
         names: A name for each input, such as its class.
         padded: Number of steps or tokens with padding.
@@ -43,8 +42,6 @@ class LayerScores:
     """Scores of a model with one layer replaced.
 
     Attributes:
-        metric: The primary metric.
-        windows: The number of windows.
         original: The score of the model with its own layers.
         replaced: The score by site and type.
     """

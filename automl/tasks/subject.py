@@ -24,12 +24,10 @@ class Subject:
     """Model that is examined without a dataset.
 
     Attributes:
-        name: Name of its backbone.
         build: Builds the model on the CPU.
         example: Creates a batch of so many inputs on the CPU.
         loss: Computes a loss of the model in training mode for a batch from `example`.
-        description: Description of its input.
-        batch: Default number of inputs of a step.
+        description: Of its input.
         images: True if the input is one tensor of images.
     """
 
@@ -73,8 +71,7 @@ def make_subject(
     width = options.get("width")
     if isinstance(width, int | float) and not 1 / 16 <= width <= 16:
         raise InputError(f"width must lie between 1/16 and 16; got {width}")
-    result: Subject = resolve(TASKS[task or fits[0]].subject)(backbone, size, options)
-    return result
+    return resolve(TASKS[task or fits[0]].subject)(backbone, size, options)
 
 
 def tasks_of(backbone: str) -> Sequence[str]:

@@ -264,6 +264,42 @@ def test_short_convolution_is_that_of_lfm2(kernel: int) -> None:
     _assert_close(module(x), x + GATE * reference(x.mT).mT)
 
 
+def _gated_delta_of_transformers(kind: str, heads: int, kernel: int) -> nn.Module:
+    """Return a layer of transformers whose heads split all channels."""
+    from transformers import Qwen3_5TextConfig, Qwen3NextConfig
+    from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5GatedDeltaNet
+    from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextGatedDeltaNet
+
+    sizes = {f"linear_num_{name}_heads": heads for name in ("key", "value")}
+    sizes |= {f"linear_{name}_head_dim": C // heads for name in ("key", "value")}
+    sizes |= {"hidden_size": C, "linear_conv_kernel_dim": kernel, "num_hidden_layers": 1}
+    if kind == "qwen3.5":
+        return Qwen3_5GatedDeltaNet(Qwen3_5TextConfig(**sizes, layer_types=["linear_attention"]), 0)
+    return Qwen3NextGatedDeltaNet(Qwen3NextConfig(**sizes, layer_types=["linear_attention"]), 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "heads", "kernel"), [("qwen3.5", 4, 4), ("qwen3.5", 1, 2), ("qwen3-next", 2, 4)]
+)
+def test_gated_delta_is_that_of_qwen(kind: str, heads: int, kernel: int) -> None:
+    """With the same names as Qwen3.5. Qwen3-Next joins the rows of each head. Both compute in float32."""
+    module = new(Spec("gated-delta", {"heads": heads, "kernel": kernel, "causal": True}), C, gate=GATE)
+    with torch.no_grad():  # It is one when new.
+        module.norm.weight.copy_(features(C // heads))
+    weights = {name: value for name, value in module.state_dict().items() if name != "gamma"}
+    if kind == "qwen3-next":
+        qkv = weights.pop("in_proj_qkv.weight").unflatten(0, (3, heads, -1)).unbind()
+        z = weights.pop("in_proj_z.weight").unflatten(0, (heads, -1))
+        weights["in_proj_qkvz.weight"] = torch.cat([*qkv, z], dim=1).flatten(0, 1)
+        rates = [weights.pop(f"in_proj_{name}.weight") for name in "ba"]
+        weights["in_proj_ba.weight"] = torch.stack(rates, dim=1).flatten(0, 1)
+    reference = _gated_delta_of_transformers(kind, heads, kernel)
+    reference.load_state_dict(weights)
+    x = features(2, C, 150)
+    expected = x + GATE * reference(x.mT).mT
+    torch.testing.assert_close(module(x), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_rotary_encoding_refuses_images() -> None:
     spec, message = (
         Spec("multihead", {"encoding": "rotary"}),

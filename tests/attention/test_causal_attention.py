@@ -8,6 +8,7 @@ from attention_cases import CAUSAL, CHANNELS, every_causal, features, new
 from torch import Tensor, nn
 
 from attention import Gated, Spec
+from attention.gated_delta import delta_rule, next_delta
 from attention.prefix_sums import CHUNK, causal_softmax_sums, causal_sums
 
 # In a chunk, at its end, and over several chunks.
@@ -56,6 +57,32 @@ def test_earlier_positions_are_equal_bit_by_bit(spec: Spec, dtype: torch.dtype) 
         assert not torch.equal(
             z[:, :, position] - changed[:, :, position], y[:, :, position] - x[:, :, position]
         )
+
+
+@pytest.mark.parametrize("half", [None, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("rate", [0.0, 30.0])
+@pytest.mark.parametrize("same", [0.0, 1.0])
+def test_the_delta_rule_is_precise_in_float32(same: float, rate: float, half: torch.dtype | None) -> None:
+    """Also of equal keys, whose system has large powers, of fast decays, and under autocast."""
+    q, k, v = features(3, 1, 2, 500, 16).unbind()
+    k = nn.functional.normalize(same * k[:, :, :1] + (1 - same) * k, dim=-1)
+    beta = features(1, 2, 500, 1).mul(3).sigmoid()
+    inputs = [t.requires_grad_() for t in (q, k, v, -rate * beta.flip(2), beta)]
+    with torch.autocast("cpu", half, enabled=half is not None):
+        y, state = delta_rule(*inputs)
+    gradients = torch.autograd.grad(y.sum(), inputs)
+    exact = [t.detach().double().requires_grad_() for t in inputs]
+    expected = torch.zeros(1, 2, 16, 16, dtype=torch.float64)
+    rows = []
+    for i in range(500):
+        row, expected = next_delta(expected, *(t[:, :, i : i + 1] for t in exact))
+        rows.append(row)
+    assert (y - torch.cat(rows, dim=2)).norm() < 1e-5 * torch.cat(rows, dim=2).norm()
+    assert (state - expected).norm() < 1e-5 * expected.norm()
+    for gradient, target in zip(
+        gradients, torch.autograd.grad(torch.cat(rows, dim=2).sum(), exact), strict=True
+    ):
+        assert (gradient - target).norm() < 1e-4 * target.norm()
 
 
 N = 70
@@ -134,12 +161,38 @@ def _short_convolution(module: Gated, x: Tensor) -> Tensor:
     return module.out_proj(c * torch.stack(rows, dim=1))
 
 
+def _gated_delta(module: Gated, x: Tensor) -> Tensor:
+    """Compute equation 10 of arXiv 2412.06464, one position after another, after the convolution."""
+    heads = module.heads
+    taps, last = module.conv1d.weight[:, 0], 0 if module.causal else (module.kernel - 1) // 2
+    padded = nn.functional.pad(module.in_proj_qkv(x), (0, 0, module.kernel - 1 - last, last))
+    signal = sum(padded[:, i : i + N] * taps[:, i] for i in range(module.kernel))
+    q, k, v = (_split(part, heads) for part in (signal * signal.sigmoid()).chunk(3, dim=-1))
+    q, k = (t / (t.square().sum(-1, keepdim=True) + 1e-6).sqrt() for t in (q, k))
+    beta = 1 / (1 + (-module.in_proj_b(x)).exp())  # (B, N, heads)
+    alpha = (-module.A_log.exp() * (1 + (module.in_proj_a(x) + module.dt_bias).exp()).log()).exp()
+    mixed = torch.zeros_like(v)
+    for order in (range(N), *([] if module.causal else [reversed(range(N))])):
+        state, rows = x.new_zeros(len(x), heads, v.shape[-1], v.shape[-1]), [x.new_zeros(0)] * N
+        for i in order:
+            b, a = beta[:, i, :, None, None], alpha[:, i, :, None, None]
+            key, value = k[:, :, i, :, None], v[:, :, i, None]  # a column and a row
+            erased = torch.eye(v.shape[-1], dtype=x.dtype) - b * key @ key.mT
+            state = a * erased @ state + b * key @ value
+            rows[i] = (q[:, :, i, None] @ state).squeeze(2) / v.shape[-1] ** 0.5
+        mixed = mixed + torch.stack(rows, dim=2)
+    mixed = mixed / (mixed.square().mean(-1, keepdim=True) + 1e-6).sqrt() * module.norm.weight
+    gate = module.in_proj_z(x)
+    return module.out_proj(mixed.transpose(1, 2).flatten(2) * gate * gate.sigmoid())
+
+
 FORMULAS: dict[str, Callable[[Gated, Tensor], Tensor]] = {
     "multihead": _softmax_attention,
     "sliding": _softmax_attention,
     "linear": _linear_attention,
     "decomposed": _decomposed_attention,
     "shortconv": _short_convolution,
+    "gated-delta": _gated_delta,
 }
 OTHERS = [
     Spec("sliding", {"window": 4}),
@@ -148,6 +201,7 @@ OTHERS = [
     Spec("linear"),
     Spec("shortconv"),
     Spec("shortconv", {"kernel": 4}),
+    Spec("gated-delta"),
 ]
 
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attention.dot_product import BLOCK, attend_causally, attend_where
+from attention.multihead import BLOCK, attend_causally, attend_where
 
 N = BLOCK + 40
 EARLIER = torch.ones(N, N, dtype=torch.bool).tril()

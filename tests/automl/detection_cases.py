@@ -13,7 +13,7 @@ from PIL import Image
 from automl.data import digits
 from automl.tasks.detection import DetectionModel
 from automl.tasks.detection import task as detection
-from automl.tasks.detection.data import scenes
+from automl.tasks.detection.data.dataset import read_scenes
 from automl.tasks.detection.data.objects import Photo
 
 SMALL = DetectionModel(
@@ -30,18 +30,18 @@ SMALL = DetectionModel(
 
 @contextmanager
 def few_scenes(train: int, others: int) -> Iterator[None]:
-    scenes.read_scenes.cache_clear()
+    read_scenes.cache_clear()
     detection.load_images.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(digits, "COUNTS", {"train": train, "validation": others, "test": others})
         yield
-    scenes.read_scenes.cache_clear()
+    read_scenes.cache_clear()
     detection.load_images.cache_clear()
 
 
 def write_scenes(folder: Path, counts: Mapping[str, int] = digits.COUNTS) -> None:
     """Write the first `counts` scenes of each split as a folder in COCO's layout."""
-    listing = scenes.read_scenes()
+    listing = read_scenes()
     for split, count in counts.items():
         name = digits.NAMES[split]
         (folder / name).mkdir(parents=True, exist_ok=True)

@@ -187,6 +187,21 @@ def test_narrower_modules_take_spaced_channels(name: str, tmp_path: Path) -> Non
     assert torch.equal(output, own.o.weight[:, ::step])  # type: ignore[arg-type]
 
 
+def test_a_gated_delta_rule_takes_over_projections_behind_an_identity(tmp_path: Path) -> None:
+    original = build("llama", tmp_path)
+    model = replaced(original, Spec("gated-delta", {"causal": True, "heads": 2}))
+    assert take_over(model, original) == ["block1.mixer", "block2.mixer"]
+    own = find_projections(original.get_submodule("model.model.layers.1.self_attn"))
+    assert own is not None
+    module = model.get_submodule("model.model.layers.1.self_attn.site_mixer")
+    layers: dict[str, nn.Module] = dict(module.named_children())
+    expected = torch.cat([own.q.weight, own.k.weight, own.v.weight])
+    assert torch.equal(layers["in_proj_qkv"].weight, expected)  # type: ignore[arg-type]
+    assert torch.equal(layers["out_proj"].weight, own.o.weight)  # type: ignore[arg-type]
+    signal = torch.randn(1, expected.shape[0], 9)
+    torch.testing.assert_close(layers["conv1d"](nn.functional.pad(signal, (3, 0))), signal)
+
+
 def test_keys_and_values_of_grouped_queries_are_repeated(tmp_path: Path) -> None:
     attention = build("llama", tmp_path).get_submodule("model.model.layers.0.self_attn")
     projections, width = find_projections(attention), WIDTH // HEADS

@@ -15,7 +15,7 @@ import torch
 from killable import Search, left
 
 from automl.config.runtime import Runtime
-from automl.tasks.function.running_trial import RunningTrial
+from automl.tasks.function.loop import RunningTrial
 from automl.tasks.function.start import find_function
 from search.record import State
 from search.study import read_records

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from automl.tasks.detection.data.scenes import draw_scenes
+from automl.data.digits import draw_scenes
 
 NAMES = ["background", *"0123456789"]
 

@@ -1,9 +1,7 @@
 """A training that is any command.
 
-commits  Check out commits of the repository around the current folder, each into a clean copy
 config   Configuration of a training that is any command: the command, and where it reports its metric
-loop     Runs a trial that is a command, and measures it
-metric   Finds the metric of a command in what it printed, or in a file that it wrote
+loop     Runs a trial that is a command, measures it, and finds the metric that it printed or wrote
 referee  Compare commands with fresh paired seeds, without a search: `automl referee`
 """
 

@@ -2,13 +2,16 @@
 
 Each command is a training in any language that prints its metric. The comparison is a confirmation whose
 variants are commands, in the folder of a search without trials, so `automl status`, `report`, `sync` and
-`confirm --again` work with it.
+`confirm --again` work with it. Commits of a repository are compared in clean copies of it.
 """
 
 import os
 import secrets
+import subprocess
+import sys
+import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -23,13 +26,13 @@ from automl.confirm.run_confirm import SEEDS, begin, run_confirm
 from automl.confirm.trainings import run_trainings
 from automl.confirm.variants import Variant, VariantSet
 from automl.confirm.verdict import VERDICT_FILE, ConfirmResult
+from automl.storage.cache_folder import cache_root
 from automl.storage.folder import find_search, new_folder, old_folder, resolve_search
 from automl.storage.logs import capture_library_logs
 from automl.storage.metadata import collect_provenance, write_metadata
 from automl.storage.storage import check_not_temporary
 from automl.storage.user_code import remember
 from automl.tasks.command import CommandModel, CommandTraining
-from automl.tasks.command.commits import SHORT, check_out, find_commits
 from automl.tasks.command.config import COMMAND, OUT
 from search.config import Data, TrialConfig
 from search.config.tasks import declare_metric
@@ -45,6 +48,8 @@ OF_RUNS = (
 )  # fmt: skip
 # Options that can be corrected as long as no run has a score.
 CORRECTED = ("metric", "metric_file", "last", "minimize", "unit")
+FOLDER = "commits"  # in the cache, with the copies
+SHORT = 7  # characters of a hash in names
 FRESH = 10**6  # random first seeds are below it, so that every program takes them
 
 
@@ -105,11 +110,16 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
     settings = Settings(
         **{"space": REFEREE, "seed": first, **{name: getattr(asked, name) for name in OF_RUNS}}
     )
+    variants = [Variant(name="baseline", role=Role.BASELINE, config=configs[0])]
+    variants += [
+        Variant(name=name, role=Role.FINALIST, config=config, plain="baseline")
+        for name, config in zip(names, configs[1:], strict=True)
+    ]
     confirmation = Confirmation(
         number=1,
         options=protocol,
         seeds=list(range(first, first + asked.seeds)),
-        variant_set=VariantSet(variants=_variants(configs, names), baseline_candidates=[], warnings=[]),
+        variant_set=VariantSet(variants=variants, baseline_candidates=[], warnings=[]),
         provenance=collect_provenance(),
         inputs=0,
         chance=None if asked.chance is None else Chance(value=asked.chance, error=0.0, step=0.0),
@@ -248,12 +258,65 @@ def _configuration(command: str, asked: RefereeOptions) -> TrialConfig:
     )
 
 
-def _variants(configs: Sequence[TrialConfig], names: Sequence[str]) -> list[Variant]:
-    baseline, *candidates = configs
-    return [
-        Variant(name="baseline", role=Role.BASELINE, config=baseline),
-        *(
-            Variant(name=name, role=Role.FINALIST, config=config, plain="baseline")
-            for name, config in zip(names, candidates, strict=True)
-        ),
-    ]
+@dataclass(frozen=True, kw_only=True)
+class Commit:
+    """A commit: the option that names it, the branch, tag or hash that was given, and its hash."""
+
+    option: str
+    ref: str
+    digest: str
+
+    def __str__(self) -> str:
+        return f"{self.option} {self.ref}"
+
+
+def find_commits(baseline: str, candidates: list[str]) -> list[Commit]:
+    """Return the commits, the baseline first, and print each.
+
+    Raise InputError if the current folder is in no repository, it has no such commit, or two are the same.
+    """
+    commits: list[Commit] = []
+    for option, ref in [("--baseline-ref", baseline), *(("--candidate-ref", ref) for ref in candidates)]:
+        digest = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
+        if digest is None:
+            raise InputError(
+                f"{option} {ref} is no commit of the repository around {Path.cwd()}; give a branch, a tag or "
+                f"a hash, in a folder of the repository"
+            )
+        commit = Commit(option=option, ref=ref, digest=digest)
+        if same := next((other for other in commits if other.digest == digest), None):
+            raise InputError(f"{same} and {commit} are the same commit, {digest[:SHORT]}; compare two")
+        commits.append(commit)
+        print(f"{commit} is {_git('log', '-1', '--format=%h %s', digest)}", file=sys.stderr)
+    if _git("status", "--porcelain", "--untracked-files=no"):
+        print("warning: uncommitted changes are in none of these commits", file=sys.stderr)
+    return commits
+
+
+def check_out(commit: Commit) -> Path:
+    """Return the folder in a new copy of the repository that is the current one here.
+
+    Raise InputError if the commit has no such folder, or git fails.
+    """
+    root = Path(_git("rev-parse", "--show-toplevel") or ".")
+    (cache_root() / FOLDER).mkdir(parents=True, exist_ok=True)
+    copy = Path(tempfile.mkdtemp(prefix=f"{commit.digest[:SHORT]}-", dir=cache_root() / FOLDER))
+    for words in (
+        ("clone", "--quiet", "--shared", "--no-checkout", str(root), str(copy)),
+        ("-C", str(copy), "checkout", "--quiet", "--detach", commit.digest),
+    ):
+        if _git(*words) is None:
+            raise InputError(f"{commit} cannot be checked out into {copy}; try git {' '.join(words)}")
+    inside = copy / Path.cwd().resolve().relative_to(root.resolve())
+    if not inside.is_dir():
+        raise InputError(f"{commit} has no folder {inside.relative_to(copy)}; run this in one that it has")
+    return inside
+
+
+def _git(*words: str) -> str | None:
+    """Return what a command of git prints, or None if it fails. Raise InputError without git."""
+    try:
+        done = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise InputError("--baseline-ref needs git, which is not installed") from None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -34,16 +34,20 @@ class DetectionData(Data):
 class DetectionModel(Model):
     """Faster R-CNN on a backbone with a feature pyramid, or Mask R-CNN, which also predicts masks.
 
-    `channels`, `representation`, `anchor`, `proposals`, `regions` and `detections` are those of
-    `build_detector`.
-
     Attributes:
         masks: If True, predict masks if the data have masks.
+        channels: The channels of the pyramid and of the mask head.
+        representation: The width of the box head.
+        anchor: The side of the smallest anchors in pixels. Each level doubles it.
+        proposals: The number of proposals in evaluation. Training has twice as many.
+        regions: The number of proposals of an image that the heads are trained on.
+        detections: The largest number of detections in an image.
         frozen_stages: The number of stages of a pretrained backbone, from the stem on, whose weights are
             frozen.
         frozen_norms: If True, the batch norms of a pretrained backbone are frozen.
-        norm: The norm in the pyramid and the heads: `group`, with which a detector learns sooner from new
-            weights, or `none`, as in torchvision.
+        norm: The norm in the pyramid, the box head and the mask head: `group`, with which a detector learns
+            sooner from new weights (K. He et al., Rethinking ImageNet Pre-training (2018), arXiv 1811.08883,
+            section 3.1), or `none`, as in torchvision, which its published weights fit.
     """
 
     masks: bool = True

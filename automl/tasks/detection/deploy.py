@@ -1,7 +1,7 @@
 """Deployment of a detector: a graph from images to boxes and masks, and its input and output files."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,8 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from automl.data.pictures import open_picture
-from automl.tasks.deployment import Arrays
+from automl.data.pictures import SUFFIXES, is_picture, open_picture
+from automl.tasks.deployment import Arrays, TaskDeployment
 from automl.tasks.detection.data.coco_folder import find_image_id
 from automl.tasks.detection.data.masks import encode_masks
 from automl.tasks.detection.data.objects import scale_size
@@ -43,67 +43,100 @@ def pad_images(images: Sequence[np.ndarray], canvas: int) -> dict[str, Tensor]:
     return {IMAGES: torch.from_numpy(canvases), SIZES: torch.from_numpy(sizes)}
 
 
-def read_image(path: str | Path, exported: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Read an image file as the graph takes it. Raises InputError if it cannot be read."""
-    details, picture = exported["details"], open_picture(path).image
-    scaled_size = scale_size(*picture.size, details["size"])
-    if scaled_size != picture.size:
-        picture = picture.resize(scaled_size, Image.Resampling.BILINEAR)
-    inputs = pad_images([np.asarray(picture)], details["canvas"])
-    return {name: value.numpy() for name, value in inputs.items()}
+class DetectionDeployment(TaskDeployment):
+    """Use of a detector without its dataset."""
 
+    suffixes = SUFFIXES
+    tolerance = 1e-2
 
-def describe_detections(exported: Mapping[str, Any], outputs: Arrays) -> tuple[str, dict[str, Any]]:
-    """Describe the objects with a score of SHOWN or more."""
-    labels = exported["details"]["labels"]
-    objects = [
-        {"label": labels[int(label) - 1], "score": float(score), "box": box.round(2).tolist()}
-        for box, label, score in zip(*(outputs[name] for name in OUTPUTS[:3]), strict=True)
-        if score >= SHOWN
-    ]
-    text = ", ".join(f"{detection['label']} ({detection['score']:.1%})" for detection in objects) or "nothing"
-    return text, {"objects": objects}
+    @classmethod
+    def read_inputs(
+        cls, exported: Mapping[str, Any], paths: Sequence[str | Path]
+    ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+        """Read image files of any size, scaled like validation images."""
+        details = exported["details"]
+        for path in paths:
+            picture = open_picture(path).image
+            scaled_size = scale_size(*picture.size, details["size"])
+            if scaled_size != picture.size:
+                picture = picture.resize(scaled_size, Image.Resampling.BILINEAR)
+            inputs = pad_images([np.asarray(picture)], details["canvas"])
+            yield str(path), {name: value.numpy() for name, value in inputs.items()}
 
+    @classmethod
+    def describe(cls, exported: Mapping[str, Any], outputs: Arrays) -> tuple[str, dict[str, Any]]:
+        """Describe the objects with a score of SHOWN or more."""
+        labels = exported["details"]["labels"]
+        objects = [
+            {"label": labels[int(label) - 1], "score": float(score), "box": box.round(2).tolist()}
+            for box, label, score in zip(*(outputs[name] for name in OUTPUTS[:3]), strict=True)
+            if score >= SHOWN
+        ]
+        texts = [f"{detection['label']} ({detection['score']:.1%})" for detection in objects]
+        return ", ".join(texts) or "nothing", {"objects": objects}
 
-def write_detections(exported: Mapping[str, Any], name: str, outputs: Arrays, path: Path) -> list[Path]:
-    """Write `PATH.json`, all detections in COCO's format, and `PATH.png`, a picture with the certain ones.
+    @classmethod
+    def write(cls, exported: Mapping[str, Any], name: str, outputs: Arrays, path: Path) -> list[Path]:
+        """Write `PATH.json`, all detections in COCO's format, and `PATH.png`, a picture of the certain ones.
 
-    The image is `name`; boxes and masks are in its pixels. `category_id` is the number of the category in the
-    training annotations. `image_id` is that of the image in annotations in its folder or above. Without them
-    it is the file name, as a number if possible.
-    """
-    picture = open_picture(name).image
-    scaled_size = scale_size(*picture.size, exported["details"]["size"])
-    scale = np.array(picture.size) / scaled_size
-    labels, categories = (exported["details"][key] for key in ("labels", "category_ids"))
-    number = _image_id(Path(name))
-    is_detected = outputs["scores"] > 0
-    boxes = outputs["boxes"][is_detected] * np.tile(scale, 2)
-    pasted = None
-    if "masks" in outputs:
-        pasted = paste_masks(outputs["masks"][is_detected], boxes, *picture.size)
-    results = []
-    for i, (box, label, score) in enumerate(
-        zip(boxes, outputs["labels"][is_detected], outputs["scores"][is_detected], strict=True)
-    ):
-        left, top, right, bottom = (round(float(value), 2) for value in box)
-        entry: dict[str, Any] = {
-            "image_id": number,
-            "category_id": categories[int(label) - 1],
-            "category": labels[int(label) - 1],
-            "bbox": [left, top, round(right - left, 2), round(bottom - top, 2)],
-            "score": round(float(score), 4),
-        }
-        if pasted is not None:
-            counts = encode_masks(pasted[i : i + 1])[0].decode()
-            entry["segmentation"] = {"size": [picture.height, picture.width], "counts": counts}
-        results.append(entry)
-    files = [path.with_name(f"{path.name}{suffix}") for suffix in (".json", ".png")]
-    files[0].write_text(json.dumps(results, indent=1))
-    certain = [i for i, entry in enumerate(results) if entry["score"] >= SHOWN]
-    masks = None if pasted is None else pasted[certain]
-    draw_objects(picture, [results[i] for i in certain], masks).save(files[1])
-    return files
+        The image is `name`; boxes and masks are in its pixels. `category_id` is the number of the category in
+        the training annotations. `image_id` is that of the image in annotations in its folder or above.
+        Without them it is the file name, as a number if possible.
+        """
+        picture = open_picture(name).image
+        scaled_size = scale_size(*picture.size, exported["details"]["size"])
+        scale = np.array(picture.size) / scaled_size
+        labels, categories = (exported["details"][key] for key in ("labels", "category_ids"))
+        number = _image_id(Path(name))
+        is_detected = outputs["scores"] > 0
+        boxes = outputs["boxes"][is_detected] * np.tile(scale, 2)
+        pasted = None
+        if "masks" in outputs:
+            pasted = paste_masks(outputs["masks"][is_detected], boxes, *picture.size)
+        results = []
+        for i, (box, label, score) in enumerate(
+            zip(boxes, outputs["labels"][is_detected], outputs["scores"][is_detected], strict=True)
+        ):
+            left, top, right, bottom = (round(float(value), 2) for value in box)
+            entry: dict[str, Any] = {
+                "image_id": number,
+                "category_id": categories[int(label) - 1],
+                "category": labels[int(label) - 1],
+                "bbox": [left, top, round(right - left, 2), round(bottom - top, 2)],
+                "score": round(float(score), 4),
+            }
+            if pasted is not None:
+                counts = encode_masks(pasted[i : i + 1])[0].decode()
+                entry["segmentation"] = {"size": [picture.height, picture.width], "counts": counts}
+            results.append(entry)
+        files = [path.with_name(f"{path.name}{suffix}") for suffix in (".json", ".png")]
+        files[0].write_text(json.dumps(results, indent=1))
+        certain = [i for i, entry in enumerate(results) if entry["score"] >= SHOWN]
+        masks = None if pasted is None else pasted[certain]
+        draw_objects(picture, [results[i] for i in certain], masks).save(files[1])
+        return files
+
+    def compare(self, ours: Arrays, theirs: Arrays) -> float:
+        """Return the largest difference of two forms' detections: of scores, masks and relative boxes.
+
+        Objects with a score of MIN_COMPARED_SCORE or more are compared with the nearest object of the same
+        label. Boxes count as fractions of the image's side. Rounding may change the order of neighbours, and
+        objects with a low score.
+        """
+        side = max(float(ours["boxes"].max(initial=1.0)), 1.0)
+        worst = 0.0
+        for form_a, form_b in ((ours, theirs), (theirs, ours)):
+            for image in range(len(form_a["scores"])):
+                detections, others = (
+                    {key: value[image] for key, value in form.items()} for form in (form_a, form_b)
+                )
+                for i in np.flatnonzero(detections["scores"] >= MIN_COMPARED_SCORE):
+                    worst = max(worst, _nearest(detections, int(i), others, side))
+        return worst
+
+    @classmethod
+    def reads(cls, file: Path) -> bool:
+        return is_picture(file)
 
 
 def _image_id(image: Path) -> int | str:
@@ -140,25 +173,6 @@ def draw_objects(
         pen.rectangle((left, top, left + width, top + height), outline=colour)
         pen.text((left + 2, top + 1), f"{detection['category']} {detection['score']:.2f}", fill=colour)
     return image
-
-
-def compare_detections(ours: Arrays, theirs: Arrays) -> float:
-    """Return the largest difference of two forms' detections: of scores, masks and relative boxes.
-
-    Objects with a score of MIN_COMPARED_SCORE or more are compared with the nearest object of the same label.
-    Boxes count as fractions of the image's side. Rounding may change the order of neighbours, and objects
-    with a low score.
-    """
-    side = max(float(ours["boxes"].max(initial=1.0)), 1.0)
-    worst = 0.0
-    for form_a, form_b in ((ours, theirs), (theirs, ours)):
-        for image in range(len(form_a["scores"])):
-            detections, others = (
-                {key: value[image] for key, value in form.items()} for form in (form_a, form_b)
-            )
-            for i in np.flatnonzero(detections["scores"] >= MIN_COMPARED_SCORE):
-                worst = max(worst, _nearest(detections, int(i), others, side))
-    return worst
 
 
 def _nearest(detections: Arrays, i: int, others: Arrays, side: float) -> float:

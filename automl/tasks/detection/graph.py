@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchvision.models.detection.image_list import ImageList
 from torchvision.ops import box_iou, roi_align
 
-from automl.tasks.detection.model import CANONICAL_LEVEL, CANONICAL_SIDE, FIRST_LEVEL, MASK, POOLED, STRIDES
+from automl.tasks.detection.model import MASK
 from backbones.libraries import Normalisation
 from backbones.torch_internals import scan
 
@@ -114,7 +114,9 @@ class DetectorGraph(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         heads = self.roi_heads
         count = proposals.boxes.shape[1]
-        logits, deltas = heads.box_predictor(heads.box_head(_pooled(maps, proposals.boxes, POOLED)))
+        logits, deltas = heads.box_predictor(
+            heads.box_head(_pooled(heads.box_roi_pool, maps, proposals.boxes))
+        )
         classes = logits.shape[1]
         scores = logits.softmax(1).view(-1, count, classes)[:, :, 1:]  # without the background
         deltas = deltas.view(-1, count, classes, 4)[:, :, 1:].flatten(1, 2)
@@ -137,10 +139,9 @@ class DetectorGraph(nn.Module):
 
     def _masks(self, maps: Sequence[Tensor], boxes: Tensor, labels: Tensor) -> Tensor:
         heads = self.roi_heads
-        logits = heads.mask_predictor(heads.mask_head(_pooled(maps, boxes, MASK)))
+        logits = heads.mask_predictor(heads.mask_head(_pooled(heads.mask_roi_pool, maps, boxes)))
         own = labels.flatten().view(-1, 1, 1, 1).expand(-1, 1, 2 * MASK, 2 * MASK)
-        masks: Tensor = logits.gather(1, own).sigmoid().view(-1, boxes.shape[1], 2 * MASK, 2 * MASK)
-        return masks
+        return logits.gather(1, own).sigmoid().view(-1, boxes.shape[1], 2 * MASK, 2 * MASK)
 
 
 def _by_anchor(values: Tensor, each: int) -> Tensor:
@@ -196,21 +197,16 @@ def _suppress(boxes: Tensor, scores: Tensor, labels: Tensor | None, threshold: f
     return scores.masked_fill(kept.squeeze(2).transpose(0, 1) < 0.5, -torch.inf)
 
 
-def _pooled(maps: Sequence[Tensor], boxes: Tensor, side: int) -> Tensor:
-    """Pool each box for the heads, `(N * K, C, side, side)`, from the level that fits its size.
-
-    Source: T.-Y. Lin et al., Feature Pyramid Networks (2016), arXiv 1612.03144, equation 1.
-    """
+def _pooled(pool: Any, maps: Sequence[Tensor], boxes: Tensor) -> Tensor:
+    """Pool each box for the heads, `(N * K, C, side, side)`, from the level that fits its size."""
     images, count = boxes.shape[0], boxes.shape[1]
     flat = boxes.reshape(-1, 4)
     number = torch.arange(images, device=boxes.device).repeat_interleave(count).to(boxes.dtype)
     regions = torch.cat([number.unsqueeze(1), flat], 1)
-    sides = ((flat[:, 2] - flat[:, 0]) * (flat[:, 3] - flat[:, 1])).sqrt()
-    level = (CANONICAL_LEVEL + (sides / CANONICAL_SIDE).log2() + 1e-6).floor()
-    level = level.clamp(FIRST_LEVEL, FIRST_LEVEL + len(STRIDES) - 1) - FIRST_LEVEL
+    level = pool.map_levels([flat])
     pooled = [
-        roi_align(maps[i], regions, (side, side), spatial_scale=1 / stride, sampling_ratio=2)
+        roi_align(maps[i], regions, pool.output_size, scale, pool.sampling_ratio)
         * (level == i).to(boxes.dtype).view(-1, 1, 1, 1)
-        for i, stride in enumerate(STRIDES)
+        for i, scale in enumerate(pool.scales)
     ]
     return torch.stack(pooled).sum(0)

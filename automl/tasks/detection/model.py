@@ -12,7 +12,7 @@ the batch.
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import gcd
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,10 +26,10 @@ from torchvision.ops.feature_pyramid_network import LastLevelMaxPool
 from torchvision.ops.poolers import LevelMapper
 
 from automl.base.errors import InputError
+from automl.tasks.detection import DetectionModel
 from automl.tasks.subject import OBJECTS, Subject
-from backbones import build, find
+from backbones import find
 from backbones.example import Example
-from backbones.libraries import IMAGENET, Normalisation
 from backbones.site import Site, sites
 from backbones.stages import StoreOutput, remove_head
 from backbones.torch_internals import AnyBatchNorm, tree_map
@@ -37,13 +37,9 @@ from backbones.trace import trace
 
 STRIDES = (4, 8, 16, 32)  # Strides of the levels p2 to p5.
 SIDE = 128  # Side of the images with which a backbone is traced [pixels].
-FIRST_LEVEL = 2  # p2
 POOLED, MASK = 7, 14  # Side of a pooled region for the box head and the mask head [positions].
-CANONICAL_SIDE, CANONICAL_LEVEL = 224, 4  # Side of a region [pixels] that is pooled from the canonical level.
 RATIOS = (0.5, 1.0, 2.0)  # Ratios of height to width of the anchors.
 GROUPS = 8  # Groups of a group norm. Fewer if they do not divide the channels.
-
-Norm = Literal["none", "group"]
 
 
 class Pyramid(nn.Module):
@@ -51,10 +47,7 @@ class Pyramid(nn.Module):
 
     Args:
         body: A classification model. Its head is removed in place.
-        channels: Channels of each level of the pyramid.
-        frozen_stages: Number of first stages, with the stem, whose weights are not trained.
-        frozen_norms: Whether the batch norms of the body are neither trained nor updated.
-        norm: Norm after each convolution of the pyramid.
+        chosen: The channels of each level, the frozen stages and batch norms, and the norm.
 
     Raises:
         InputError: The stages of the body are not sequences of blocks.
@@ -63,35 +56,27 @@ class Pyramid(nn.Module):
         `(B, 3, H, W)` to five maps `(B, channels, H / stride, W / stride)`.
     """
 
-    def __init__(
-        self,
-        body: nn.Module,
-        channels: int,
-        *,
-        frozen_stages: int = 0,
-        frozen_norms: bool = False,
-        norm: Norm = "none",
-    ) -> None:
+    def __init__(self, body: nn.Module, chosen: DetectionModel) -> None:
         super().__init__()
         levels = _levels(body)
         stages = [_stage(body, level) for level in levels]
         remove_head(body, stages[-1], SIDE)
-        self.out_channels = channels
+        self.out_channels = chosen.channels
         self._maps: dict[str, Tensor] = {}  # Maps of the current pass.
         for i, path in enumerate(stages):
             body.get_submodule(path).register_forward_hook(StoreOutput(self._maps, str(i)))
         self.body = body
-        self.frozen_norms = frozen_norms
-        if frozen_stages:
-            _freeze(body, stages[frozen_stages - 1])
-        if frozen_norms:
+        self.frozen_norms = chosen.frozen_norms
+        if chosen.frozen_stages:
+            _freeze(body, stages[chosen.frozen_stages - 1])
+        if chosen.frozen_norms:
             for batch_norm in self._norms():
                 batch_norm.requires_grad_(False)
         self.fpn = FeaturePyramidNetwork(
             [level.channels for level in levels],
-            channels,
+            chosen.channels,
             extra_blocks=LastLevelMaxPool(),
-            norm_layer=_layer(norm),
+            norm_layer=_layer(chosen),
         )
 
     def forward(self, images: Tensor) -> "OrderedDict[str, Tensor]":
@@ -99,8 +84,7 @@ class Pyramid(nn.Module):
         self.body(images)
         maps = OrderedDict(self._maps)
         self._maps.clear()
-        levels: OrderedDict[str, Tensor] = self.fpn(maps)
-        return levels
+        return self.fpn(maps)
 
     def train(self, mode: bool = True) -> "Pyramid":
         super().train(mode)
@@ -113,12 +97,11 @@ class Pyramid(nn.Module):
         return (module for module in self.body.modules() if isinstance(module, AnyBatchNorm))
 
 
-def _layer(norm: Norm) -> Callable[[int], nn.Module] | None:
-    return _group_norm if norm == "group" else None
-
-
-def _group_norm(channels: int) -> nn.GroupNorm:
-    return nn.GroupNorm(gcd(GROUPS, channels), channels)
+def _layer(chosen: DetectionModel) -> Callable[[int], nn.Module] | None:
+    """Return a function that builds the norm of so many channels."""
+    return (
+        (lambda channels: nn.GroupNorm(gcd(GROUPS, channels), channels)) if chosen.norm == "group" else None
+    )
 
 
 class NormedBoxHead(nn.Sequential):
@@ -164,23 +147,7 @@ class NoResizeTransform(GeneralizedRCNNTransform):
         return image, target
 
 
-def build_detector(
-    body: nn.Module,
-    *,
-    classes: int,
-    masks: bool = True,
-    channels: int = 256,
-    representation: int = 1024,
-    anchor: int = 32,
-    proposals: int = 1000,
-    regions: int = 512,
-    detections: int = 100,
-    canvas: int = 0,
-    frozen_stages: int = 0,
-    frozen_norms: bool = False,
-    norm: Norm = "none",
-    normalisation: Normalisation = IMAGENET,
-) -> nn.Module:
+def build_detector(chosen: DetectionModel, body: nn.Module, *, classes: int, canvas: int = 0) -> nn.Module:
     """Build a detector of `classes` kinds of objects, labelled from 1 on.
 
     It takes a list of images `(3, H, W)` with values from 0 to 1. In training it also takes `targets`, a
@@ -189,31 +156,21 @@ def build_detector(
     image. Its sites on the pyramid are `fpn.p2` to `fpn.p5`.
 
     Args:
+        chosen: The options of pyramid and heads.
         body: A classification model, which becomes the backbone.
         classes: Number of kinds of objects.
-        masks: Whether to detect masks.
-        channels: Channels of the pyramid and of the mask head.
-        representation: Width of the box head.
-        anchor: Side of the smallest anchors [pixels]. Each level doubles it.
-        proposals: Number of proposals in evaluation. Training has twice as many.
-        regions: Number of proposals of an image that the heads are trained on.
-        detections: Maximum number of detections in an image.
         canvas: Minimum side to which each image is padded in evaluation [pixels].
-        frozen_stages: As in `Pyramid`.
-        frozen_norms: As in `Pyramid`.
-        norm: `group` for group norms in the pyramid, the box head and the mask head. With them a detector
-            learns sooner from new weights. `none` for torchvision's heads, which its published weights fit.
-            Source: K. He et al., Rethinking ImageNet Pre-training (2018), arXiv 1811.08883, section 3.1.
-        normalisation: Normalisation of the images.
 
     Raises:
         InputError: The stages of the body are not sequences of blocks.
     """
-    backbone = Pyramid(body, channels, frozen_stages=frozen_stages, frozen_norms=frozen_norms, norm=norm)
-    box_head = TwoMLPHead if norm == "none" else NormedBoxHead
+    backbone = Pyramid(body, chosen)
+    channels, representation, proposals = chosen.channels, chosen.representation, chosen.proposals
+    box_head = TwoMLPHead if chosen.norm == "none" else NormedBoxHead
     options: dict[str, Any] = {
         "rpn_anchor_generator": AnchorGenerator(
-            tuple((anchor * 2**level,) for level in range(len(STRIDES) + 1)), (RATIOS,) * (len(STRIDES) + 1)
+            tuple((chosen.anchor * 2**level,) for level in range(len(STRIDES) + 1)),
+            (RATIOS,) * (len(STRIDES) + 1),
         ),
         "rpn_pre_nms_top_n_train": 2 * proposals,
         "rpn_post_nms_top_n_train": 2 * proposals,
@@ -222,20 +179,20 @@ def build_detector(
         "box_roi_pool": _regions(POOLED),
         "box_head": box_head(channels * POOLED**2, representation),
         "box_predictor": FastRCNNPredictor(representation, classes + 1),  # Label 0 is the background.
-        "box_batch_size_per_image": regions,
-        "box_detections_per_img": detections,
+        "box_batch_size_per_image": chosen.regions,
+        "box_detections_per_img": chosen.detections,
     }
-    if masks:
+    if chosen.masks:
         options["mask_roi_pool"] = _regions(MASK)
-        options["mask_head"] = MaskRCNNHeads(channels, (channels,) * 4, 1, norm_layer=_layer(norm))
+        options["mask_head"] = MaskRCNNHeads(channels, (channels,) * 4, 1, norm_layer=_layer(chosen))
         options["mask_predictor"] = MaskRCNNPredictor(channels, channels, classes + 1)
-    model: nn.Module = (MaskRCNN if masks else FasterRCNN)(backbone, **options)
-    for head in (model.rpn.head, model.roi_heads.box_predictor):  # type: ignore[union-attr]
-        head.register_forward_hook(_to_float32)  # type: ignore[union-attr]
-    mean, std = (list(values) for values in normalisation)
+    model: Any = (MaskRCNN if chosen.masks else FasterRCNN)(backbone, **options)
+    for head in (model.rpn.head, model.roi_heads.box_predictor):
+        head.register_forward_hook(_to_float32)
+    mean, std = (list(values) for values in find(chosen.backbone).normalisation)
     model.transform = NoResizeTransform(SIDE, SIDE, mean, std)
     model.transform.canvas = canvas
-    model.site_names = {f"backbone.fpn.layer_blocks.{i}": f"fpn.p{i + 2}" for i in range(len(STRIDES))}  # type: ignore[assignment]
+    model.site_names = {f"backbone.fpn.layer_blocks.{i}": f"fpn.p{i + 2}" for i in range(len(STRIDES))}
     return model
 
 
@@ -248,8 +205,7 @@ def _regions(side: int) -> MultiScaleRoIAlign:
     names = [str(i) for i in range(len(STRIDES))]
     pooling = MultiScaleRoIAlign(featmap_names=names, output_size=side, sampling_ratio=2)
     pooling.scales = [1 / stride for stride in STRIDES]
-    last = FIRST_LEVEL + len(STRIDES) - 1
-    pooling.map_levels = LevelMapper(FIRST_LEVEL, last, CANONICAL_SIDE, CANONICAL_LEVEL)
+    pooling.map_levels = LevelMapper(2, 5)  # p2 to p5
     return pooling
 
 
@@ -294,13 +250,12 @@ def _freeze(body: nn.Module, last: str) -> None:
 
 def subject(backbone: str, size: int | None, options: Mapping[str, Any]) -> Subject:
     """Return a Mask R-CNN for images of 256 pixels, or of `size`."""
-    size = size or 256
+    size, chosen = size or 256, DetectionModel(backbone=backbone, options=options)
     if size % STRIDES[-1]:
         raise InputError(f"--size must be a multiple of {STRIDES[-1]} for a detector; got {size}")
 
     def build_model() -> nn.Module:
-        body = build(backbone, classes=2, size=size, **options)
-        return build_detector(body, classes=OBJECTS, canvas=size, normalisation=find(backbone).normalisation)
+        return build_detector(chosen, chosen.build(classes=2, size=size), classes=OBJECTS, canvas=size)
 
     def example(count: int) -> Example:  # noise, so that the detector finds objects
         return list(torch.rand(count, 3, size, size, generator=torch.Generator().manual_seed(0)))
@@ -315,12 +270,15 @@ def subject(backbone: str, size: int | None, options: Mapping[str, Any]) -> Subj
     )
 
 
-def _detection_loss(model: nn.Module, example: Example) -> Tensor:
-    """Return the summed losses of images with one object each."""
-    images = [image for image in example if isinstance(image, Tensor)]
-    targets = [_target(image) for image in images]
+def sum_losses(model: nn.Module, images: list[Tensor], targets: list[dict[str, Tensor]]) -> Tensor:
+    """Return the sum of the losses of images and their objects, a scalar."""
     losses: dict[str, Tensor] = model(images, targets)
     return torch.stack([loss.float() for loss in losses.values()]).sum()
+
+
+def _detection_loss(model: nn.Module, example: Example) -> Tensor:
+    images = [image for image in example if isinstance(image, Tensor)]
+    return sum_losses(model, images, [_target(image) for image in images])
 
 
 def _target(image: Tensor) -> dict[str, Tensor]:

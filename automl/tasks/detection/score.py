@@ -4,9 +4,10 @@ Source: T.-Y. Lin et al., Microsoft COCO (2014), arXiv 1405.0312; https://cocoda
 """
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -103,18 +104,11 @@ class DetectionEvaluator(Evaluator):
 
 def average_precision(seen: Sequence[tuple[Truth, _Detections]], classes: int, kind: Kind) -> list[float]:
     """Return the PARTS that pycocotools computes, NaN if there are no such objects."""
+    truths = [truth for truth, _ in seen]
     with redirect_stdout(io.StringIO()):
         evaluation = cocoeval.COCOeval(
-            _dataset(seen, classes, [annotation for truth, _ in seen for annotation in _true(truth, kind)]),
-            _dataset(
-                seen,
-                classes,
-                [
-                    annotation
-                    for truth, detections in seen
-                    for annotation in _answered(truth, detections, kind)
-                ],
-            ),
+            _dataset(truths, classes, chain.from_iterable(_true(truth, kind) for truth in truths)),
+            _dataset(truths, classes, chain.from_iterable(_answered(*pair, kind) for pair in seen)),
             kind,
         )
         evaluation.evaluate()
@@ -124,18 +118,14 @@ def average_precision(seen: Sequence[tuple[Truth, _Detections]], classes: int, k
     return [value if value >= 0 else float("nan") for value in values]
 
 
-def _dataset(
-    seen: Sequence[tuple[Truth, _Detections]], classes: int, annotations: list[dict[str, Any]]
-) -> Any:
+def _dataset(truths: Sequence[Truth], classes: int, annotations: Iterable[dict[str, Any]]) -> Any:
     dataset = coco.COCO()
-    for number, entry in enumerate(annotations, start=1):
-        entry["id"] = number
     dataset.dataset = {
         "images": [
-            {"id": truth.index, "width": truth.stored[0], "height": truth.stored[1]} for truth, _ in seen
+            {"id": truth.index, "width": truth.stored[0], "height": truth.stored[1]} for truth in truths
         ],
         "categories": [{"id": number} for number in range(1, classes + 1)],
-        "annotations": annotations,
+        "annotations": [{**entry, "id": number} for number, entry in enumerate(annotations, start=1)],
     }
     dataset.createIndex()
     return dataset
@@ -144,17 +134,8 @@ def _dataset(
 def _true(truth: Truth, kind: Kind) -> Iterator[dict[str, Any]]:
     objects = truth.objects
     for i in range(len(objects)):
-        entry: dict[str, Any] = {
-            "image_id": truth.index,
-            "category_id": int(objects.labels[i]),
-            "bbox": objects.boxes[i].tolist(),
-            "area": float(objects.areas[i]),
-            "iscrowd": int(objects.crowd[i]),
-        }
-        if kind == "segm":
-            assert objects.masks is not None, "of a dataset with masks"
-            entry["segmentation"] = _lengths(objects.masks[i], truth)
-        yield entry
+        entry = _annotation(truth, kind, objects, i, float(objects.areas[i]))
+        yield {**entry, "iscrowd": int(objects.crowd[i])}
 
 
 def _answered(truth: Truth, detections: _Detections, kind: Kind) -> Iterator[dict[str, Any]]:
@@ -164,19 +145,22 @@ def _answered(truth: Truth, detections: _Detections, kind: Kind) -> Iterator[dic
     if kind == "segm":
         areas = mask_areas(detections.masks, height, width) * by_pixel
     for i in range(len(detections.labels)):
-        entry = {
-            "image_id": truth.index,
-            "category_id": int(detections.labels[i]),
-            "bbox": detections.boxes[i].tolist(),
-            "area": float(areas[i]),
-            "iscrowd": 0,
-            "score": float(detections.scores[i]),
-        }
-        if kind == "segm":
-            entry["segmentation"] = _lengths(detections.masks[i], truth)
-        yield entry
+        entry = _annotation(truth, kind, detections, i, float(areas[i]))
+        yield {**entry, "iscrowd": 0, "score": float(detections.scores[i])}
 
 
-def _lengths(counts: bytes, truth: Truth) -> dict[str, Any]:
-    width, height = truth.stored
-    return {"size": [height, width], "counts": counts}
+def _annotation(
+    truth: Truth, kind: Kind, objects: Objects | _Detections, i: int, area: float
+) -> dict[str, Any]:
+    """Return object `i` of an image in COCO's format."""
+    entry: dict[str, Any] = {
+        "image_id": truth.index,
+        "category_id": int(objects.labels[i]),
+        "bbox": objects.boxes[i].tolist(),
+        "area": area,
+    }
+    if kind == "segm":
+        assert objects.masks is not None, "of a dataset with masks"
+        width, height = truth.stored
+        entry["segmentation"] = {"size": [height, width], "counts": objects.masks[i]}
+    return entry

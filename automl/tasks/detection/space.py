@@ -6,14 +6,12 @@ res3, after res4, and at up to seven sites of ResNet and FPN.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import optuna
 
-import backbones
 from automl.tasks.detection import DetectionData, DetectionModel, DetectionTraining
-from backbones.placement import Placement
 from search import choices
 from search.config import TrialConfig
 from search.space import Space
@@ -73,19 +71,17 @@ PYRAMID = ("fpn.p2", "fpn.p3", "fpn.p4", "fpn.p5")
 
 def list_sites(model: DetectionModel) -> list["Site"]:
     """Return the sites after residual blocks and in their branches, and the levels of the pyramid."""
-    return _list_sites(model.backbone, tuple(sorted(model.options.items())), model.channels)
-
-
-@cache
-def _list_sites(backbone: str, options: tuple[tuple[str, Any], ...], channels: int) -> list["Site"]:
     import torch  # takes seconds
 
     from automl.tasks.detection.model import SIDE, build_detector
+    from automl.tasks.memo import remember_sites
 
-    with torch.random.fork_rng(devices=[]):
-        backbone_model = backbones.build(backbone, classes=2, size=SIDE, **dict(options))
-        model = build_detector(backbone_model, classes=1, channels=channels, representation=8, proposals=10)
-        sites = backbones.sites(model, [torch.rand(3, SIDE, SIDE) for _ in range(2)])
+    narrow = replace(model, representation=8, proposals=10)
+    sites = remember_sites(
+        ["detection space", model.backbone, dict(model.options), model.channels],
+        lambda: build_detector(narrow, narrow.build(classes=2, size=SIDE), classes=1),
+        lambda: [torch.rand(3, SIDE, SIDE) for _ in range(2)],
+    )
     return [site for site in sites if ".block" in site.name or site.name in PYRAMID]
 
 
@@ -112,29 +108,18 @@ def _last(names: Sequence[str], stage: int) -> str:
     return [name for name in names if name.startswith(f"stage{stage}.block") and name.count(".") == 1][-1]
 
 
-def scenes(trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialConfig:
-    """Draw from the bundled scenes: up to seven modules of any type."""
-    placement = choices.placement(trial, list_sites(SMALL), most=MOST, kinds=kinds)
-    return _config(trial, SCENES, SMALL, SCENES_TRAINING, placement, batch_sizes=[4, 8, 16])
-
-
-def coco_da(
-    trial: optuna.Trial, kinds: Sequence[str] = choices.LINEAR, *, model: DetectionModel = FULL
-) -> TrialConfig:
-    """Draw a Mask R-CNN on COCO's layout, with up to seven modules of linear types."""
-    placement = choices.placement(trial, list_sites(model), most=MOST, kinds=kinds)
-    return _config(trial, COCO, model, COCO_TRAINING, placement, batch_sizes=[8, 16, 32])
-
-
-def _config(
+def draw(
     trial: optuna.Trial,
+    kinds: Sequence[str] = choices.TYPES,
+    *,
     data: DetectionData,
     model: DetectionModel,
     training: DetectionTraining,
-    placement: Placement,
-    *,
     batch_sizes: Sequence[int],
+    rates: tuple[float, float],
 ) -> TrialConfig:
+    """Draw a Mask R-CNN with up to seven modules."""
+    placement = choices.placement(trial, list_sites(model), most=MOST, kinds=kinds)
     return TrialConfig(
         task=TASK,
         data=data,
@@ -143,7 +128,7 @@ def _config(
             trial,
             training,
             batch_sizes=batch_sizes,
-            rates=(3e-5, 3e-3) if data.source == COCO.source else (3e-4, 2e-2),
+            rates=rates,
             schedules=["warmup-cosine", "one-cycle", "flat-cosine"],
         ),
     )
@@ -153,7 +138,15 @@ def coco_space(model: DetectionModel = FULL) -> Space:
     """Return the space of images with objects in COCO's layout, with the backbone of `model`."""
     return Space(
         name="coco-da",
-        draw=partial(coco_da, model=model),
+        draw=partial(
+            draw,
+            kinds=choices.LINEAR,
+            data=COCO,
+            model=model,
+            training=COCO_TRAINING,
+            batch_sizes=[8, 16, 32],
+            rates=(3e-5, 3e-3),
+        ),
         baseline=COCO_PLAIN,
         published=partial(published, model, COCO_PLAIN),
         summary="Mask R-CNN, attention in its backbone and pyramid; --data of COCO's layout",
@@ -164,7 +157,14 @@ def coco_space(model: DetectionModel = FULL) -> Space:
 SPACES = (
     Space(
         name="scenes",
-        draw=scenes,
+        draw=partial(
+            draw,
+            data=SCENES,
+            model=SMALL,
+            training=SCENES_TRAINING,
+            batch_sizes=[4, 8, 16],
+            rates=(3e-4, 2e-2),
+        ),
         baseline=SCENES_PLAIN,
         published=partial(published, SMALL, SCENES_PLAIN),
         summary="boxes and masks of digits in bundled scenes of 96 px; a narrow Mask R-CNN",

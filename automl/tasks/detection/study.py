@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import optuna
 
@@ -31,10 +30,6 @@ class _Detector:
     backbones: Sequence[str] = BACKBONES
     more: Mapping[str, OptionValue] = field(default_factory=dict)
 
-    @property
-    def is_small(self) -> bool:
-        return bool(self.more)
-
     def sites(self, model: DetectionModel, count: int) -> Sequence[str]:
         """Return the sites of `count` modules: none, one after res3, and five or seven in backbone and
         pyramid.
@@ -42,14 +37,19 @@ class _Detector:
         res3, res4, five, seven = space.published_sites(model)
         if count <= 1:
             return res3[:count]
-        if not self.is_small:
+        if not self.more:
             return five if count == 5 else seven
         # The pyramid's upper levels have a few positions here, so finer sites are used.
         fine = [*res3, "stage1.block1", "stage1.block2", "fpn.p2", "fpn.p3"]
         return fine if count == 5 else [*fine, *res4, "fpn.p4"]
 
     def config(
-        self, count: int, kind: str, options: Mapping[str, OptionValue], backbone: str | None = None
+        self,
+        count: int,
+        options: Mapping[str, OptionValue],
+        *,
+        kind: str = "decomposed",
+        backbone: str | None = None,
     ) -> TrialConfig:
         model = self.model if backbone is None else replace(self.model, backbone=backbone)
         if kind == "decomposed":
@@ -62,6 +62,28 @@ class _Detector:
             training=self.training,
         )
 
+    def normalisation(self, trial: optuna.Trial) -> TrialConfig:
+        kind = trial.suggest_categorical("normalisation", ["none", "scaling-keys", "softmax"])
+        return self.config(1, {"normalisation": kind})
+
+    def heads(self, trial: optuna.Trial) -> TrialConfig:
+        return self.config(1, {"heads": trial.suggest_categorical("heads", [1, 8, 32])})
+
+    def modules(self, trial: optuna.Trial) -> TrialConfig:
+        return self.config(trial.suggest_categorical("modules", COUNTS), {})
+
+    def conventional(self, trial: optuna.Trial) -> TrialConfig:
+        """Compare with conventional attention: SAGAN's, which keeps the weights of all pairs of positions."""
+        kind = trial.suggest_categorical("attention", ["decomposed", "conventional"])
+        count = trial.suggest_categorical("modules", COUNTS)
+        if kind == "decomposed":
+            return self.config(count, {})
+        return self.config(count, {"form": "explicit"}, kind="sagan")
+
+    def several_backbones(self, trial: optuna.Trial) -> TrialConfig:
+        backbone = trial.suggest_categorical("backbone", self.backbones)
+        return self.config(trial.suggest_categorical("modules", [0, 7]), {}, backbone=backbone)
+
 
 _FULL = _Detector()
 _SMALL = _Detector(
@@ -73,43 +95,16 @@ _SMALL = _Detector(
 )
 
 
-def _normalisation(trial: optuna.Trial, *, detector: _Detector) -> TrialConfig:
-    kind = trial.suggest_categorical("normalisation", ["none", "scaling-keys", "softmax"])
-    return detector.config(1, "decomposed", {"normalisation": kind})
-
-
-def _heads(trial: optuna.Trial, *, detector: _Detector) -> TrialConfig:
-    return detector.config(1, "decomposed", {"heads": trial.suggest_categorical("heads", [1, 8, 32])})
-
-
-def _modules(trial: optuna.Trial, *, detector: _Detector) -> TrialConfig:
-    return detector.config(trial.suggest_categorical("modules", COUNTS), "decomposed", {})
-
-
-def _conventional(trial: optuna.Trial, *, detector: _Detector) -> TrialConfig:
-    """Compare with conventional attention: SAGAN's, which keeps the weights of all pairs of positions."""
-    kind = trial.suggest_categorical("attention", ["decomposed", "conventional"])
-    count = trial.suggest_categorical("modules", COUNTS)
-    if kind == "decomposed":
-        return detector.config(count, kind, {})
-    return detector.config(count, "sagan", {"form": "explicit"})
-
-
-def _backbones(trial: optuna.Trial, *, detector: _Detector) -> TrialConfig:
-    backbone = trial.suggest_categorical("backbone", detector.backbones)
-    return detector.config(trial.suggest_categorical("modules", [0, 7]), "decomposed", {}, backbone)
-
-
 def _grids() -> Iterator[Space]:
     for form, detector in (("", _FULL), (SMALL, _SMALL)):
-        for name, function, reference in (
-            ("da-normalisation", _normalisation, {"normalisation": "softmax"}),
-            ("da-heads", _heads, {"heads": 1}),
-            ("da-modules", _modules, {"modules": 1}),
-            ("da-conventional", _conventional, {"attention": "decomposed", "modules": 1}),
-            ("da-backbones", _backbones, {"backbone": detector.backbones[0], "modules": 0}),
+        for name, draw, reference in (
+            ("da-normalisation", detector.normalisation, {"normalisation": "softmax"}),
+            ("da-heads", detector.heads, {"heads": 1}),
+            ("da-modules", detector.modules, {"modules": 1}),
+            ("da-conventional", detector.conventional, {"attention": "decomposed", "modules": 1}),
+            ("da-backbones", detector.several_backbones, {"backbone": detector.backbones[0], "modules": 0}),
         ):
-            yield grid(name + form, partial(function, detector=detector), reference)
+            yield grid(name + form, draw, reference)
 
 
 GRIDS = tuple(_grids())

@@ -1,10 +1,7 @@
-"""Detection: boxes, categories and masks of the objects in images.
-
-Source: S. Ren et al., Faster R-CNN (2015), arXiv 1506.01497; K. He et al., Mask R-CNN (2017), arXiv
-1703.06870.
-"""
+"""Detection: boxes, categories and masks of the objects in images."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,31 +12,20 @@ from torch import Tensor, nn
 
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
-from automl.data.pictures import SUFFIXES, is_picture
 from automl.data.records import Records
 from automl.tasks.base import EvaluationBatch, RecordTask
 from automl.tasks.checks import ModelCheck, check_backbone
-from automl.tasks.deployment import Arrays, Deployment, read_usage, spread_indices
+from automl.tasks.deployment import Deployment, read_usage, spread_indices
 from automl.tasks.detection import SPEC, DetectionData, DetectionModel, DetectionTraining
 from automl.tasks.detection.config import BOX_AP
 from automl.tasks.detection.data import DetectionImages, open_detection_records, open_split, shared_name
 from automl.tasks.detection.data.augment import augment, draw_augmentations
 from automl.tasks.detection.data.masks import decode_masks
-from automl.tasks.detection.deploy import (
-    IMAGES,
-    OUTPUTS,
-    REQUEST,
-    SIZES,
-    compare_detections,
-    describe_detections,
-    pad_images,
-    read_image,
-    write_detections,
-)
+from automl.tasks.detection.deploy import IMAGES, OUTPUTS, REQUEST, SIZES, DetectionDeployment, pad_images
 from automl.tasks.detection.graph import DetectorGraph
-from automl.tasks.detection.model import STRIDES, build_detector
+from automl.tasks.detection.model import STRIDES, build_detector, sum_losses
 from automl.tasks.detection.score import DetectionEvaluator, Truth, metric_names
-from automl.tasks.initial import initialise_backbone
+from automl.tasks.initial import initialise
 from automl.tasks.task_data import Split
 from backbones import find
 from backbones.libraries import LIBRARIES
@@ -49,13 +35,10 @@ from search.config import TrialConfig
 Target = dict[str, Tensor]
 
 
-@lru_cache(maxsize=8)
-def load_images(data: DetectionData, split: Split) -> DetectionImages:
-    """Return the images of a split, loaded once in a process."""
-    return open_split(data.source, split, path=data.path, size=data.size, subset=data.subset)
+load_images = lru_cache(maxsize=8)(open_split)  # once in a process
 
 
-class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
+class Detection(DetectionDeployment, RecordTask[DetectionData, DetectionModel, DetectionTraining]):
     """Detection of boxes and masks.
 
     Its metrics are those of `DetectionEvaluator`, the primary one `box_ap` or `mask_ap`. A training batch is
@@ -65,8 +48,6 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
 
     spec = SPEC
     noun = "images"
-    suffixes = SUFFIXES
-    tolerance = 1e-2
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         super().__init__(config, runtime)
@@ -90,13 +71,11 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
 
     @classmethod
     def records(cls, config: TrialConfig) -> Records[Any]:
-        data = cls.data_of(config)
-        return open_detection_records(data.source, path=data.path, subset=data.subset)
+        return open_detection_records(cls.data_of(config))
 
     @classmethod
     def shared_name(cls, config: TrialConfig) -> str:
-        data = cls.data_of(config)
-        return shared_name(data.source, data.path, data.size)
+        return shared_name(cls.data_of(config))
 
     def stored_files(self, splits: Sequence[Split]) -> Mapping[str, Path]:
         return {split: load_images(self.data, split).file.path for split in splits}
@@ -108,7 +87,8 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
 
     def model(self) -> nn.Module:
         check = self.check()
-        model = self.placed(self._plain, lambda: self._example(2, "cpu"), self.canvas, len(self.labels))
+        example = [image.cpu() for image in self.example(2)]
+        model = self.placed(self._plain, lambda: example, self.canvas, len(self.labels))
         return set_format(model, check.memory_format)
 
     def check(self) -> ModelCheck:
@@ -117,7 +97,7 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
             self.chosen,
             [self.canvas, len(self.labels)],
             lambda: self._plain().get_submodule("backbone"),
-            lambda count: torch.stack(self._example(count, self.runtime.device)),
+            lambda count: torch.stack(self.example(count)),
             self.runtime,
             images=True,
             run=self.chosen.backbone.partition(":")[0] not in LIBRARIES,
@@ -130,28 +110,12 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
         return self.chosen.build(classes=len(self.labels), size=self.canvas)
 
     def _plain(self) -> nn.Module:
-        chosen = self.chosen
-        return build_detector(
-            self._body(),
-            classes=len(self.labels),
-            masks=self.masks,
-            channels=chosen.channels,
-            representation=chosen.representation,
-            anchor=chosen.anchor,
-            proposals=chosen.proposals,
-            regions=chosen.regions,
-            detections=chosen.detections,
-            canvas=self.canvas,
-            frozen_stages=chosen.frozen_stages,
-            frozen_norms=chosen.frozen_norms,
-            norm=chosen.norm,
-            normalisation=find(chosen.backbone).normalisation,
-        )
+        chosen = replace(self.chosen, masks=self.masks)
+        return build_detector(chosen, self._body(), classes=len(self.labels), canvas=self.canvas)
 
     def initialise(self, model: nn.Module) -> list[str]:
-        return initialise_backbone(
-            model, "backbone.body", self.chosen, self._body, classes=len(self.labels), size=self.canvas
-        )
+        sizes = {"classes": len(self.labels), "size": self.canvas}
+        return initialise(model, self.chosen, path="backbone.body", body=self._body, **sizes)
 
     def batches(self, epoch: int) -> Iterator[tuple[list[Tensor], list[Target]]]:
         """Yield images `(3, H, W)` from 0 to 1, and their objects without crowds, in torchvision's format.
@@ -194,16 +158,14 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
         return {name: value.to(self.runtime.device) for name, value in target.items()}
 
     def example(self, count: int) -> list[Tensor]:
-        return self._example(count, self.runtime.device)
-
-    def _example(self, count: int, device: torch.device | str) -> list[Tensor]:
         # Random images, so that the detector has something to find.
         generator = torch.Generator().manual_seed(0)
-        return list(torch.rand(count, 3, self.canvas, self.canvas, generator=generator).to(device))
+        return list(
+            torch.rand(count, 3, self.canvas, self.canvas, generator=generator).to(self.runtime.device)
+        )
 
     def loss(self, model: nn.Module, batch: tuple[list[Tensor], list[Target]]) -> Tensor:
-        losses: dict[str, Tensor] = model(*batch)
-        return torch.stack([loss.float() for loss in losses.values()]).sum()
+        return sum_losses(model, *batch)
 
     def parts(self, split: Split) -> Iterator[EvaluationBatch]:
         data = load_images(self.data, split)
@@ -220,10 +182,6 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
     def describe_changes(self) -> str:
         train, validation = self.train, load_images(self.data, "validation")
         return str(train.listed + train.file.count_changes() + validation.file.count_changes())
-
-    @classmethod
-    def reads(cls, file: Path) -> bool:
-        return is_picture(file)
 
     def deployment(self, model: nn.Module) -> Deployment:
         """Return the graph from bytes `(N, S, S, 3)` and image sizes to boxes, labels, scores and masks."""
@@ -248,29 +206,6 @@ class Detection(RecordTask[DetectionData, DetectionModel, DetectionTraining]):
         return {
             name: value.to(self.runtime.device) for name, value in pad_images(chosen, self.canvas).items()
         }
-
-    def compare(self, ours: Arrays, theirs: Arrays) -> float:
-        return compare_detections(ours, theirs)
-
-    @classmethod
-    def read_inputs(
-        cls, exported: Mapping[str, Any], paths: Sequence[str | Path]
-    ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-        """Read image files of any size, scaled like validation images."""
-        for path in paths:
-            yield str(path), read_image(path, exported)
-
-    @classmethod
-    def describe(cls, exported: Mapping[str, Any], outputs: Arrays) -> tuple[str, dict[str, Any]]:
-        """Describe the objects that are more likely present than not, with boxes in pixels of the graph's
-        image.
-        """
-        return describe_detections(exported, outputs)
-
-    @classmethod
-    def write(cls, exported: Mapping[str, Any], name: str, outputs: Arrays, path: Path) -> list[Path]:
-        """Write `PATH.json` in COCO's result format, and a picture with boxes and masks, `PATH.png`."""
-        return write_detections(exported, name, outputs, path)
 
     def usage(self) -> str:
         return read_usage(__file__).format(canvas=self.canvas, size=self.data.size)

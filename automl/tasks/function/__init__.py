@@ -1,13 +1,12 @@
 """A training by the user's own function.
 
-generators     Random generators of Python, NumPy and torch, which a training function may draw from
-loop           Trains a trial with the user's training function
-running_trial  Runs a whole training function in a thread, and yields what it reports
-space          The search space of a training function
-start          Runs the start of a training function, which declares its model, hyperparameters and epochs
-task           A training function as a task: its model and its example, for measuring, checks and export
-trial          `Trial`, what a training function gets
-models         The models that a training function gives, with their examples, and their deployment
+generators  Random generators of Python, NumPy and torch, which a training function may draw from
+loop        Trains a trial with a training function, which runs in a thread and yields what it reports
+space       The search space of a training function
+start       Runs the start of a training function, which declares its model, hyperparameters and epochs
+task        A training function as a task: its model and its example, for measuring, checks and export
+trial       `Trial`, what a training function gets
+models      The models that a training function gives, with their examples, and their deployment
 """
 
 from collections.abc import Iterator

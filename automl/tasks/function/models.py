@@ -17,10 +17,7 @@ from backbones.torch_internals import tree_leaves, tree_map_only
 
 @dataclass(frozen=True, kw_only=True)
 class Placed:
-    """The model that a function gave to `place`, with the trial's placement.
-
-    `batch_size` is the number of inputs of a training step.
-    """
+    """The model that a function gave to `place`, with the trial's placement and training batch size."""
 
     model: nn.Module
     example: Example
@@ -55,8 +52,7 @@ def repeat(example: Example, count: int, device: torch.device) -> Example:
         batched = tensor.ndim > 0 and len(tensor) == size
         return (tensor.cpu()[rows] if batched else tensor).to(device)
 
-    repeated: Example = tree_map_only(Tensor, repeat_rows, example)
-    return repeated
+    return tree_map_only(Tensor, repeat_rows, example)
 
 
 NOISE = 0.1  # relative to the values of an example
@@ -81,8 +77,7 @@ class NamedArguments(nn.Module):
 def deploy(model: nn.Module, exported: Exported, inputs: Mapping[str, Tensor]) -> Deployment:
     """Return the deployment of a trained model, for two inputs from `name_inputs`.
 
-    Raises:
-        InputError: The model fails, or an input or output has no batch as its first dimension.
+    Raises InputError if the model fails, or an input or output has no batch as its first dimension.
     """
     module = NamedArguments(model, arguments(exported.example)[1]).eval()
     positional = [value for name, value in inputs.items() if name not in module.keywords]
@@ -118,11 +113,7 @@ def deploy(model: nn.Module, exported: Exported, inputs: Mapping[str, Tensor]) -
 
 
 def name_inputs(model: nn.Module, example: Example) -> dict[str, Tensor]:
-    """Return the inputs of a model by the names of its arguments.
-
-    Raises:
-        InputError: An input is no tensor.
-    """
+    """Return the inputs of a model by the names of its arguments. Raises InputError if one is no tensor."""
     positional, keywords = arguments(example)
     parameters = inspect.signature(model.forward).parameters.values()
     known = [each.name for each in parameters if each.kind is not each.VAR_POSITIONAL]
@@ -157,5 +148,4 @@ def add_noise(example: Example) -> Example:
         noise = torch.randn(tensor.shape, generator=generator).to(tensor)
         return tensor * (1 + NOISE * noise) if tensor.any() else noise
 
-    changed: Example = tree_map_only(Tensor, change, example)
-    return changed
+    return tree_map_only(Tensor, change, example)

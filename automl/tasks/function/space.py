@@ -165,8 +165,7 @@ class _Middle:
 def list_sites(placed: Placed) -> Sequence[Site]:
     """Return the sites of a model that have more than one position and replace nothing.
 
-    Raises:
-        InputError: There are none.
+    Raises InputError if there are none.
     """
     example = repeat(placed.example, 2, torch.device("cpu"))
     listed = [site for site in sites(placed.model, example) if site.positions > 1 and not site.replaces]
@@ -192,10 +191,7 @@ def function_space(
     the middle of the range or the first choice.
 
     `chance` is the score of guessing, and None if it is unknown. `epochs` replaces the number of the
-    baseline's epochs that the function names.
-
-    Raises:
-        InputError: The start of the function fails.
+    baseline's epochs that the function names. Raises InputError if the start of the function fails.
     """
     starts = Starts(name, data)
     draw = partial(starts.draw, metric=metric, chance=chance, epochs=epochs)

@@ -30,13 +30,7 @@ class Started(BaseException):
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """Declarations of the start of a function.
-
-    Attributes:
-        placed: The model, with the placement.
-        exported: The model that is exported, or None.
-        epochs: The number of the baseline's epochs.
-    """
+    """Declarations of the start of a function, with the epochs of the baseline."""
 
     placed: Placed
     exported: Exported | None
@@ -61,10 +55,9 @@ class StartTrial(Trial):
 
 
 def find_function(name: str) -> TrainingFunction:
-    """Load a training function. It ends the runs of MLflow that it starts.
+    """Load a training function, which then ends the runs of MLflow that it starts.
 
-    Raises:
-        InputError: There is no such function, or it cannot be imported.
+    Raises InputError if there is no such function, or it cannot be imported.
     """
     function: TrainingFunction = load_object("training function", "function", name, TASKS)
 
@@ -90,8 +83,7 @@ def _active_run() -> str | None:
 def run_start(name: str, trial: StartTrial) -> Start:
     """Run the start of the training function `name`. What it prints is dropped.
 
-    Raises:
-        InputError: The start raises an error, or the function never calls `trial.epochs`.
+    Raises InputError if the start raises an error, or the function never calls `trial.epochs`.
     """
     function = find_function(name)
     with kept_generators(), redirect_stdout(io.StringIO()):

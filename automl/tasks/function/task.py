@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,6 @@ class FunctionTask(Task[Data, FunctionModel, OwnTraining]):
 
     @classmethod
     def metric_of(cls, config: TrialConfig) -> Metric:
-        """Return the metric that the function reports."""
         assert isinstance(config.training, OwnTraining), "its spec has this type"
         return config.training.reports
 
@@ -81,18 +80,15 @@ class FunctionTask(Task[Data, FunctionModel, OwnTraining]):
         if changed := self.chosen.changed():
             raise InputError(f"{changed}; restore it, or start a new search")
         source = optuna.trial.FixedTrial(dict(self.training.parameters))
-        trial = StartTrial(source, self._insert, seed=self.config.seed, data=self.data.path)
+        insert = partial(insert_placement, self.config)
+        trial = StartTrial(source, insert, seed=self.config.seed, data=self.data.path)
         return run_start(self.chosen.backbone, trial)
-
-    def _insert(self, placed: Placed) -> Placed:
-        return insert_placement(self.config, placed)
 
     @cached_property
     def _example(self) -> Inputs:
         return self._start().placed.example
 
     def model(self) -> nn.Module:
-        """Return a new model of the function, with the placement, on the device."""
         start = self._start()
         self.__dict__.setdefault("_example", start.placed.example)
         return start.placed.model.to(self.runtime.device)
@@ -104,7 +100,6 @@ class FunctionTask(Task[Data, FunctionModel, OwnTraining]):
             yield batch
 
     def example(self, count: int) -> Inputs:
-        """Return so many inputs of the function's example, on the device."""
         return repeat(self._example, count, self.runtime.device)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -112,22 +107,21 @@ class FunctionTask(Task[Data, FunctionModel, OwnTraining]):
         return sum_outputs(model, batch)
 
     def parts(self, split: Split) -> Iterator[EvaluationBatch]:
-        """Raise InputError, since the function evaluates its model itself."""
-        raise self._own("validation and test data")
+        raise self._has_own_data()
 
     def evaluator(self, split: Split) -> Evaluator:
-        """Raise InputError, since the function evaluates its model itself."""
-        raise self._own("validation and test data")
+        raise self._has_own_data()
 
-    def _own(self, what: str) -> InputError:
-        return InputError(f"training function {self.chosen.backbone!r} has its {what} itself")
+    def _has_own_data(self) -> InputError:
+        return InputError(
+            f"training function {self.chosen.backbone!r} has its validation and test data itself"
+        )
 
     def size(self, split: Split) -> int:
         """Return a nominal number of training inputs, and 0 for the other splits."""
         return NOMINAL if split == "train" else 0
 
     def steps(self) -> int:
-        """Return the number of steps of a nominal epoch."""
         return max(1, round(NOMINAL / self.batch_size))
 
     def chance(self, split: Split) -> Chance | None:
@@ -162,13 +156,11 @@ class FunctionTask(Task[Data, FunctionModel, OwnTraining]):
         return {name.removeprefix(TEST): value for name, value in last.items() if name.startswith(TEST)}
 
     def deployments(self, model: nn.Module) -> dict[str, Deployment]:
-        """Return the deployment of what `trial.export` declares, or none."""
         if self._exported is None:
             return {}
         return {MODEL: deploy(model, self._exported, self.model_inputs("test", 2))}
 
     def graph_inputs(self, split: Split, count: int) -> dict[str, dict[str, Tensor]]:
-        """Return inputs of the deployment, if there is one."""
         return {} if self._exported is None else super().graph_inputs(split, count)
 
     def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:
@@ -211,7 +203,6 @@ class FunctionTask(Task[Data, FunctionModel, OwnTraining]):
         return f"{labels[best]} (score {first[best]:.4g})", values
 
     def describe_data(self) -> str:
-        """Return a line on the function."""
         return f"{Path(self.chosen.backbone).name} trains on its own data, and reports {self.metric.name}"
 
 

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from attention import Gated
 from attention.decoding import Decodes, State
-from attention.dot_product import attend_causally
-from attention.multihead import EPSILON, Norm, QueryKeyNorm
+from attention.multihead import EPSILON, Norm, QueryKeyNorm, attend_causally
 from attention.position import turn, turns
 from automl.base.errors import InputError
 from automl.tasks.language_modelling.config import DecoderShape

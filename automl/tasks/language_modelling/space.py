@@ -26,7 +26,8 @@ from search.config import PUBLISHED, TrialConfig
 from search.space import Space
 
 TASK = "language-modelling"
-KINDS = ("sliding", "linear", "decomposed", "shortconv")
+KINDS = ("sliding", "linear", "decomposed", "shortconv")  # by default; another one would change old searches
+CAUSAL = (*KINDS, "gated-delta")  # kinds that `mixer` knows the options of
 PERIODS = (2, 4, 6)  # of uniform interleavings: one layer in so many is full
 FINE_TUNING = (3e-5, 1e-3)  # learning rates of a decoder with trained weights
 FINE_TUNING_RATE = 2e-4
@@ -58,7 +59,7 @@ def mixer(
         options |= {"window": window, "encoding": encoding, **({"base": base} if base else {})}
     if kind in ("sliding", "linear") and norm != "none":
         options |= {"norm": norm}
-    return Spec(kind, options if kind in KINDS else {})
+    return Spec(kind, options if kind in CAUSAL else {})
 
 
 def interleave(depth: int, full: int) -> list[int]:

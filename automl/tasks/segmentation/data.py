@@ -36,7 +36,6 @@ from automl.data.pictures import Picture, is_image, open_picture, read_channel
 from automl.data.records import RecordFile, Records
 from automl.data.splits import SPLIT_NAMES, SPLITS
 from automl.data.tally import join_examples
-from automl.storage.cache_folder import cache_root
 from automl.tasks.segmentation import SegmentationData
 
 FORMAT = 1  # Raise it when the format of the file or the reading changes.
@@ -64,12 +63,7 @@ class Sample(NamedTuple):
 
 
 class LabelledImages(Records[RecordFile]):
-    """The images of a source.
-
-    Attributes:
-        classes: names of the labels.
-        aspect: original width / height, float32 `(N,)`.
-    """
+    """The images of a source, with the names of the labels. `aspect` is the original width / height."""
 
     noun = "images"
 
@@ -133,9 +127,7 @@ def _open_cache(data: SegmentationData) -> RecordFile:
     if data.path is not None:
         samples, file = find_samples(Path(data.path).expanduser()), Path(data.path).expanduser() / CLASSES
         names, count = file.read_text("utf-8-sig").splitlines() if file.is_file() else [], len(samples)
-        hashes = hash_contents(
-            [path for sample in samples for path in (sample.image, sample.mask)], cache_root()
-        )
+        hashes = hash_contents([path for sample in samples for path in (sample.image, sample.mask)])
         items = list(zip(samples, hashes[::2], hashes[1::2], strict=True))
         rows = map_in_threads("reading images and masks", items, lambda item: _read_row(*item, data, names))
         hashes.append(json.dumps([data.ignore_index, [sample[:3] for sample in samples]]).encode())

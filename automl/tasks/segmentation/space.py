@@ -6,12 +6,11 @@ Chen et al., TransUNet (2021), arXiv 2102.04306, a transformer in the bottleneck
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import optuna
 
-import backbones
 from automl.tasks.segmentation import SegmentationData, SegmentationModel, SegmentationTraining
 from search import choices
 from search.config import TrialConfig
@@ -37,16 +36,15 @@ PARTS = ("skip", "bottleneck", "decoder")
 
 def list_sites(model: SegmentationModel, size: int) -> list["Site"]:
     """Return the sites of residual blocks, skip connections, bottleneck and decoder stages."""
-    return _list_sites(model.backbone, tuple(sorted(model.options.items())), size)
-
-
-@cache
-def _list_sites(backbone: str, options: tuple[tuple[str, Any], ...], size: int) -> list["Site"]:
     import torch  # takes seconds
 
-    with torch.random.fork_rng(devices=[]):
-        model = SegmentationModel(backbone=backbone, options=dict(options)).build(classes=2, size=size)
-        sites = backbones.sites(model, torch.empty(2, 3, size, size))
+    from automl.tasks.memo import remember_sites
+
+    sites = remember_sites(
+        ["segmentation space", model.backbone, dict(model.options), size],
+        lambda: model.build(classes=2, size=size),
+        lambda: torch.empty(2, 3, size, size),
+    )
     return [site for site in sites if ".block" in site.name or site.name.startswith(PARTS)]
 
 

@@ -16,7 +16,7 @@ from automl.data.augment import crop_boxes, draw_boxes, normalise, resample
 from automl.data.pictures import SUFFIXES, open_picture
 from automl.tasks.base import EvaluationBatch, RecordTask
 from automl.tasks.deployment import Arrays, Deployment, read_usage, spread_indices
-from automl.tasks.initial import initialise, initialise_backbone
+from automl.tasks.initial import initialise
 from automl.tasks.segmentation import SPEC, SegmentationData, SegmentationModel, SegmentationTraining
 from automl.tasks.segmentation.data import LabelledImages, open_labelled_images, shared_name
 from automl.tasks.segmentation.model import UNet
@@ -79,9 +79,8 @@ class Segmentation(RecordTask[SegmentationData, SegmentationModel, SegmentationT
 
     def initialise(self, model: nn.Module) -> list[str]:
         sizes, chosen = {"classes": len(self.labels), "size": self.data.size}, self.chosen
-        if not isinstance(model, UNet):
-            return initialise(model, chosen, **sizes)
-        return initialise_backbone(model, "body", chosen, partial(Model.build, chosen, **sizes), **sizes)
+        body = partial(Model.build, chosen, **sizes) if isinstance(model, UNet) else None
+        return initialise(model, chosen, path="body", body=body, **sizes)
 
     def batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield random crops and mirror images, the same for an image and its mask.

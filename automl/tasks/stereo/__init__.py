@@ -3,11 +3,9 @@
 config  Configuration of stereo
 data    Pairs of rectified images with the disparity of the left one: readers, splits, cache and crops
 deploy  Deployment of a stereo model: a graph from two images to disparities, and pairs of input files
-model   The models of two rectified images
-psmnet  PSMNet: the disparity of each pixel of the left one of two rectified images
+model   The models of two rectified images: PSMNet
 score   Metrics and loss of disparities, over the pixels of batches and workers
-space   Spaces of stereo: attention in PSMNet's backbone, after its pyramid or in its volume
-study   The published comparison of PSMNet with and without decomposed attention (arXiv 1812.01243)
+space   Spaces of stereo: attention in PSMNet's backbone, after its pyramid or in its volume; its study
 task    Stereo: the disparity of each pixel of the left of two rectified images
 """
 
@@ -29,8 +27,8 @@ SPEC = TaskSpec(
     published="automl.tasks.stereo.data.pairs:DATASETS",
     models="automl.tasks.stereo.model:STEREO",
     subject="automl.tasks.stereo.model:subject",
-    studies="automl.tasks.stereo.study:STUDIES",
-    grids="automl.tasks.stereo.study:GRIDS",
+    studies="automl.tasks.stereo.space:STUDIES",
+    grids="automl.tasks.stereo.space:GRIDS",
 )
 
 __all__ = ["EPE", "SPEC", "StereoData", "StereoModel", "StereoTraining"]

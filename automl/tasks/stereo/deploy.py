@@ -1,7 +1,8 @@
 """Deployment of a stereo model: a graph from two images to disparities, and pairs of input files."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -11,6 +12,7 @@ from automl.base.errors import InputError
 from automl.data.augment import normalise
 from automl.data.csv_table import read_table
 from automl.data.pictures import read_picture
+from automl.tasks.deployment import Arrays, TaskDeployment
 from automl.tasks.stereo.data.files import read_views, write_pfm
 
 LEFT, RIGHT, OUTPUT = "left", "right", "disparity"
@@ -39,8 +41,7 @@ class Disparities(nn.Module):
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor:
         """Return disparities `(N, H, W)` of two images, uint8 `(N, H, W, 3)`."""
-        disparities: Tensor = self.model(normalise(left).contiguous(), normalise(right).contiguous())
-        return disparities
+        return self.model(normalise(left).contiguous(), normalise(right).contiguous())
 
 
 def pad_image(image: np.ndarray, height: int, width: int, file: str | Path) -> np.ndarray:
@@ -57,12 +58,52 @@ def pad_image(image: np.ndarray, height: int, width: int, file: str | Path) -> n
     return np.pad(image, ((0, height - h), (0, width - w), (0, 0)))[None]
 
 
-def read_pairs(path: str | Path) -> Iterator[tuple[str, str]]:
-    """Yield the left and right file of each line of a CSV, relative to its folder.
+class StereoDeployment(TaskDeployment):
+    """Use of a stereo model without its dataset."""
 
-    Raises InputError for any other file.
-    """
-    path = Path(path)
+    suffixes = (".csv",)
+    tolerance = 1e-2  # pixels
+
+    @classmethod
+    def read_inputs(
+        cls, exported: Mapping[str, Any], paths: Sequence[str | Path]
+    ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+        """Read the pairs of CSV files with the columns left and right, named by their left image."""
+        size = exported["details"]["height"], exported["details"]["width"]
+        for path in paths:
+            for files in _read_pairs(Path(path)):
+                images = read_views(*files)[:2]
+                if images[0].shape != images[1].shape:
+                    sizes = " and ".join(f"{image.shape[1]} x {image.shape[0]}" for image in images)
+                    raise InputError(f"{files[0]} and {files[1]} must be of one size; got {sizes}")
+                padded = (pad_image(image, *size, file) for image, file in zip(images, files, strict=True))
+                yield files[0], dict(zip(COLUMNS, padded, strict=True))
+
+    @classmethod
+    def describe(cls, exported: Mapping[str, Any], outputs: Arrays) -> tuple[str, dict[str, Any]]:
+        """Describe the smallest, mean and largest disparity of the graph's output, including padding."""
+        disparities = outputs[OUTPUT]
+        values = {
+            "least": float(disparities.min()),
+            "mean": float(disparities.mean()),
+            "largest": float(disparities.max()),
+        }
+        return ", ".join(f"{name} {value:.2f} px" for name, value in values.items()), values
+
+    @classmethod
+    def write(cls, exported: Mapping[str, Any], name: str, outputs: Arrays, path: Path) -> list[Path]:
+        """Write `PATH.pfm` and a colour picture, `PATH.png`, of the size of the left image `name`."""
+        width, height = read_picture(name).size
+        values = outputs[OUTPUT][:height, :width]
+        files = [path.with_name(f"{path.name}{suffix}") for suffix in (".pfm", ".png")]
+        write_pfm(files[0], values)
+        colours = colour_disparity(values, exported["config"]["data"]["max_disparity"])
+        Image.fromarray(colours).save(files[1])
+        return files
+
+
+def _read_pairs(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the left and right file of each line of a CSV, relative to its folder."""
     table = read_table(path)
     if not table.rows or not {*COLUMNS} <= {*table.columns}:
         raise InputError(f"{path} must be a CSV with the columns left and right, and a line for each pair")
@@ -73,30 +114,8 @@ def read_pairs(path: str | Path) -> Iterator[tuple[str, str]]:
         yield left, right
 
 
-def read_sides(left: str, right: str, height: int, width: int) -> dict[str, np.ndarray]:
-    """Read a pair as the graph takes it. Raises InputError for images of different or too large sizes."""
-    images = read_views(left, right)[:2]
-    if images[0].shape != images[1].shape:
-        sizes = " and ".join(f"{image.shape[1]} x {image.shape[0]}" for image in images)
-        raise InputError(f"{left} and {right} must be of one size; got {sizes}")
-    return {
-        name: pad_image(image, height, width, file)
-        for name, image, file in zip(COLUMNS, images, (left, right), strict=True)
-    }
-
-
 def colour_disparity(disparity: np.ndarray, maximum: float) -> np.ndarray:
     """Return a picture, uint8 `(H, W, 3)`: from blue for 0 (far) over green to red for `maximum`."""
     fraction = (disparity / maximum).clip(0, 1)
     channels = [np.interp(fraction, STOPS, values) for values in zip(*COLOURS, strict=True)]
     return np.stack(channels, axis=-1).round().astype(np.uint8)
-
-
-def write_disparity(disparity: np.ndarray, left: str, path: Path, maximum: float) -> list[Path]:
-    """Write `PATH.pfm` and `PATH.png`, cropped to the size of the image `left`."""
-    width, height = read_picture(left).size
-    values = disparity[:height, :width]
-    files = [path.with_name(f"{path.name}{suffix}") for suffix in (".pfm", ".png")]
-    write_pfm(files[0], values)
-    Image.fromarray(colour_disparity(values, maximum)).save(files[1])
-    return files

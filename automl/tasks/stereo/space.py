@@ -1,16 +1,18 @@
-"""Spaces of stereo: attention in PSMNet's backbone, after its pyramid or in its volume."""
+"""Spaces of stereo: attention in PSMNet's backbone, after its pyramid or in its volume.
+
+`STUDIES` has the published comparison of PSMNet with and without decomposed attention (arXiv 1812.01243).
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import optuna
 
-import backbones
+from automl.tasks.published_study import read_studies
 from automl.tasks.stereo import StereoData, StereoModel, StereoTraining
-from backbones.placement import Placement
-from search import choices
+from search import choices, grid
 from search.config import TrialConfig
 from search.space import Space
 
@@ -52,44 +54,31 @@ KIND: Mapping[str, Any] = {"normalisation": "softmax", "decomposed_heads": 1, "r
 
 def list_sites(data: StereoData, model: StereoModel) -> list["Site"]:
     """Return the sites with several channels. After the aggregation there is one, the costs."""
-    options = tuple(sorted(model.options.items()))
-    return _list_sites(model.backbone, data.height, data.width, data.max_disparity, options)
-
-
-@cache
-def _list_sites(
-    backbone: str, height: int, width: int, max_disparity: int, options: tuple[tuple[str, Any], ...]
-) -> list["Site"]:
     import torch  # takes seconds
 
+    from automl.tasks.memo import remember_sites
     from automl.tasks.stereo.model import STEREO
 
-    model = STEREO[backbone].build(max_disparity=max_disparity, **dict(options))
-    image = torch.zeros(2, 3, height, width)
-    return [site for site in backbones.sites(model, (image, image)) if site.channels > 1]
+    size = data.height, data.width
+    sites = remember_sites(
+        ["stereo space", model.backbone, dict(model.options), *size, data.max_disparity],
+        lambda: STEREO[model.backbone].build(max_disparity=data.max_disparity, **model.options),
+        lambda: (torch.zeros(2, 3, *size), torch.zeros(2, 3, *size)),
+    )
+    return [site for site in sites if site.channels > 1]
 
 
-def planes(trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialConfig:
-    """Draw from the bundled pairs: up to three modules of any type."""
-    placement = choices.placement(trial, list_sites(PLANES, SMALL), kinds=kinds)
-    return _config(trial, PLANES, SMALL, placement, epochs=8, batch_sizes=[2, 4, 8])
-
-
-def sceneflow(trial: optuna.Trial, kinds: Sequence[str] = choices.LINEAR) -> TrialConfig:
-    """Draw PSMNet as published, whose volume has 393,216 positions, with up to three linear modules."""
-    placement = choices.placement(trial, list_sites(SCENEFLOW, FULL), kinds=kinds)
-    return _config(trial, SCENEFLOW, FULL, placement, epochs=10, batch_sizes=[6, 12, 24])
-
-
-def _config(
+def draw(
     trial: optuna.Trial,
+    kinds: Sequence[str] = choices.TYPES,
+    *,
     data: StereoData,
     model: StereoModel,
-    placement: Placement,
-    *,
     epochs: int,
     batch_sizes: Sequence[int],
 ) -> TrialConfig:
+    """Draw a PSMNet with up to three modules. The volume of the published one has 393,216 positions."""
+    placement = choices.placement(trial, list_sites(data, model), kinds=kinds)
     return TrialConfig(
         task=TASK,
         data=data,
@@ -109,16 +98,39 @@ def published(data: StereoData, model: StereoModel, plain: Mapping[str, Any]) ->
 SPACES = (
     Space(
         name="planes",
-        draw=planes,
+        draw=partial(draw, data=PLANES, model=SMALL, epochs=8, batch_sizes=[2, 4, 8]),
         baseline=PLANES_PLAIN,
         published=partial(published, PLANES, SMALL, PLANES_PLAIN),
         summary="disparities of bundled stereo pairs of 80x176 pixels; a narrow PSMNet",
     ),
     Space(
         name="sceneflow",
-        draw=sceneflow,
+        draw=partial(
+            draw, kinds=choices.LINEAR, data=SCENEFLOW, model=FULL, epochs=10, batch_sizes=[6, 12, 24]
+        ),
         baseline=SCENEFLOW_PLAIN,
         published=partial(published, SCENEFLOW, FULL, SCENEFLOW_PLAIN),
         summary="PSMNet as published; --data of Scene Flow, KITTI, Middlebury or a CSV of pairs",
     ),
 )
+
+
+def _draw_published(trial: optuna.Trial, *, small: bool) -> TrialConfig:
+    """Draw PSMNet, plain or with one module after its pyramid."""
+    chosen = trial.suggest_categorical("model", ["PSMNet", "DA-PSMNet"])
+    placement = grid.decomposed(["backbone.pyramid"] if chosen == "DA-PSMNet" else [])
+    return TrialConfig(
+        task=TASK,
+        data=PLANES if small else SCENEFLOW,
+        model=replace(SMALL if small else FULL, placement=placement),
+        training=StereoTraining(epochs=4, batch_size=4, learning_rate=4e-3, schedule="one-cycle")
+        if small
+        else StereoTraining(),
+    )
+
+
+GRIDS = tuple(
+    grid.grid(f"da-stereo{form}", partial(_draw_published, small=bool(form)), {"model": "PSMNet"})
+    for form in ("", grid.SMALL)
+)
+STUDIES = read_studies(__file__)

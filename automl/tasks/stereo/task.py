@@ -1,12 +1,7 @@
-"""Stereo: the disparity of each pixel of the left of two rectified images.
+"""Stereo: the disparity of each pixel of the left of two rectified images."""
 
-Source: J.-R. Chang, Y.-S. Chen, Pyramid Stereo Matching Network (2018), arXiv 1803.08669.
-"""
-
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,28 +12,17 @@ from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.data.augment import normalise
 from automl.tasks.base import EvaluationBatch, RecordTask
-from automl.tasks.deployment import Arrays, Deployment, read_usage, spread_indices
+from automl.tasks.deployment import Deployment, read_usage, spread_indices
 from automl.tasks.stereo import SPEC, StereoData, StereoModel, StereoTraining
 from automl.tasks.stereo.data import StereoPairs, open_pairs, shared_name
-from automl.tasks.stereo.deploy import (
-    LEFT,
-    OUTPUT,
-    REQUEST,
-    RIGHT,
-    Disparities,
-    pad_image,
-    read_pairs,
-    read_sides,
-    write_disparity,
-)
-from automl.tasks.stereo.model import STEREO
-from automl.tasks.stereo.psmnet import MULTIPLE, STEP
+from automl.tasks.stereo.deploy import LEFT, OUTPUT, REQUEST, RIGHT, Disparities, StereoDeployment, pad_image
+from automl.tasks.stereo.model import MULTIPLE, STEP, STEREO
 from automl.tasks.stereo.score import StereoEvaluator, disparity_loss
 from automl.tasks.task_data import Split
 from search.config import TrialConfig
 
 
-class Stereo(RecordTask[StereoData, StereoModel, StereoTraining]):
+class Stereo(StereoDeployment, RecordTask[StereoData, StereoModel, StereoTraining]):
     """Estimation of disparities.
 
     Its metrics are those of `StereoEvaluator`, the primary one `epe`: lower is better. Training uses random
@@ -48,8 +32,6 @@ class Stereo(RecordTask[StereoData, StereoModel, StereoTraining]):
 
     spec = SPEC
     noun = "stereo pairs"
-    suffixes = (".csv",)
-    tolerance = 1e-2  # pixels
 
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         super().__init__(config, runtime)
@@ -69,18 +51,15 @@ class Stereo(RecordTask[StereoData, StereoModel, StereoTraining]):
 
     @classmethod
     def records(cls, config: TrialConfig) -> StereoPairs:
-        data = cls.data_of(config)
-        return open_pairs(data.source, path=data.path, subset=data.subset)
+        return open_pairs(cls.data_of(config))
 
     @classmethod
     def shared_name(cls, config: TrialConfig) -> str | None:
-        return shared_name(config.data.source, config.data.path)
+        return shared_name(cls.data_of(config))
 
     def model(self) -> nn.Module:
-        data = self.data
-        return self.placed(
-            self._plain, lambda: self._example(2, "cpu"), data.height, data.width, data.max_disparity
-        )
+        data, example = self.data, tuple(image.cpu() for image in self.example(2))
+        return self.placed(self._plain, lambda: example, data.height, data.width, data.max_disparity)
 
     def _plain(self) -> nn.Module:
         build = STEREO[self.chosen.backbone].build
@@ -115,10 +94,7 @@ class Stereo(RecordTask[StereoData, StereoModel, StereoTraining]):
         return normalise(left), normalise(right), disparity
 
     def example(self, count: int) -> tuple[Tensor, Tensor]:
-        return self._example(count, self.runtime.device)
-
-    def _example(self, count: int, device: torch.device | str) -> tuple[Tensor, Tensor]:
-        image = torch.zeros(count, 3, self.data.height, self.data.width, device=device)
+        image = torch.zeros(count, 3, self.data.height, self.data.width, device=self.runtime.device)
         return image, image.clone()
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
@@ -180,32 +156,6 @@ class Stereo(RecordTask[StereoData, StereoModel, StereoTraining]):
                 images.append(pad_image(image, height, width, self.pairs.file.names[row]))
         device = self.runtime.device
         return {name: torch.from_numpy(np.concatenate(images)).to(device) for name, images in batches.items()}
-
-    @classmethod
-    def read_inputs(
-        cls, exported: Mapping[str, Any], paths: Sequence[str | Path]
-    ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-        """Read the pairs of CSV files with the columns left and right, named by their left image."""
-        size = exported["details"]["height"], exported["details"]["width"]
-        for path in paths:
-            for left, right in read_pairs(path):
-                yield left, read_sides(left, right, *size)
-
-    @classmethod
-    def describe(cls, exported: Mapping[str, Any], outputs: Arrays) -> tuple[str, dict[str, Any]]:
-        """Describe the smallest, mean and largest disparity of the graph's output, including padding."""
-        disparities = outputs[OUTPUT]
-        values = {
-            "least": float(disparities.min()),
-            "mean": float(disparities.mean()),
-            "largest": float(disparities.max()),
-        }
-        return ", ".join(f"{name} {value:.2f} px" for name, value in values.items()), values
-
-    @classmethod
-    def write(cls, exported: Mapping[str, Any], name: str, outputs: Arrays, path: Path) -> list[Path]:
-        """Write `PATH.pfm` and a colour picture, `PATH.png`, of the size of the left image `name`."""
-        return write_disparity(outputs[OUTPUT], name, path, exported["config"]["data"]["max_disparity"])
 
     def usage(self) -> str:
         height, width = self._deployed()

@@ -12,7 +12,7 @@ from automl.costs.forecast import Forecast, check_limits
 from automl.tasks.language_modelling import LanguageData, LanguageModel
 from automl.tasks.language_modelling.config import VALUE as BYTES
 from automl.tasks.language_modelling.model import DECODERS
-from automl.tasks.language_modelling.space import KINDS, mixer
+from automl.tasks.language_modelling.space import CAUSAL, mixer
 from backbones import insert
 from search.config import TrialConfig
 from search.space import draw_randomly
@@ -31,7 +31,7 @@ def configured(*kinds: str, context: int = CONTEXT) -> TrialConfig:
     return TrialConfig(task="language-modelling", data=data, model=model)
 
 
-@pytest.mark.parametrize("kind", ["full", *KINDS])
+@pytest.mark.parametrize("kind", ["full", *CAUSAL])
 def test_the_formula_is_what_a_decoder_keeps(kind: str) -> None:
     config = configured(kind, "full")
     plain = DECODERS["gpt"].build(vocabulary=9, length=8, **config.model.options)

@@ -40,13 +40,13 @@ MAKERS = {"a.tgz": tar, "a.tar": tar, "a.tar.gz": tar, "a.zip": zipped}
 @pytest.mark.parametrize("name", MAKERS)
 def test_extracted_once_into_a_folder_named_by_content(name: str, tmp_path: Path, cache: Path) -> None:
     archive = MAKERS[name](tmp_path / name, ("top/a/x.png", b"1"), ("top/b/y.png", b"2"))
-    folder = extract_cached(archive, cache)
+    folder = extract_cached(archive)
     assert folder.name == "top"  # the only folder inside
     assert (folder / "b" / "y.png").read_bytes() == b"2"
     (folder / "mark").touch()
     copy = tmp_path / f"copy-{name}"
     copy.write_bytes(archive.read_bytes())
-    assert (extract_cached(copy, cache) / "mark").exists()
+    assert (extract_cached(copy) / "mark").exists()
 
 
 @pytest.mark.parametrize("name", MAKERS)

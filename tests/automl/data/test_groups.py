@@ -21,6 +21,7 @@ from automl.data.records import Records
 from automl.data.splits import FRACTION, SPLITS, hash_names, hold_out_split
 from automl.storage.storage import Storage
 from automl.tasks.code_retrieval.data import open_texts
+from automl.tasks.detection import DetectionData
 from automl.tasks.detection.data import open_detection_records as open_detection
 from automl.tasks.detection.data import open_split as open_detection_split
 from automl.tasks.detection.data import shared_name as shared_name_of_detection
@@ -31,6 +32,7 @@ from automl.tasks.segmentation import SegmentationData
 from automl.tasks.segmentation.data import open_labelled_images
 from automl.tasks.sequence_classification.data import open_sequence_records as open_sequences
 from automl.tasks.sequence_classification.data.overview import summarise_sequences
+from automl.tasks.stereo import StereoData
 from automl.tasks.stereo.data import open_pairs
 from automl.tasks.stereo.data.files import write_pfm
 from automl.tasks.stereo.data.overview import summarise_stereo
@@ -169,9 +171,9 @@ Open = Callable[[Path], Records[Any]]
 KINDS: dict[str, tuple[Callable[[Path, Groups | None, Splits], Path], Open]] = {
     "labels.csv": (labelled, lambda path: open_image_records("folder", path=path, size=8)),
     "folders of classes": (class_folders, lambda path: open_image_records("folder", path=path, size=8)),
-    "coco": (coco, lambda path: open_detection("coco", path=str(path))),
-    "pairs.csv": (pairs, lambda path: open_pairs("pairs", path=path)),
-    "kitti": (kitti, lambda path: open_pairs("pairs", path=path)),
+    "coco": (coco, lambda path: open_detection(DetectionData(source="coco", path=str(path)))),
+    "pairs.csv": (pairs, lambda path: open_pairs(StereoData(source="pairs", path=str(path)))),
+    "kitti": (kitti, lambda path: open_pairs(StereoData(source="pairs", path=str(path)))),
     "masks": (masks, lambda path: open_labelled_images(SegmentationData(path=str(path), size=64))),
     "csv of sequences": (long_csv, lambda path: open_sequences("series", path=path)),
     "npz": (npz, lambda path: open_sequences("series", path=path)),
@@ -267,13 +269,14 @@ def test_node_with_only_the_decoded_files_has_the_same_splits(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(KINDS[kind][0](tmp_path / "d", groups_of("a{}"), None))
+    data = DetectionData(source="coco", path=path, size=64, subset=0.5)
 
     def opened() -> dict[str, Any]:
         if kind == "coco":
-            return {s: open_detection_split("coco", s, path=path, size=64, subset=0.5) for s in SPLITS}
+            return {s: open_detection_split(data, s) for s in SPLITS}
         return {s: open_split("folder", s, path=path, size=24, subset=0.5) for s in SPLITS}
 
-    name = shared_name_of_detection("coco", path, 64) if kind == "coco" else shared_name("folder", path, 24)
+    name = shared_name_of_detection(data) if kind == "coco" else shared_name("folder", path, 24)
     expected = opened()
     files = {split: images.file.path for split, images in expected.items()}
     files_in_storage = shared.publish(Storage(str(tmp_path / "kept")), name, files, tmp_path)

@@ -17,7 +17,7 @@ from PIL import Image
 import automl
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
-from automl.tasks.function.running_trial import RunningTrial
+from automl.tasks.function.loop import RunningTrial
 from automl.tasks.function.space import function_space
 from automl.tasks.function.start import TrainingFunction, find_function
 from search.config import TrialConfig

@@ -26,7 +26,6 @@ from automl.data import shared
 from automl.data.arrow import ArrowFile, write_columns
 from automl.data.digest import SIZE, hash_contents
 from automl.data.records import RecordFile
-from automl.storage.cache_folder import cache_root
 from automl.tasks.code_retrieval.data.corpus import Corpus, find_corpus_root, list_corpus_files, open_corpus
 from automl.tasks.code_retrieval.data.function import Function
 from automl.tasks.code_retrieval.data.published import RealQuery
@@ -70,7 +69,7 @@ def open_cached_corpus(path: str | Path) -> CorpusFile:
     if (shared_set := shared.find_split(CorpusFile, shared_name(path))) is not None:
         return shared_set
     files = list_corpus_files(path)
-    key = f"code {FORMAT}".encode() + b"".join(hash_contents(files, cache_root()))
+    key = f"code {FORMAT}".encode() + b"".join(hash_contents(files))
     key += b"\0".join(os.fsencode(file.relative_to(find_corpus_root(path))) for file in files)
 
     def write(target: Path) -> str:

@@ -64,9 +64,8 @@ def read_annotations(file: Path) -> Annotations:
     image or has no area, or its mask does not fit its image. Of several polygons only the invalid ones are
     left out.
 
-    Raises:
-        InputError: The file is not an annotation file, a category or image is invalid, it has no objects, or
-            more than MAX_WRONG of them are invalid. The message names the file and the entry.
+    Raises InputError, which names the file and the entry, if the file is not an annotation file, a category
+    or image is invalid, it has no objects, or more than MAX_WRONG of them are invalid.
     """
     content = read_content(file)
     listed = content["categories"]

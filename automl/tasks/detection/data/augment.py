@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
+from torchvision.ops import masks_to_boxes
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2.functional import horizontal_flip, resize
 
@@ -69,8 +70,7 @@ def augment(
 def _resize_masks(masks: Tensor, rows: int, columns: int) -> Tensor:
     if not len(masks):
         return masks.new_zeros(0, rows, columns)
-    resized: Tensor = resize(masks, [rows, columns], InterpolationMode.NEAREST_EXACT)
-    return resized
+    return resize(masks, [rows, columns], InterpolationMode.NEAREST_EXACT)
 
 
 def _crop(
@@ -89,19 +89,7 @@ def _crop(
         keep &= (cropped_target["masks"] > 0).flatten(1).any(1)
         cropped = keep & (boxes != moved).any(1)
         if cropped.any():
-            cropped_target["boxes"][cropped] = _bounding_boxes(cropped_target["masks"][cropped]).to(
-                boxes.dtype
-            )
+            # To the outer edges of the outermost pixels.
+            ends = torch.tensor([0, 0, 1, 1], device=image.device)
+            cropped_target["boxes"][cropped] = masks_to_boxes(cropped_target["masks"][cropped]) + ends
     return image[:, top:bottom, left:right], {name: value[keep] for name, value in cropped_target.items()}
-
-
-def _bounding_boxes(masks: Tensor) -> Tensor:
-    """Return the box of each mask, `(N, 4)`, to the outer edges of its outermost pixels."""
-    ends = []
-    for axis in (1, 2):  # columns, then rows
-        covered = (masks > 0).any(axis)
-        first = covered.int().argmax(1)
-        last = covered.shape[1] - covered.flip(1).int().argmax(1)
-        ends.append((first, last))
-    (left, right), (top, bottom) = ends
-    return torch.stack([left, top, right, bottom], dim=1)

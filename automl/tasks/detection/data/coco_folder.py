@@ -32,15 +32,10 @@ from automl.data.files import (
 )
 from automl.data.records import Listing
 from automl.data.tally import Tally, join_examples
-from automl.storage.cache_folder import cache_root
 from automl.tasks.detection.data.annotations import Annotations, check_names, read_annotations, read_content
 from automl.tasks.detection.data.objects import Photo
 
-SPLIT_PREFIXES = {
-    "train": "train",
-    "val": "validation",
-    "test": "test",
-}  # by the first letters of a file's name
+SPLIT_PREFIXES = {"train": "train", "val": "validation", "test": "test"}  # by a file's first letters
 ROBOFLOW, LABEL_STUDIO = "_annotations.coco.json", "result.json"
 FOLDERS = {  # splits by the names of Roboflow's folders
     "train": "train",
@@ -61,11 +56,9 @@ HEAD = 1 << 16  # bytes of an annotation file in which one of its keys is
 
 @dataclass(frozen=True)
 class AnnotationFile:
-    """An annotation file.
+    """An annotation file and its split, None if the name does not tell.
 
-    Attributes:
-        split: its split; None if the name does not tell.
-        folders: the folders that may contain its images, the most likely first.
+    Its images may be in any of the `folders`. The most likely one is first.
     """
 
     path: Path
@@ -136,11 +129,8 @@ def read_coco_folder(path: str | Path) -> DetectionListing:
     """List all splits of the folder or archive `path` with hashes of their images, without decoding them.
 
     A category that groups others and has no objects in any split is left out. Groups of images come from
-    `labels.csv`.
-
-    Raises:
-        InputError: The path is no such folder, the split of a file is unknown, images are missing, or
-            `read_annotations` fails.
+    `labels.csv`. Raises InputError if the path is no such folder, the split of a file is unknown, or images
+    are missing, and like `read_annotations`.
     """
     root = _resolve_root(path)
     if not root.exists():
@@ -244,7 +234,7 @@ def _list_photos(
         raise InputError(
             f"{annotations.file} names {len(images)} images; {len(missing)} do not exist: {entries}"
         )
-    pixels = hash_contents(images, cache_root())
+    pixels = hash_contents(images)
     return [
         Photo(
             name=name_to_text(path.relative_to(root)),
@@ -252,7 +242,7 @@ def _list_photos(
             width=image.width,
             height=image.height,
             key=content,
-            content=_hash_content(content, image.annotations),
+            content=hashlib.sha256(content + json.dumps(image.annotations, sort_keys=True).encode()).digest(),
             annotations=image.annotations,
             group=groups.get(path, ""),
         )
@@ -264,10 +254,6 @@ def _find_below(folder: Path, name: str) -> Path:
     """Return the file with this name. Windows programs write backslashes as separators."""
     path = find_on_disk(folder, name)
     return path if "\\" not in name or is_file(path) else find_on_disk(folder, name.replace("\\", "/"))
-
-
-def _hash_content(pixels: bytes, annotations: object) -> bytes:
-    return hashlib.sha256(pixels + json.dumps(annotations, sort_keys=True).encode()).digest()
 
 
 def nearly_coco(folder: Path) -> Iterator[str]:

@@ -10,6 +10,7 @@ original), labels, crowd, areas and masks (run lengths at the stored size).
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,12 @@ from automl.base.errors import InputError, unknown
 from automl.data import shared
 from automl.data.arrow import ArrowFile, map_in_threads, write_rows
 from automl.data.digest import SIZE
+from automl.data.digits import COUNTS, SIDE, Scene, draw_scenes
 from automl.data.pictures import read_picture
 from automl.data.records import ImageRecords
-from automl.data.splits import make_single_class_labels, select_subset
+from automl.data.splits import select_subset
 from automl.data.tally import Tally
+from automl.tasks.detection import DetectionData
 from automl.tasks.detection.data import masks
 from automl.tasks.detection.data.annotations import build_objects
 from automl.tasks.detection.data.coco_folder import DetectionListing, read_coco_folder
@@ -36,7 +39,6 @@ from automl.tasks.detection.data.objects import (
     describe_undecodable,
     scale_size,
 )
-from automl.tasks.detection.data.scenes import read_scenes
 
 FORMAT = 5  # Raise it when the format of the file or the decoding changes.
 
@@ -60,12 +62,9 @@ class DetectionCache(ArrowFile):
     """An opened file of N images.
 
     Attributes:
-        classes: names of the classes.
-        categories: their ids in the annotations.
-        has_masks: whether every object has a mask.
+        categories: ids of the classes in the annotations.
         width, height: size of the originals, int32 `(N,)`.
         rows, columns: size of the stored images, int32 `(N,)`.
-        keys: hashes of the images, uint8 `(N, 32)`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -85,16 +84,17 @@ class DetectionCache(ArrowFile):
 
 
 def open_detection_cache(
-    photos: Sequence[Photo], categories: Mapping[int, str], size: int, name: str, *, has_masks: bool
+    photos: Sequence[Photo], listing: DetectionListing, size: int, name: str
 ) -> DetectionCache:
     """Return the cache of `photos` whose longer sides have at most `size` pixels. Builds it if it is missing
     or damaged.
 
-    `name` describes the images in messages.
+    `listing` is their dataset, and `name` describes them in messages.
 
     Raises InputError for an image that cannot be decoded or has another size than in its annotations, and if
     the cache folder is full or not writable.
     """
+    categories, has_masks = listing.categories, listing.has_masks
     about = {"classes": list(categories.values()), "categories": list(categories), "has_masks": has_masks}
     key = hashlib.sha256(json.dumps([FORMAT, size, has_masks, list(categories.items())]).encode())
     for photo in photos:
@@ -114,7 +114,7 @@ def open_detection_cache(
 
 
 def _make_row(photo: Photo, labels: Mapping[int, int], size: int, has_masks: bool) -> dict[str, Any]:
-    pixels, changes = decode_photo(photo.image, photo.width, photo.height, size)
+    pixels, changes = decode_photo(photo, size)
     full, stored = (photo.height, photo.width), (pixels.shape[0], pixels.shape[1])
     objects = build_objects(photo.annotations, labels, full, masked=has_masks)
     return {
@@ -134,30 +134,29 @@ def _make_row(photo: Photo, labels: Mapping[int, int], size: int, has_masks: boo
     }
 
 
-def decode_photo(
-    image: Path | np.ndarray, width: int, height: int, size: int
-) -> tuple[np.ndarray, Sequence[str]]:
+def decode_photo(photo: Photo, size: int) -> tuple[np.ndarray, Sequence[str]]:
     """Return an image, uint8 `(rows, columns, 3)`, with at most `size` pixels at the longer side, and its
     changes.
 
-    `width` and `height` are those of the annotations. An image that EXIF turns stays as it is stored if only
-    then it has this size, since both kinds of annotations exist.
+    An image that EXIF turns stays as it is stored if only then it has the size of its annotations, since both
+    kinds of annotations exist.
 
     Raises InputError for an image that cannot be decoded or has another size.
     """
+    image, annotated = photo.image, (photo.width, photo.height)
     changes: Sequence[str] = ()
     if isinstance(image, np.ndarray):
         picture = Image.fromarray(image)
     else:
         try:
-            picture, _, _, changes = read_picture(image, annotated=(width, height))
+            picture, _, _, changes = read_picture(image, annotated=annotated)
         except MemoryError:
             raise
         except Exception as error:  # Pillow raises nearly any error for a damaged file.
             raise InputError(describe_undecodable(image, error)) from error
-        if picture.size != (width, height):
-            raise InputError(describe_size_mismatch(image, picture.size, (width, height)))
-    if (scaled := scale_size(width, height, size)) != (width, height):
+        if picture.size != annotated:
+            raise InputError(describe_size_mismatch(image, picture.size, annotated))
+    if (scaled := scale_size(*annotated, size)) != annotated:
         picture = picture.resize(scaled, Image.Resampling.BILINEAR)
     return np.asarray(picture), changes
 
@@ -171,7 +170,6 @@ class DetectionImages:
     Attributes:
         classes: names of the labels from 1 on.
         categories: ids of the classes in the annotations.
-        has_masks: whether every object has a mask.
         listed: the tally of the listing of all splits.
     """
 
@@ -215,47 +213,24 @@ class DetectionImages:
         return [self.file.names[row] for row in self._rows]
 
 
-def read_listing(source: str, path: str | Path | None) -> DetectionListing:
-    """List the images of a source before they are decoded.
-
-    Raises InputError for an unknown source, a path that is missing or not allowed, and like
-    `read_coco_folder`.
-    """
-    if source not in SOURCES:
-        raise unknown("data source of detection", source, SOURCES)
-    if source == "scenes":
-        if path is not None:
-            raise InputError(f"scenes are bundled and take no path; got {path}. Drop --data")
-        return read_scenes()
-    if path is None:
-        raise InputError("detection needs the path of a folder in COCO's layout; pass --data FOLDER")
-    return read_coco_folder(path)
-
-
-def open_split(
-    source: str, split: str, *, path: str | None = None, size: int, subset: float = 1.0
-) -> DetectionImages:
+def open_split(data: DetectionData, split: str) -> DetectionImages:
     """Open one split of a source. Decodes it to its cache if needed.
 
     Without test images, half of the validation images become the test split. Without validation images, a
     fifth of the training images is held out for each. The images are ranked by a hash of their content
     (`automl.data.splits`).
 
-    The longer side of an image has at most `size` pixels. `subset` is the approximate fraction of the images
-    of "train" and "validation" that is used.
-
-    Raises InputError like `read_listing` and `open_detection_cache`, and for a split without objects.
+    Raises InputError like `open_detection_records` and `open_detection_cache`, and for a split without
+    objects.
     """
-    listed, cache = Tally(), shared.find_split(DetectionCache, shared_name(source, path, size), split)
+    listed, cache = Tally(), shared.find_split(DetectionCache, shared_name(data), split)
     if cache is None:
-        records = open_detection_records(source, path=path)
-        listing, listed = records.file, records.tally
-        cache = open_detection_cache(
-            records.inputs(split), listing.categories, size, f"{source} {split}", has_masks=listing.has_masks
-        )
+        records = open_detection_records(data)
+        listed = records.tally
+        cache = open_detection_cache(records.inputs(split), records.file, data.size, f"{data.source} {split}")
     rows = np.arange(len(cache))
     if split != "test":
-        rows = select_subset(make_single_class_labels(rows), cache.keys, subset)
+        rows = select_subset(np.zeros_like(rows), cache.keys, data.subset)
     images = DetectionImages(cache, rows, listed)
     if not any((~images.objects(i).crowd).any() for i in range(len(images))):
         raise InputError(
@@ -265,16 +240,62 @@ def open_split(
     return images
 
 
-def open_detection_records(
-    source: str, *, path: str | None = None, subset: float = 1.0
-) -> ImageRecords[DetectionListing]:
+def open_detection_records(data: DetectionData) -> ImageRecords[DetectionListing]:
     """List the images of a source and their splits, without decoding them.
 
-    Raises InputError like `read_listing`, and if a missing split cannot be held out.
+    Raises InputError for an unknown source, a path that is missing or not allowed, like `read_coco_folder`,
+    and if a missing split cannot be held out.
     """
-    return ImageRecords(read_listing(source, path), subset)
+    if data.source not in SOURCES:
+        raise unknown("data source of detection", data.source, SOURCES)
+    if data.source == "scenes":
+        if data.path is not None:
+            raise InputError(f"scenes are bundled and take no path; got {data.path}. Drop --data")
+        return ImageRecords(read_scenes(), data.subset)
+    if data.path is None:
+        raise InputError("detection needs the path of a folder in COCO's layout; pass --data FOLDER")
+    return ImageRecords(read_coco_folder(data.path), data.subset)
 
 
-def shared_name(source: str, path: str | None, size: int) -> str:
-    """Return the name under which a search's storage keeps the dataset, decoded at `size` pixels."""
-    return f"detection {source} {path or ''} {size}"
+def shared_name(data: DetectionData) -> str:
+    """Return the name under which a search's storage keeps the decoded dataset."""
+    return f"detection {data.source} {data.path or ''} {data.size}"
+
+
+@cache
+def read_scenes() -> DetectionListing:
+    """Return all scenes of `automl.data.digits` as a folder in COCO's layout would list them.
+
+    The box and the mask of a digit cover only what is visible of it.
+    """
+    splits: dict[str, list[Photo]] = {split: [] for split in COUNTS}
+    for scene in draw_scenes():
+        splits[scene.split].append(_make_photo(scene))
+    return DetectionListing(categories={i + 1: str(i) for i in range(10)}, splits=splits, has_masks=True)
+
+
+def _make_photo(scene: Scene) -> Photo:
+    annotations = [_make_annotation(*pair) for pair in zip(scene.masks, scene.categories, strict=True)]
+    key = hashlib.sha256(scene.image.tobytes()).digest()
+    content = hashlib.sha256(key + json.dumps(annotations).encode()).digest()
+    return Photo(
+        name=scene.name,
+        image=scene.image,
+        width=SIDE,
+        height=SIDE,
+        key=key,
+        content=content,
+        annotations=annotations,
+    )
+
+
+def _make_annotation(mask: np.ndarray, category: int) -> dict[str, Any]:
+    rows, columns = (np.flatnonzero(mask.any(axis)) for axis in (1, 0))
+    left, top = int(columns[0]), int(rows[0])
+    return {
+        "category_id": category,
+        "bbox": [left, top, int(columns[-1]) + 1 - left, int(rows[-1]) + 1 - top],
+        "area": int(mask.sum()),
+        "iscrowd": 0,
+        "segmentation": {"size": [*mask.shape], "counts": masks.encode_masks(mask[None])[0].decode()},
+    }

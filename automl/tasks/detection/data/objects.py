@@ -1,7 +1,6 @@
 """Photos with their objects: boxes, categories and masks, and the check of their sizes without decoding."""
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from automl.base.errors import InputError
-from automl.base.terminal import progress
-from automl.data.digest import count_cores
+from automl.data.arrow import map_in_threads
 from automl.data.pictures import read_size
 from automl.data.records import Item
 from automl.data.tally import join_examples
@@ -62,18 +60,12 @@ class Photo(Item):
 def check_sizes(photos: Sequence[Photo]) -> list[str | None]:
     """Return how EXIF turns each image when it is decoded; None for those that it does not turn.
 
-    Raises:
-        InputError: Images have another size than in their annotations, or cannot be read.
+    Raises InputError if images have another size than in their annotations, or cannot be read.
     """
     turns, wrong = [], []
-    with (
-        ThreadPoolExecutor(count_cores()) as pool,
-        progress("reading sizes of images", len(photos)) as advance,
-    ):
-        for turn, fault in pool.map(_compare, photos):
-            turns.append(turn)
-            wrong += [fault] if fault else []
-            advance(1)
+    for turn, fault in map_in_threads("reading sizes of images", photos, _compare):
+        turns.append(turn)
+        wrong += [fault] if fault else []
     if wrong:
         count = f" ({len(wrong)} of {len(photos)} images are wrong)" if len(wrong) > 1 else ""
         raise InputError(join_examples(wrong, "; ") + count)

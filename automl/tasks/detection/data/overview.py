@@ -8,6 +8,7 @@ from pathlib import Path
 from automl.data.pictures import describe_sizes
 from automl.data.splits import SPLITS
 from automl.data.tally import Tally, join_examples
+from automl.tasks.detection import DetectionData
 from automl.tasks.detection.data.dataset import open_detection_records
 from automl.tasks.detection.data.objects import Photo, check_sizes
 
@@ -61,13 +62,20 @@ def summarise_detection(path: str | Path) -> DetectionOverview:
 
     Raises InputError like `open_detection_records` and `check_sizes`.
     """
-    records = open_detection_records("coco", path=str(path))
+    records = open_detection_records(DetectionData(source="coco", path=str(path)))
     listing, tally = records.file, Tally()
     splits: dict[str, list[Photo]] = {split: records.inputs(split) for split in SPLITS}
     for photo, turn in zip(listing.inputs, check_sizes(listing.inputs), strict=True):
         if turn is not None:
             tally.keep(turn, [photo.name])
-    counts = {split: _count_objects(photos) for split, photos in splits.items()}
+    counts = {
+        split: Counter(
+            (entry["category_id"], bool(entry.get("iscrowd")))
+            for photo in photos
+            for entry in photo.annotations
+        )
+        for split, photos in splits.items()
+    }
     return DetectionOverview(
         objects={
             name: {split: counts[split][number, False] for split in SPLITS}
@@ -84,11 +92,4 @@ def summarise_detection(path: str | Path) -> DetectionOverview:
         masks=listing.has_masks,
         left_out=listing.left_out,
         tally=tally + records.tally,
-    )
-
-
-def _count_objects(photos: Sequence[Photo]) -> Counter[tuple[int, bool]]:
-    """Count the objects by category and crowd flag."""
-    return Counter(
-        (entry["category_id"], bool(entry.get("iscrowd"))) for photo in photos for entry in photo.annotations
     )

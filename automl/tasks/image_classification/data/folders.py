@@ -42,13 +42,13 @@ LAYOUT = "one folder of images per class, or train/ and val/ or test/ that each 
 ANNOTATIONS, IMAGES = "val_annotations.txt", "images"  # of Tiny ImageNet
 
 
-def read_image_folder(root: Path, readable: Mapping[str, str], cache: Path) -> Listing[Item]:
+def read_image_folder(root: Path, readable: Mapping[str, str]) -> Listing[Item]:
     """List the dataset in the folder `root`.
 
     Files that are not read, links that lead back and images in two classes are left out and counted. Groups
     come from `labels.csv`, in every layout.
 
-    `readable` has class names for names of folders. `cache` remembers the hashes of images.
+    `readable` has class names for names of folders.
 
     Raises:
         InputError: There are no images, only one class, only train/, classes in val/ or test/ that train/
@@ -59,9 +59,7 @@ def read_image_folder(root: Path, readable: Mapping[str, str], cache: Path) -> L
     folders = sorted(listing.splits["train"])
     for split, classes in listing.splits.items():
         _check_classes(listing.sources[split], split, classes, folders)
-    splits = {
-        split: _make_items(root, classes, folders, cache, groups) for split, classes in listing.splits.items()
-    }
+    splits = {split: _make_items(root, classes, folders, groups) for split, classes in listing.splits.items()}
     names = tuple(readable.get(name, name_to_text(name)) for name in folders)
     splits = drop_contradictions(splits, names, listing.tally)
     return Listing(classes=names, splits=splits, tally=listing.tally)
@@ -320,11 +318,10 @@ def _make_items(
     root: Path,
     classes: Mapping[str, list[Path]],
     folders: list[str],
-    cache: Path,
     groups: Mapping[Path, str],
 ) -> list[Item]:
     labelled = [(label, image) for label, name in enumerate(folders) for image in classes.get(name, [])]
-    hashes = hash_contents([image for _, image in labelled], cache)
+    hashes = hash_contents([image for _, image in labelled])
     return [
         Item(name_to_text(image.relative_to(root).as_posix()), image, label, content, groups.get(image, ""))
         for (label, image), content in zip(labelled, hashes, strict=True)

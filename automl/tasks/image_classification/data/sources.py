@@ -13,7 +13,6 @@ from automl.data.digest import hash_contents
 from automl.data.digits import read_digits
 from automl.data.download import fetch_files, read_datasets
 from automl.data.records import Item, Listing
-from automl.storage.cache_folder import cache_root
 from automl.tasks.image_classification.data.folders import read_image_folder
 
 # Names of the classes of each archive by their folders.
@@ -41,7 +40,7 @@ def _list_digits() -> Listing[Item]:
     everything = [
         Item(f"digit{i}", image, int(label), content)
         for i, (image, label, content) in enumerate(
-            zip(pixels, labels, hash_contents(list(pixels), cache_root()), strict=True)
+            zip(pixels, labels, hash_contents(list(pixels)), strict=True)
         )
     ]
     return Listing(classes=tuple(map(str, range(10))), splits={"train": everything})
@@ -76,13 +75,13 @@ def list_images(source: str, path: str | Path | None, size: int) -> Listing[Item
             raise InputError(f"{source} comes with its library and takes no path, not {path}; drop --data")
         return _list_digits()
     if path is not None:
-        return read_image_folder(_resolve_path(Path(path).expanduser()), known.readable, cache_root())
+        return read_image_folder(_resolve_path(Path(path).expanduser()), known.readable)
     archive = get_archive_name(source, path, size)
     if archive is None:
         raise InputError(f"{source} needs the path of a folder or archive; pass --data PATH")
     dataset = next(dataset for dataset in DATASETS if dataset.key == archive)
-    folder = fetch_files(archive, dataset.files, cache_root())
-    return replace(read_image_folder(folder, known.readable, cache_root()), archive=archive)
+    folder = fetch_files(archive, dataset.files)
+    return replace(read_image_folder(folder, known.readable), archive=archive)
 
 
 def get_archive_name(source: str, path: str | Path | None, size: int) -> str | None:
@@ -103,7 +102,7 @@ def _resolve_path(path: Path) -> Path:
         raise InputError(f"there is no file or folder {path}; pass --data PATH with one that exists")
     if not is_archive(path):
         raise InputError(f"{path} is neither a folder nor an archive; choose from {', '.join(SUFFIXES)}")
-    return extract_cached(path, cache_root())
+    return extract_cached(path)
 
 
 DATASETS = read_datasets(__file__)

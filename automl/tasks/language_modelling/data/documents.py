@@ -31,7 +31,6 @@ from automl.data.pictures import SUFFIXES as IMAGES
 from automl.data.records import RecordFile
 from automl.data.splits import SPLITS
 from automl.data.tally import Tally
-from automl.storage.cache_folder import cache_root
 
 COMPRESSED = ".jsonl.gz"
 LINES = (".jsonl", COMPRESSED)
@@ -308,7 +307,7 @@ def open_documents(path: str | Path) -> DocumentFile:
     """Return the documents at `path` from the cache. Raises InputError like `read_documents`."""
     files = find_text_files(path)
     named = json.dumps([files.names, files.splits, files.tally.left_out])
-    key = f"documents {FORMAT} {named}".encode() + b"".join(hash_contents(files.paths, cache_root()))
+    key = f"documents {FORMAT} {named}".encode() + b"".join(hash_contents(files.paths))
 
     def write(target: Path) -> str:
         write_rows(target, SCHEMA, _make_rows(files), {"left_out": files.tally.left_out})

@@ -22,7 +22,6 @@ from automl.data.arrow import write_columns
 from automl.data.digest import SIZE, hash_contents
 from automl.data.records import RecordFile
 from automl.data.splits import SPLITS
-from automl.storage.cache_folder import cache_root
 from automl.tasks.sequence_classification.data.normalise import fill_gaps
 from automl.tasks.sequence_classification.data.reading import MIN_STEPS, Recording, SplitSequences
 
@@ -91,7 +90,7 @@ def open_sequence_cache(
         write_columns(path, columns, about)
         return f"read {len(columns['name'])} sequences"
 
-    key = f"sequences {kind} {FORMAT}".encode() + b"".join(hash_contents(files, cache_root()))
+    key = f"sequences {kind} {FORMAT}".encode() + b"".join(hash_contents(files))
     # The size of the files is a rough estimate: text takes twice the bytes of its numbers, NPZ about half.
     return SequenceCache.open_cached(key, write, needed=sum(file.stat().st_size for file in files))
 

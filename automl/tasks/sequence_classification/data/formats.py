@@ -11,7 +11,6 @@ from automl.data import shared
 from automl.data.archive import extract_if_archive
 from automl.data.download import fetch_files
 from automl.data.files import is_clutter, list_folders
-from automl.storage.cache_folder import cache_root
 from automl.tasks.sequence_classification.data import long_csv, npz, ts, ucihar
 from automl.tasks.sequence_classification.data.cache import SequenceCache, open_sequence_cache
 from automl.tasks.sequence_classification.data.reading import Recording
@@ -104,7 +103,7 @@ def open_source(source: str, path: str | Path | None) -> SequenceCache:
     elif source != "ucihar":
         raise InputError(f"{source} needs the path of your data. Pass --data PATH: {_describe_formats()}")
     else:
-        file_format, files = _locate_files(fetch_files(source, ucihar.DATASETS[0].files, cache_root()))
+        file_format, files = _locate_files(fetch_files(source, ucihar.DATASETS[0].files))
     return open_sequence_cache(file_format.name, files, file_format.read_recording)
 
 

@@ -20,7 +20,6 @@ import numpy as np
 from automl.base.errors import InputError
 from automl.data.archive import extract_cached
 from automl.data.download import read_datasets
-from automl.storage.cache_folder import cache_root
 from automl.tasks.sequence_classification.data.reading import (
     NotANumber,
     Recording,
@@ -46,7 +45,7 @@ def find_files(path: Path) -> tuple[Path, ...] | None:
     if not path.is_dir():
         return None
     if (path / INNER).is_file() and not (path / FOLDER).exists():
-        path = extract_cached(path / INNER, cache_root())
+        path = extract_cached(path / INNER)
     if (path / FOLDER).is_dir():
         path = path / FOLDER
     if not any((path / split / "Inertial Signals").is_dir() for split in PUBLISHED_SPLITS):

@@ -21,7 +21,7 @@ from automl.data.arrow import map_in_threads, write_rows
 from automl.data.digest import SIZE, hash_contents
 from automl.data.records import RecordFile, Records
 from automl.data.splits import SPLITS
-from automl.storage.cache_folder import cache_root
+from automl.tasks.stereo import StereoData
 from automl.tasks.stereo.data import planes
 from automl.tasks.stereo.data.files import read_disparity, read_views
 from automl.tasks.stereo.data.pairs import Pair, find_pairs
@@ -70,15 +70,16 @@ class PairsFile(RecordFile):
         return self.table[column][int(row)].as_buffer()
 
 
-def open_cached_pairs(source: str, path: str | Path | None) -> PairsFile:
-    """Return the pairs of a source: `planes`, which is bundled, or `pairs` at `path`.
+def open_cached_pairs(data: StereoData) -> PairsFile:
+    """Return the pairs of a source: `planes`, which is bundled, or `pairs` at a path.
 
     Raises InputError for an unknown source, a path that is missing or not allowed, like `find_pairs`, and for
     a pair that cannot be used.
     """
-    if source not in SOURCES:
-        raise unknown("source of stereo pairs", source, SOURCES)
-    if source == "planes":
+    path = data.path
+    if data.source not in SOURCES:
+        raise unknown("source of stereo pairs", data.source, SOURCES)
+    if data.source == "planes":
         if path is not None:
             raise InputError(f"planes is bundled and takes no path; got {path}. Drop --data")
         key = f"planes {FORMAT} {json.dumps(dict(planes.COUNTS))}".encode()
@@ -89,10 +90,10 @@ def open_cached_pairs(source: str, path: str | Path | None) -> PairsFile:
             "pairs need the path of a folder in the layout of Scene Flow, KITTI or Middlebury, or of a CSV "
             "with left, right and disparity. Pass --data PATH"
         )
-    if (shared_set := shared.find_split(PairsFile, f"stereo {path}")) is not None:
+    if (shared_set := shared.find_split(PairsFile, f"{shared_name(data)}")) is not None:
         return shared_set
     pairs = find_pairs(path)
-    hashes = hash_contents([file for pair in pairs for file in pair.files], cache_root())
+    hashes = hash_contents([file for pair in pairs for file in pair.files])
     digests = [hashlib.sha256(b"".join(hashes[i : i + 3])).digest() for i in range(0, len(hashes), 3)]
     named = json.dumps([(pair.name, pair.group, pair.split) for pair in pairs])
     key = f"stereo {FORMAT} {named}".encode() + b"".join(hashes)
@@ -100,9 +101,9 @@ def open_cached_pairs(source: str, path: str | Path | None) -> PairsFile:
     return _open_cache(key, hashed, lambda pair: _read_row(*pair), read_pair(pairs[0])[2].size)
 
 
-def shared_name(source: str, path: str | Path | None) -> str | None:
+def shared_name(data: StereoData) -> str | None:
     """Return the name of the pairs in a search's storage; None for bundled ones, which every node draws."""
-    return f"stereo {path}" if source == "pairs" else None
+    return f"stereo {data.path}" if data.source == "pairs" else None
 
 
 def _open_cache(key: bytes, pairs: Sequence[Any], row: Callable[[Any], Row], pixels: int) -> PairsFile:
@@ -122,28 +123,24 @@ def _draw_row(split: str, i: int) -> Row:
 
 
 def _read_row(pair: Pair, content: bytes) -> Row:
-    changes: list[str] = []
-    arrays = read_pair(pair, changes)
     split = SPLITS.index(pair.split) if pair.split else -1
-    return _make_row(pair.name, pair.group or None, split, content, *arrays, changes)
+    return _make_row(pair.name, pair.group or None, split, content, *read_pair(pair))
 
 
-def read_pair(pair: Pair, changes: list[str] | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return both images and the disparities. `changes` receives the changes to the images.
+def read_pair(pair: Pair) -> tuple[np.ndarray, np.ndarray, np.ndarray, Sequence[str]]:
+    """Return both images, the disparities, and the changes to the images.
 
     Raises InputError if they cannot be read or differ in size.
     """
     disparity = read_disparity(pair.disparity)
-    left, right, new_changes = read_views(pair.left, pair.right, disparity.shape[::-1])
-    if changes is not None:
-        changes += new_changes
+    left, right, changes = read_views(pair.left, pair.right, disparity.shape[::-1])
     for file, array in ((pair.right, right), (pair.disparity, disparity)):
         if array.shape[:2] != left.shape[:2]:
             raise InputError(
                 f"{file} must have the size of its left image {pair.left}, "
                 f"{left.shape[1]} x {left.shape[0]} pixels; got {array.shape[1]} x {array.shape[0]}"
             )
-    return left, right, disparity
+    return left, right, disparity, changes
 
 
 def _make_row(
@@ -198,9 +195,9 @@ class StereoPairs(Records[PairsFile]):
         return crops[0], crops[1], crops[2]
 
 
-def open_pairs(source: str, *, path: str | Path | None = None, subset: float = 1.0) -> StereoPairs:
+def open_pairs(data: StereoData) -> StereoPairs:
     """Open the pairs of a source. Raises InputError like `open_cached_pairs` and `Records`."""
-    return _open_file(open_cached_pairs(source, path).path, subset)
+    return _open_file(open_cached_pairs(data).path, data.subset)
 
 
 @lru_cache(maxsize=4)

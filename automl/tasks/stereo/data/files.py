@@ -50,16 +50,15 @@ def read_disparity(path: str | Path) -> np.ndarray:
     Raises InputError for a file that cannot be read or has no known disparity.
     """
     path = Path(path)
-    values = read_pfm(path) if path.suffix.lower() == ".pfm" else _read_png(path)
+    if path.suffix.lower() == ".pfm":
+        values = read_pfm(path)
+    else:
+        values = read_channel(path, SIXTEEN_BIT, DISPARITIES).astype(np.float32) / KITTI_SCALE
+        values[values == 0] = np.inf
     known = np.isfinite(values) & (values >= 0)
     if not known.any():
         raise InputError(f"{path} has no known disparity; remove the pair, or add its disparities")
     return np.where(known, values, np.float32(np.inf))
-
-
-def _read_png(path: Path) -> np.ndarray:
-    values = read_channel(path, SIXTEEN_BIT, DISPARITIES)
-    return np.where(values > 0, values.astype(np.float32) / KITTI_SCALE, np.float32(np.inf))
 
 
 # Separators of headers differ between writers; one white space comes before the values.
@@ -90,8 +89,7 @@ def read_pfm(path: str | Path) -> np.ndarray:
             f"got {received} after the header"
         )
     values = np.frombuffer(content, "<f4" if scale < 0 else ">f4", offset=header.end())
-    first: np.ndarray = values.reshape(height, width, channels)[::-1, :, 0].astype(np.float32)
-    return first
+    return values.reshape(height, width, channels)[::-1, :, 0].astype(np.float32)
 
 
 def write_pfm(path: str | Path, values: np.ndarray) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from automl.data.splits import SPLITS
 from automl.data.tally import Tally
+from automl.tasks.stereo import StereoData
 from automl.tasks.stereo.data.dataset import open_pairs
 
 READ = 50  # most pairs whose disparities are read, evenly spread
@@ -51,7 +52,7 @@ class StereoOverview:
 
 def summarise_stereo(path: str | Path) -> StereoOverview:
     """Return the overview of stereo pairs. Raises InputError like `open_pairs`."""
-    pairs = open_pairs("pairs", path=path)
+    pairs = open_pairs(StereoData(source="pairs", path=str(path)))
     rows = {split: pairs.rows(split) for split in SPLITS}
     every = np.sort(np.concatenate(list(rows.values())))
     some = every[:: max(1, -(-len(every) // READ))]

@@ -16,8 +16,7 @@ import torch
 
 from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
-from automl.tasks.command import CommandModel, CommandTraining
-from automl.tasks.command import metric as command_metric
+from automl.tasks.command import CommandModel, CommandTraining, loop
 from automl.tasks.command.config import COMMAND
 from automl.tasks.command.loop import train
 from automl.trials import supervise
@@ -138,7 +137,7 @@ def test_metric_in_a_file(tmp_path: Path, content: str, key: str) -> None:
 def test_failed_commands(
     tmp_path: Path, command: str, training: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command_metric, "PATIENCE", 1.0)
+    monkeypatch.setattr(loop, "PATIENCE", 1.0)
     with pytest.raises(CommandFailed) as raised:
         run(tmp_path, command, **training)
     report = classify_error(raised.value, Storage(str(tmp_path)))

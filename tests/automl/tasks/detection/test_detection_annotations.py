@@ -12,6 +12,7 @@ from PIL import Image
 from pycocotools import mask as coco
 
 from automl.base.errors import InputError
+from automl.tasks.detection import DetectionData
 from automl.tasks.detection.data import dataset as detection_cache
 from automl.tasks.detection.data import masks, open_split
 from automl.tasks.detection.data.annotations import build_objects, read_annotations
@@ -71,7 +72,7 @@ def test_a_folder_is_read(root: Path) -> None:
         "validation": 2,
         "test": 2,
     }
-    images = open_split("coco", "train", path=str(root), size=10)
+    images = open_split(DetectionData(source="coco", path=str(root), size=10), "train")
     assert images.classes == ("cat", "dog")
     assert images.image(0).shape == (5, 10, 3)  # the longer side is bounded
     objects = images.objects(0)
@@ -322,13 +323,14 @@ def test_image_of_another_size_is_reported(root: Path) -> None:
     Image.new("RGB", (10, 20)).save(root / "train2017" / "b.png")
     message = r"b.png has 10 x 20 pixels, but its annotations say 16 x 16"
     with pytest.raises(InputError, match=message):
-        open_split("coco", "train", path=str(root), size=64)
+        open_split(DetectionData(source="coco", path=str(root), size=64), "train")
     with pytest.raises(InputError, match=message):
         summarise_detection(root)
 
 
 @pytest.mark.parametrize(
-    "summarise", [summarise_detection, lambda root: open_split("coco", "train", path=root, size=9)]
+    "summarise",
+    [summarise_detection, lambda root: open_split(DetectionData(source="coco", path=root, size=9), "train")],
 )
 def test_wrong_images_are_reported_before_decoding(
     summarise: Callable[[str], object], root: Path, monkeypatch: pytest.MonkeyPatch
@@ -378,6 +380,6 @@ def test_data_without_masks_are_read(root: Path) -> None:
         for annotation in value["annotations"]:
             del annotation["segmentation"]
         file.write_text(json.dumps(value))
-    images = open_split("coco", "train", path=str(root), size=64)
+    images = open_split(DetectionData(source="coco", path=str(root), size=64), "train")
     assert not images.has_masks
     assert images.objects(0).masks is None

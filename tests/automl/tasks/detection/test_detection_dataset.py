@@ -16,9 +16,10 @@ from automl.base.errors import InputError
 from automl.data import shared
 from automl.data.digits import SEEN
 from automl.storage.storage import Storage
+from automl.tasks.detection import DetectionData
 from automl.tasks.detection.data import masks, open_detection_records, open_split, shared_name
+from automl.tasks.detection.data.dataset import read_scenes
 from automl.tasks.detection.data.overview import summarise_detection
-from automl.tasks.detection.data.scenes import read_scenes
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -32,7 +33,7 @@ def forget() -> Iterator[None]:
 
 
 def test_boxes_and_masks_of_scenes_agree() -> None:
-    images = open_split("scenes", "train", size=96)
+    images = open_split(DetectionData(source="scenes", size=96), "train")
     assert (len(images), images.classes, images.has_masks) == (800, tuple("0123456789"), True)
     all_objects = [images.objects(i) for i in range(len(images))]
     assert any(len(objects) == 0 for objects in all_objects)
@@ -58,9 +59,9 @@ def test_boxes_and_masks_of_scenes_agree() -> None:
 
 
 def test_scenes_of_a_seed_are_the_same() -> None:
-    first = open_detection_records("scenes").manifest().digest
+    first = open_detection_records(DetectionData(source="scenes")).manifest().digest
     read_scenes.cache_clear()
-    assert open_detection_records("scenes").manifest().digest == first
+    assert open_detection_records(DetectionData(source="scenes")).manifest().digest == first
 
 
 @pytest.mark.parametrize(
@@ -78,35 +79,42 @@ def test_missing_splits_are_held_out(
 ) -> None:
     path = str(tmp_path / "made")
     write_scenes(Path(path), counts)
-    splits = {split: open_split("coco", split, path=path, size=64) for split in SPLITS}
+    splits = {split: open_split(DetectionData(source="coco", path=path, size=64), split) for split in SPLITS}
     names = [name for images in splits.values() for name in images.names()]
     assert len(names) == len(set(names)) == sum(counts.values())
     assert all(len(images) > 2 for images in splits.values())
     assert splits["train"].image(0).shape == (64, 64, 3)
-    listed = open_detection_records("coco", path=path).manifest()
+    listed = open_detection_records(DetectionData(source="coco", path=path)).manifest()
     rows = [(split, name) for split, name, *_ in listed.rows()]
     assert rows == [(split, name) for split, images in splits.items() for name in images.names()]
     for split, text in expected_text.items():
-        assert re.fullmatch(text, open_detection_records("coco", path=path).describe_splits()[split])
+        assert re.fullmatch(
+            text, open_detection_records(DetectionData(source="coco", path=path)).describe_splits()[split]
+        )
 
 
 def test_larger_subset_contains_the_smaller() -> None:
-    few, more = (set(open_split("scenes", "train", size=96, subset=s).names()) for s in (0.1, 0.3))
+    few, more = (
+        set(open_split(DetectionData(source="scenes", size=96, subset=s), "train").names())
+        for s in (0.1, 0.3)
+    )
     assert 40 < len(few) < 120
     assert few < more
-    assert len(open_split("scenes", "test", size=96, subset=0.1)) == 200
+    assert len(open_split(DetectionData(source="scenes", size=96, subset=0.1), "test")) == 200
 
 
 def test_a_subset_without_objects_is_refused(tmp_path: Path) -> None:
     write_scenes(tmp_path, {"train": 5, "validation": 5, "test": 5})
     file = tmp_path / "annotations" / "instances_train.json"
     content = json.loads(file.read_text())
-    (kept,) = open_split("coco", "train", path=str(tmp_path), size=96, subset=1e-6).names()
+    (kept,) = open_split(
+        DetectionData(source="coco", path=str(tmp_path), size=96, subset=1e-6), "train"
+    ).names()
     number = next(each["id"] for each in content["images"] if kept.endswith(each["file_name"]))
     content["annotations"] = [each for each in content["annotations"] if each["image_id"] != number]
     file.write_text(json.dumps(content))
     with pytest.raises(InputError, match=r"the 1 images of the train split have no objects"):
-        open_split("coco", "train", path=str(tmp_path), size=96, subset=1e-6)
+        open_split(DetectionData(source="coco", path=str(tmp_path), size=96, subset=1e-6), "train")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +128,7 @@ def test_a_subset_without_objects_is_refused(tmp_path: Path) -> None:
 )
 def test_invalid_sources_are_rejected(source: str, path: str | None, expected_text: str) -> None:
     with pytest.raises(InputError, match=expected_text):
-        open_split(source, "train", path=path, size=64)
+        open_split(DetectionData(source=source, path=path, size=64), "train")
 
 
 @pytest.mark.parametrize("own", [("train",), ("train", "validation"), SPLITS], ids=len)
@@ -129,18 +137,22 @@ def test_other_nodes_read_decoded_splits(
 ) -> None:
     path = str(tmp_path / "made")
     write_scenes(Path(path), dict.fromkeys(own, 30))
-    expected = {split: open_split("coco", split, path=path, size=64) for split in SPLITS}
+    expected = {
+        split: open_split(DetectionData(source="coco", path=path, size=64), split) for split in SPLITS
+    }
     (tmp_path / "search").mkdir()
     storage = Storage(str(tmp_path / "kept"))
     files = {split: images.file.path for split, images in expected.items()}
-    files_in_storage = shared.publish(storage, shared_name("coco", path, 64), files, tmp_path / "search")
+    files_in_storage = shared.publish(
+        storage, shared_name(DetectionData(source="coco", path=path, size=64)), files, tmp_path / "search"
+    )
     Path(path).rename(tmp_path / "elsewhere")
     monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "node"))
     shared.use(files_in_storage)
-    assert shared.is_shared(shared_name("coco", path, 64), SPLITS)
-    assert not shared.is_shared(shared_name("coco", path, 96), SPLITS)
+    assert shared.is_shared(shared_name(DetectionData(source="coco", path=path, size=64)), SPLITS)
+    assert not shared.is_shared(shared_name(DetectionData(source="coco", path=path, size=96)), SPLITS)
     for split, images in expected.items():
-        again = open_split("coco", split, path=path, size=64)
+        again = open_split(DetectionData(source="coco", path=path, size=64), split)
         assert again.names() == images.names()
         assert (again.image(1) == images.image(1)).all()
         assert again.objects(1).masks == images.objects(1).masks
@@ -193,7 +205,7 @@ def test_boxes_match_images_turned_by_exif(
             "categories": [{"id": 1, "name": "red"}],
         }
         (tmp_path / "annotations" / f"instances_{split}.json").write_text(json.dumps(content))
-    images = open_split("coco", "train", path=str(tmp_path), size=64)
+    images = open_split(DetectionData(source="coco", path=str(tmp_path), size=64), "train")
     for i in range(4):
         left, top, width, height = images.objects(i).boxes[0].astype(int)
         inside = images.image(i)[top : top + height, left : left + width]
@@ -211,7 +223,7 @@ def test_summary_of_a_folder(tmp_path: Path) -> None:
     assert summary.images["train"] == 30
     assert summary.images["validation"] + summary.images["test"] == 8
     for split in SPLITS:
-        images = open_split("coco", split, path=str(tmp_path), size=96)
+        images = open_split(DetectionData(source="coco", path=str(tmp_path), size=96), split)
         objects = [images.objects(i) for i in range(len(images))]
         assert sum(row[split] for row in summary.objects.values()) == sum(map(len, objects))
         assert summary.empty[split] == sum(len(image_objects) == 0 for image_objects in objects)

@@ -26,8 +26,8 @@ from automl.export.run_maps import run_maps
 from automl.storage.storage import Storage
 from automl.tasks import open_task
 from automl.tasks.detection import DetectionData, DetectionTraining
-from automl.tasks.detection.data import scenes
-from automl.tasks.detection.deploy import compare_detections
+from automl.tasks.detection.data.dataset import read_scenes
+from automl.tasks.detection.deploy import DetectionDeployment
 from automl.tasks.detection.task import Detection
 from search.config import TrialConfig
 
@@ -115,7 +115,7 @@ def test_every_form_answers_like_the_model(result: ExportResult) -> None:
 
 def test_pictures_become_results_of_coco_and_pictures(result: ExportResult, tmp_path: Path) -> None:
     """A large image is scaled. Detections are in its own pixels."""
-    photo = scenes.read_scenes().splits["test"][0]
+    photo = read_scenes().splits["test"][0]
     small = Image.fromarray(np.asarray(photo.image))
     small.save(tmp_path / "small.png")
     small.resize((288, 288), Image.Resampling.NEAREST).save(tmp_path / "large.png")
@@ -214,4 +214,4 @@ def answer(scores: list[float], shift: float = 0.0) -> dict[str, np.ndarray]:
 def test_forms_are_compared_by_what_they_find(
     theirs: dict[str, np.ndarray], least: float, most: float
 ) -> None:
-    assert least <= compare_detections(answer([0.9, 0.5, 0.05]), theirs) <= most
+    assert least <= DetectionDeployment().compare(answer([0.9, 0.5, 0.05]), theirs) <= most

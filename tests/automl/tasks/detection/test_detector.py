@@ -15,6 +15,7 @@ from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredic
 import backbones
 from attention import Gated, Spec
 from automl.base.errors import InputError
+from automl.tasks.detection import DetectionModel
 from automl.tasks.detection.model import build_detector
 from backbones import insert, sites
 
@@ -31,9 +32,8 @@ def small(name: str = "xresnet18", **options: Any) -> nn.Module:
     """Return a detector whose pass takes a few hundredths of a second."""
     torch.manual_seed(0)
     backbone_options = {"width": 0.25} if name == "xresnet18" else {}
-    return build_detector(
-        body(name, **backbone_options), classes=4, detections=20, anchor=12, **{**NARROW, **options}
-    )
+    chosen = DetectionModel(detections=20, anchor=12, **{**NARROW, **options})
+    return build_detector(chosen, body(name, **backbone_options), classes=4)
 
 
 def images() -> list[Tensor]:
@@ -74,7 +74,7 @@ def reference(masks: bool) -> nn.Module:
 def test_default_weights_match_torchvisions() -> None:
     with torch.device("meta"):
         expected = maskrcnn_resnet50_fpn(weights=None, weights_backbone=None, num_classes=5).state_dict()
-    state = build_detector(body("torchvision:resnet50"), classes=4).state_dict()
+    state = build_detector(DetectionModel(), body("torchvision:resnet50"), classes=4).state_dict()
     assert {k: v.shape for k, v in state.items()} == {k: v.shape for k, v in expected.items()}
 
 
@@ -82,7 +82,7 @@ def test_default_weights_match_torchvisions() -> None:
 def test_losses_and_detections_equal_torchvisions(masks: bool) -> None:
     torch.manual_seed(0)
     expected_model = reference(masks).double()
-    model_under_test = build_detector(body(), classes=4, masks=masks, **NARROW).double()
+    model_under_test = build_detector(DetectionModel(masks=masks, **NARROW), body(), classes=4).double()
     model_under_test.load_state_dict(expected_model.state_dict())  # The names are equal.
     outcomes: list[Any] = []
     for model in (model_under_test, expected_model):
@@ -196,7 +196,7 @@ def test_group_norms_are_in_the_pyramid_and_all_heads() -> None:
 )
 def test_backbones_without_stages_are_rejected(name: str, message: str) -> None:
     with pytest.raises(InputError, match=message + r".*Take xresnet50 or torchvision:resnet50"):
-        build_detector(body(name), classes=4)
+        build_detector(DetectionModel(), body(name), classes=4)
 
 
 def test_thin_boxes_have_finite_losses_in_low_precision() -> None:

@@ -12,7 +12,7 @@ from attention import Spec
 from automl.config.limits import Limits
 from automl.storage.storage import Storage
 from automl.storage.trial_files import read_answers
-from automl.tasks.function import FunctionModel, running_trial
+from automl.tasks.function import FunctionModel, loop
 from automl.tasks.function.start import find_function
 from automl.tracking.client import find_runs
 from automl.tracking.names import PARENT
@@ -129,7 +129,7 @@ def test_metric_that_is_not_finite_makes_a_trial_infeasible(tmp_path):
 
 
 def test_trial_whose_function_does_not_stop_ends_its_process(monkeypatch, tmp_path):
-    monkeypatch.setattr(running_trial, "PATIENCE", 0.05)
+    monkeypatch.setattr(loop, "PATIENCE", 0.05)
     body = "exec('try:\\n trial.report(accuracy=0)\\nfinally:\\n import time; time.sleep(0.5)')"
     config = own_config(write_function(tmp_path, body=body))
     work = train_trial(assignment(config, tmp_path / "0"), HERE)

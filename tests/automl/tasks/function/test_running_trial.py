@@ -19,8 +19,8 @@ from automl.base.errors import InputError
 from automl.config.device import find_device
 from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
-from automl.tasks.function import FunctionModel, running_trial
-from automl.tasks.function.running_trial import RunningTrial
+from automl.tasks.function import FunctionModel, loop
+from automl.tasks.function.loop import RunningTrial
 from automl.training import checkpoint
 from automl.training.loop import Diverged, NotStopped, TooSlow
 from search.config import TrialConfig
@@ -211,7 +211,7 @@ def test_library_loop_that_catches_ends_at_its_next_report():
 
 
 def test_function_that_does_not_stop_is_an_error(monkeypatch):
-    monkeypatch.setattr(running_trial, "PATIENCE", 0.05)
+    monkeypatch.setattr(loop, "PATIENCE", 0.05)
     may_end = threading.Event()
 
     def function(trial):
@@ -478,7 +478,7 @@ def test_partial_epochs_use_up_the_time(fitting, seen):
 @pytest.mark.parametrize("ratio", [1.0, 1.003, 1.02, 1.1, 1.5, 2.7])
 def test_whole_epochs_fit_into_the_time_of_the_baseline(ratio):
     for count in range(1, 200):
-        whole = running_trial.count_whole(count / ratio)
+        whole = loop.count_whole(count / ratio)
         assert whole == count if ratio == 1 else whole <= count
         assert whole * ratio <= count * 1.02
         assert whole > count / ratio - 1
@@ -508,7 +508,7 @@ def test_failure_before_the_function_is_an_error(monkeypatch):
     def fail(seed):
         raise RuntimeError("the device is lost")
 
-    monkeypatch.setattr(running_trial, "seed_all", fail)
+    monkeypatch.setattr(loop, "seed_all", fail)
     with pytest.raises(RuntimeError, match="the device is lost"):
         list(running(function_of(report))[1])
 

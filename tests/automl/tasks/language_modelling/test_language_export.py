@@ -49,7 +49,7 @@ class Case(NamedTuple):
     has_steps: bool = True
 
 
-EVERY_KIND = [SLIDING, *(Spec(name, CAUSAL) for name in ("linear", "decomposed")), SHORT, None]
+EVERY_KIND = [SLIDING, *(Spec(name, CAUSAL) for name in ("linear", "decomposed", "gated-delta")), SHORT, None]
 CASES = {
     "every kind": Case("bytes", EVERY_KIND),
     "without states": Case("sub-words", [Spec("conv1x1"), None], has_steps=False),

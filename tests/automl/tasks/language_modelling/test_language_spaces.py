@@ -97,9 +97,9 @@ def test_controls_of_the_user_stay_with_other_layers() -> None:
 
 def test_every_kind_is_drawn_and_may_be_chosen() -> None:
     assert {kind for kinds in kinds_drawn(SPACES["hybrid"]) for kind in kinds} == {"full", *KINDS}
-    two = SPACES["hybrid"].with_attention(["linear", "shortconv"])
-    assert {kind for kinds in kinds_drawn(two) for kind in kinds} == {"full", "linear", "shortconv"}
-    assert two.types == ("linear", "shortconv")
+    two = SPACES["hybrid"].with_attention(["gated-delta", "shortconv"])
+    assert {kind for kinds in kinds_drawn(two) for kind in kinds} == {"full", "gated-delta", "shortconv"}
+    assert two.types == ("gated-delta", "shortconv")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from attention import ATTENTIONS, Spec
 from automl.base.errors import InputError
-from automl.tasks.stereo.psmnet import (
+from automl.tasks.stereo.model import (
     PSMNet,
     correlations,
     cost_volume,

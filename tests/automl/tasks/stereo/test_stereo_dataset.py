@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from automl.base.errors import InputError
+from automl.tasks.stereo import StereoData
 from automl.tasks.stereo.data import open_pairs, planes
 from automl.tasks.stereo.data.dataset import PairsFile
 from automl.tasks.stereo.data.files import write_pfm
@@ -74,7 +75,7 @@ def test_bundled_set_is_reproducible_and_below_the_maximum():
 
 @pytest.mark.usefixtures("few")
 def test_bundled_splits_are_opened_from_the_cache():
-    data = open_pairs("planes")
+    data = open_pairs(StereoData(source="planes"))
     assert [len(data.rows(split)) for split in ("train", "validation", "test")] == [3, 2, 2]
     for split in planes.COUNTS:
         for i, row in enumerate(data.rows(split)):
@@ -82,12 +83,12 @@ def test_bundled_splits_are_opened_from_the_cache():
             assert all((a == b).all() for a, b in zip(data.pair(row), expected, strict=True))
     assert data.describe_splits() == dict.fromkeys(planes.COUNTS, "the dataset's own")
     with pytest.raises(InputError, match="planes is bundled and takes no path"):
-        open_pairs("planes", path="somewhere")
+        open_pairs(StereoData(source="planes", path="somewhere"))
 
 
 @pytest.mark.usefixtures("few")
 def test_another_process_maps_the_file():
-    file = open_pairs("planes").file
+    file = open_pairs(StereoData(source="planes")).file
     again = pickle.loads(pickle.dumps(file))
     assert (again.images(1)[0] == file.images(1)[0]).all()
 
@@ -100,7 +101,7 @@ def test_a_damaged_file_is_not_sound(tmp_path):
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("at", [(0.0, 0.0), (1.0, 1.0), (0.5, 0.25)])
 def test_images_and_disparities_have_the_same_crop(at):
-    data = open_pairs("planes")
+    data = open_pairs(StereoData(source="planes"))
     row = int(data.rows("train")[0])
     top, left = round(at[0] * (80 - 64)), round(at[1] * (176 - 128))
     for whole, crop in zip(data.pair(row), data.crop(row, at, 64, 128), strict=True):
@@ -109,7 +110,7 @@ def test_images_and_disparities_have_the_same_crop(at):
 
 @pytest.mark.usefixtures("few")
 def test_crop_beyond_the_pair_has_no_disparity():
-    data = open_pairs("planes")
+    data = open_pairs(StereoData(source="planes"))
     row = int(data.rows("train")[0])
     left, right, disparity = data.crop(row, (0.7, 0.3), 96, 128)
     assert not left[80:].any()
@@ -120,20 +121,22 @@ def test_crop_beyond_the_pair_has_no_disparity():
 
 def test_splits_are_held_out_by_content_and_do_not_move(tmp_path):
     path = write_csv(tmp_path, 24)
-    before = open_pairs("pairs", path=path)
+    before = open_pairs(StereoData(source="pairs", path=str(path)))
     names_of_splits = {split: {before.file.names[r] for r in before.rows(split)} for split in planes.COUNTS}
     assert sum(map(len, names_of_splits.values())) == 24
     assert all(names_of_splits.values())
     lines = path.read_text().splitlines()
     path.write_text("\n".join([lines[0], *lines[:4:-1]]))  # fewer, in another order
-    after = open_pairs("pairs", path=path)
+    after = open_pairs(StereoData(source="pairs", path=str(path)))
     for split in planes.COUNTS:
         assert {after.file.names[r] for r in after.rows(split)} <= names_of_splits[split]
 
 
 def test_subset_keeps_the_whole_test_split(tmp_path):
     path = write_csv(tmp_path, 24)
-    whole, subset_pairs = (open_pairs("pairs", path=path, subset=subset) for subset in (1.0, 0.3))
+    whole, subset_pairs = (
+        open_pairs(StereoData(source="pairs", path=str(path), subset=subset)) for subset in (1.0, 0.3)
+    )
     assert (whole.rows("test") == subset_pairs.rows("test")).all()
     assert 0 < len(subset_pairs.rows("train")) < len(whole.rows("train"))
     assert {*subset_pairs.rows("train")} <= {*whole.rows("train")}
@@ -145,22 +148,22 @@ def test_too_few_pairs_are_rejected(tmp_path, count, split):
         tmp_path, count, "left,right,disparity,split" if split else "left,right,disparity", split
     )
     with pytest.raises(InputError, match="Add stereo pairs, or define the splits"):
-        open_pairs("pairs", path=path)
+        open_pairs(StereoData(source="pairs", path=str(path)))
 
 
 def test_pairs_need_a_path():
     with pytest.raises(InputError, match="pairs need the path of a folder"):
-        open_pairs("pairs")
+        open_pairs(StereoData(source="pairs"))
     with pytest.raises(InputError, match=r"unknown source of stereo pairs 'plane'.*planes"):
-        open_pairs("plane")
+        open_pairs(StereoData(source="plane"))
 
 
 def test_manifest_lists_each_pair_and_changes_with_its_content(tmp_path):
     path = write_csv(tmp_path, 8)
-    before = open_pairs("pairs", path=path).manifest()
+    before = open_pairs(StereoData(source="pairs", path=str(path))).manifest()
     assert len(before) == 8
     write_pfm(tmp_path / "d0.pfm", np.ones((20, 30)))
-    assert open_pairs("pairs", path=path).manifest().digest != before.digest
+    assert open_pairs(StereoData(source="pairs", path=str(path))).manifest().digest != before.digest
 
 
 def test_summary_of_a_table_of_pairs(tmp_path):

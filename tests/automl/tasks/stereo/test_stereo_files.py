@@ -179,7 +179,7 @@ def test_pairs_of_each_layout_are_read(tmp_path, make, below, expected):
     pairs = find_pairs(tmp_path / below)
     assert {pair.name: pair.split for pair in pairs} == expected
     for pair in pairs:
-        left, right, disparity = read_pair(pair)
+        left, right, disparity, _ = read_pair(pair)
         assert left.shape == right.shape == (*disparity.shape, 3) == (6, 10, 3)
         assert left.tobytes() != right.tobytes()
         np.testing.assert_allclose(disparity, MAP, atol=1 / 512)
@@ -237,8 +237,7 @@ def test_views_turned_by_exif_have_the_size_of_their_disparities(tmp_path, size,
         exif = Image.Exif()
         exif[ExifTags.Base.Orientation] = orientation
         Image.fromarray(pixels).save(tmp_path / name, exif=exif)
-    changes: list[str] = []
-    left, right, disparity = read_pair(find_pairs(tmp_path / "pairs.csv")[0], changes)
+    left, right, disparity, changes = read_pair(find_pairs(tmp_path / "pairs.csv")[0])
     assert left.shape == right.shape == (*disparity.shape, 3) == (6, 10, 3)
     corner = {((6, 10), 6): (0, 0), ((10, 6), 6): (0, 9), ((6, 10), 3): (5, 9)}[size, orientation]
     assert left[corner].min() == right[corner].min() == 255
@@ -252,7 +251,7 @@ def test_16_bit_views_are_scaled_alike(tmp_path):
     for name, largest in (("l0.png", 1000), ("r0.png", 4000)):
         values[0, 0] = largest
         Image.fromarray(values).save(tmp_path / name)
-    left, right, _ = read_pair(find_pairs(tmp_path / "pairs.csv")[0])
+    left, right, *_ = read_pair(find_pairs(tmp_path / "pairs.csv")[0])
     np.testing.assert_array_equal(left[1:], right[1:])
     assert left[5, 9, 0] == 1000 >> 4
 

@@ -1,0 +1,223 @@
+"""Gated delta rule: `y = x + gamma * P concat_h (norm(S_i^T q_i) * silu(z_i))` with a state S of each head.
+
+`S_i = a_i (1 - b_i k_i k_i^T) S_(i-1) + b_i k_i v_i^T`: a position lets the state decay by a, and replaces
+the part b of what it holds for the key k by the value v. Keys have length 1.
+
+Source: S. Yang et al., Gated Delta Networks: Improving Mamba2 with Delta Rule (2024), arXiv 2412.06464,
+section 3.3, with the parameters of Qwen3.5's code (`Qwen3_5GatedDeltaNet` of transformers). The values of a
+head are as wide as its keys. Decays start as those of the authors' code.
+
+Positions are processed in chunks. Those of a chunk depend on each other by a triangular system of equations.
+A module that is not causal adds what it computes in both directions.
+"""
+
+from collections.abc import Sequence
+from math import log, prod
+from typing import Annotated
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attention.decoding import State, TokenMixer
+from attention.gated import Cost, project, without_autocast
+from attention.multihead import EPSILON, HeadCount
+from attention.options import Choices, NotTried, OptionValue
+from attention.padding import gather_real
+from attention.prefix_sums import CHUNK, join, precise, split
+from attention.shortconv import convolve
+from automl.base.errors import InputError
+
+FASTEST = 16.0  # Rates of decay are drawn between 0 and this, per unit of time.
+TIMES = 1e-3, 0.1  # Range of the time that a position takes, where a module is new.
+
+
+class GatedDeltaNet(TokenMixer):
+    """Gated delta rule along the positions, after a short convolution.
+
+    Args:
+        channels: Number of channels C of the features.
+        heads: Number of heads. It must divide `channels`.
+        kernel: Number of taps of the convolution of queries, keys and values. With 1 there is none, only a
+            factor for each channel.
+        causal: Let a position see only itself and earlier ones.
+
+    Raises:
+        InputError: `heads` does not divide `channels`, or `kernel` is below 1.
+
+    Shape:
+        `(B, C, *spatial)` to the same shape, or `(B, *spatial, C)` if `layout` is `B*C`.
+    """
+
+    sums_over_positions = True
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        heads: HeadCount = 4,
+        kernel: Annotated[int, Choices(4)] = 4,
+        causal: NotTried = False,
+    ) -> None:
+        super().__init__(channels, causal)
+        if heads < 1 or channels % heads:
+            raise InputError(f"heads must divide the channels: {channels} channels, {heads} heads")
+        if kernel < 1:
+            raise InputError(f"kernel must be at least 1; got {kernel}")
+        self.heads, self.kernel = heads, kernel
+        self.in_proj_qkv = nn.Linear(channels, 3 * channels, bias=False)
+        self.in_proj_z = nn.Linear(channels, channels, bias=False)
+        self.in_proj_b = nn.Linear(channels, heads, bias=False)
+        self.in_proj_a = nn.Linear(channels, heads, bias=False)
+        self.conv1d = nn.Conv1d(3 * channels, 3 * channels, kernel, groups=3 * channels, bias=False)
+        self.A_log = nn.Parameter(torch.empty(heads).uniform_(1e-2, FASTEST).log())
+        times = torch.empty(heads).uniform_(*map(log, TIMES)).exp()
+        self.dt_bias = nn.Parameter(times.expm1().log())  # softplus(dt_bias) is the time.
+        self.norm = nn.RMSNorm(channels // heads, EPSILON)
+        self.out_proj = nn.Linear(channels, channels, bias=False)
+
+    def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
+        real = None
+        if mask is not None:  # The taps are at real positions, wherever padding is.
+            x, ranks = gather_real(x, mask)
+            real = torch.arange(x.shape[1], device=x.device) < mask.sum(1, keepdim=True)
+        after = 0 if self.causal else (self.kernel - 1) // 2
+        signal = F.pad(project(self.in_proj_qkv, x), (0, 0, self.kernel - 1 - after, after))
+        inputs = self._inputs(x, signal, real)
+        mixed, _ = delta_rule(*inputs)
+        if not self.causal:
+            mixed = mixed + delta_rule(*(t.flip(2) for t in inputs))[0].flip(2)
+        update = self._output(x, mixed)
+        return update if mask is None else update.gather(1, ranks)
+
+    def empty_state(self, batch: int) -> State:
+        d = self.channels // self.heads
+        signal = self.gamma.new_zeros(batch, self.kernel - 1, 3 * self.channels)
+        return signal, self.gamma.new_zeros(batch, self.heads, d, d)
+
+    def begin(self, x: Tensor) -> tuple[Tensor, State]:
+        signal = F.pad(project(self.in_proj_qkv, x), (0, 0, self.kernel - 1, 0))
+        mixed, state = delta_rule(*self._inputs(x, signal))
+        return self._output(x, mixed), (signal[:, x.shape[1] :], state)
+
+    def advance(self, x: Tensor, state: State, position: Tensor) -> tuple[Tensor, State]:
+        signal = torch.cat([state[0], project(self.in_proj_qkv, x)], dim=1)  # (B, kernel, 3C)
+        mixed, new = next_delta(state[1], *self._inputs(x, signal))
+        return self._output(x, mixed), (signal[:, 1:], new)
+
+    def _inputs(self, x: Tensor, signal: Tensor, real: Tensor | None = None) -> tuple[Tensor, ...]:
+        """Return the inputs of `delta_rule`, in float32 or float64.
+
+        `signal` is the projection of the positions `x`, `(B, N, C)`, with the earlier and later ones of the
+        taps. Where `real` is False, the state stays.
+        """
+        qkv = precise(F.silu(convolve(self.conv1d, signal)))
+        q, k, v = qkv.unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
+        q, k = (t * (t.square().sum(-1, keepdim=True) + EPSILON).rsqrt() for t in (q, k))
+        b, a = (precise(project(layer, x)).mT for layer in (self.in_proj_b, self.in_proj_a))  # (B, heads, N)
+        rate, bias = precise(self.A_log).exp()[:, None], precise(self.dt_bias)[:, None]
+        b, a = b.sigmoid(), -rate * F.softplus(a + bias)
+        if real is not None:
+            b, a = (t.masked_fill(~real[:, None], 0) for t in (b, a))
+        return q * q.shape[-1] ** -0.5, k, v, a.unsqueeze(-1), b.unsqueeze(-1)
+
+    def _output(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """Return the update `(B, N, C)` of the positions `x` from the heads' values `(B, heads, N, d)`."""
+        weight = self.norm.weight.to(mixed.dtype)
+        normed = F.rms_norm(mixed.transpose(1, 2), weight.shape, weight, EPSILON).flatten(2)
+        return project(self.out_proj, normed * F.silu(project(self.in_proj_z, x)))
+
+
+def delta_rule(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute the gated delta rule of all positions.
+
+    Args:
+        q: Queries `(B, heads, N, d)`.
+        k: Keys `(B, heads, N, d)`.
+        v: Values `(B, heads, N, e)`.
+        decay: Logarithm of the state's decay at each position, at most 0, `(B, heads, N, 1)`.
+        beta: Part of the value at the key that is replaced, between 0 and 1, `(B, heads, N, 1)`.
+
+    Returns:
+        Values at the queries `(B, heads, N, e)`, and the state after the last position, `(B, heads, d, e)`.
+    """
+    if torch.compiler.is_exporting():
+        return _in_graph(q, k, v, decay, beta)
+    N, e = v.shape[-2:]
+    size = min(N, CHUNK)
+    inputs = [q, k, v, decay, beta]
+    if N % size:  # `split` repeats the last position. This one changes nothing.
+        inputs = [F.pad(t, (0, 0, 0, 1)) for t in inputs]
+    q, k, v, decay, beta = (split(t, size) for t in inputs)  # (B, heads, chunks, size, d)
+    with without_autocast(q.device.type):
+        total = decay.cumsum(-2)  # since the start of the chunk
+        later = torch.ones(size, size, dtype=torch.bool, device=q.device).triu(1)
+        decays = (total - total.mT).masked_fill(later, float("-inf")).exp()  # (..., size, size)
+        since, until, last = total.exp(), (total[..., -1:, :] - total).exp(), total[..., -1:, :].exp()
+        # What positions add at their keys to a state of zeros, and what they erase of another state.
+        solution = torch.linalg.solve_triangular(
+            (k * beta) @ k.mT * decays,
+            torch.cat([v, k * since], -1) * beta,
+            upper=False,
+            unitriangular=True,
+        )
+        state = v.new_zeros(*v.shape[:2], k.shape[-1], e)
+        added, read = [], []
+        chunks = solution[..., :e], solution[..., e:], k * until, last, q * since
+        for new, erased, keys, decayed, queries in zip(*(t.unbind(2) for t in chunks), strict=True):
+            added.append(new - erased @ state)
+            read.append(queries @ state)
+            state = decayed * state + keys.mT @ added[-1]
+        y = torch.stack(read, dim=2) + (q @ k.mT * decays) @ torch.stack(added, dim=2)
+        return join(y, N), state
+
+
+def _in_graph(*inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute `delta_rule` by a loop over positions. ONNX has no solver, and the number may be unknown."""
+    _, k, v, *_ = inputs
+    start = v.new_zeros(*v.shape[:2], k.shape[-1], v.shape[-1])
+
+    def step(state: Tensor, *inputs: Tensor) -> list[Tensor]:
+        y, state = next_delta(state, *inputs)
+        return [state, y]
+
+    state, y = torch.ops.higher_order.scan(step, [start], [t.unsqueeze(3).movedim(2, 0) for t in inputs], ())
+    return y.movedim(0, 2).squeeze(3), state
+
+
+def next_delta(
+    state: Tensor, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, beta: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Compute `delta_rule` at one position after `state`, `(B, heads, 1, e)`, and the state after it."""
+    with without_autocast(q.device.type):
+        state = precise(state) * decay.exp()
+        state = state + k.mT @ ((v - k @ state) * beta)
+        return q @ state, state
+
+
+def cost(
+    channels: int, spatial: Sequence[int], *, heads: int = 4, kernel: int = 4, causal: bool = False
+) -> Cost:
+    """Compute the cost of one `GatedDeltaNet`. The triangular systems are no matrix products."""
+    C, N, d = channels, prod(spatial), channels // heads
+    size, directions = min(N, CHUNK), 1 if causal else 2
+    chunks = -(-N // size)
+    P = chunks * size  # positions with padding
+    # The products of keys and queries, their decays, and both with them; beta and the decays of positions and
+    # chunks; the states; queries, keys and values, scaled, and what positions add. The state before the first
+    # chunk is a constant, so that the only chunk keeps no queries for it.
+    memory = 5 * P * size * heads + 3 * P * heads + chunks * (heads + C * d) + (11 - (chunks == 1)) * P * C
+    # The signal under the taps, its convolution before and after the activation, the norms, b and the decays.
+    outside = 3 * C * (3 * N + kernel - 1) + 6 * N * heads
+    # The mixed values, normalised, scaled and gated; the gate before and after the activation; the update.
+    outside += (P if causal else N) * C + 6 * N * C
+    return Cost(
+        parameters=5 * C * C + 2 * C * heads + 3 * C * kernel + 2 * heads + d + 1,
+        macs=N * C * (5 * C + 2 * heads) + directions * 3 * P * C * (size + d),
+        memory=directions * memory + outside,
+    )
+
+
+def state(channels: int, context: int, *, heads: int = 4, kernel: int = 4, **options: OptionValue) -> int:
+    """Compute the number of values that one sequence keeps while decoding: the signal and the state S."""
+    return (kernel - 1) * 3 * channels + channels * (channels // heads)
