@@ -232,12 +232,7 @@ def lost_metrics(
 ) -> list[str]:
     """Return a warning for each other metric of the test in which the winner is worse than the baseline.
 
-    Args:
-        winner: The winner by `metric`.
-        baseline: The baseline.
-        records: The trials of the confirmation.
-        seeds: The seeds that the verdict is based on.
-        metric: The name of the metric of the verdict.
+    `metric` is that of the verdict, and `seeds` are those that it is based on.
     """
     ends = {
         (record.variant, record.config.seed): record.history[-1]

@@ -11,6 +11,5 @@ checks          Parity with the trained model, scores of a split, and speed on t
 model_card      The model card
 predict         Predictions of an exported model for files
 run_maps        Pictures of what the modules of an exported model attend to
-map_inputs      Inputs of an exported model whose maps are drawn
-module_inputs   The inserted modules of an exported model, and the maps of one forward pass
+map_inputs      What maps are drawn from: inputs of an exported model, its modules, one forward pass
 """

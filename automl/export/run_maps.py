@@ -18,8 +18,7 @@ from automl.base import loading
 from automl.base.errors import InputError, unknown
 from automl.base.escape import printable
 from automl.export.formats import CONFIG, WEIGHTS, onnx_file
-from automl.export.map_inputs import Shown, check_inside, find_reader
-from automl.export.module_inputs import ExportedModule, MapGraph
+from automl.export.map_inputs import ExportedModule, MapGraph, Shown, check_inside, find_reader
 from automl.export.predict import Exported, exported_folder, no_export, read_exported
 from automl.maps.pictures import SIGNALS, STRIP, as_grid, draw_signals, draw_strip, overlay, shade_tokens, svg
 from automl.storage.user_code import check_trusted

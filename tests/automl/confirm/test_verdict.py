@@ -661,8 +661,8 @@ def test_a_winner_that_loses_in_another_metric_is_named() -> None:
         return TrialRecord(seed, config, Role.FINALIST, State.COMPLETE, history, variant=variant.name)
 
     def lost(by: float, metric: str = "test_accuracy") -> list[str]:
-        losses = {baseline: [1.0] * 6, winner: [1 + by * (1 + seed / 10) for seed in seeds]}
-        records = [trial(v, seed, loss) for v in losses for seed, loss in zip(seeds, losses[v], strict=True)]
+        losses = [(baseline, [1.0] * 6), (winner, [1 + by * (1 + seed / 10) for seed in seeds])]
+        records = [trial(v, seed, loss) for v, own in losses for seed, loss in zip(seeds, own, strict=True)]
         return lost_metrics(winner, baseline, records, seeds, metric)
 
     (warning,) = lost(0.2)

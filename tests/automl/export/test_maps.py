@@ -19,7 +19,7 @@ from attention import AttentionMap, Spec, attention_maps
 from automl.export import run_export as export
 from automl.export.chosen import Chosen
 from automl.export.formats import CONFIG
-from automl.export.module_inputs import ExportedModule, MapGraph
+from automl.export.map_inputs import ExportedModule, MapGraph
 from automl.export.run_maps import run_maps
 from automl.maps.pictures import colour, overlay, shade_tokens
 from automl.storage.storage import Storage
