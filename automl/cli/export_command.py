@@ -30,6 +30,9 @@ def export(
         None, "Register the model under this name in MLflow.", None, "--register"
     ),
     alias: str | None = option(None, "Alias of the registered model.", shown="champion"),
+    push_to_hub: str | None = option(
+        None, "Upload the folder transformers of a decoder to OWNER/NAME at Hugging Face."
+    ),
     trust: bool = TRUST_OPTION,
 ) -> None:
     """Export a trained model in several forms, and check each.
@@ -58,6 +61,8 @@ def export(
         print(f"          on {result.machine}")
     if result.registered:
         print(f"registry  {result.registered.uri} is version {result.registered.version}")
+    if result.pushed:
+        print(f"pushed    {result.pushed}")
     if isinstance(result.folder, Path) and result.predicts:
         out = out or str(result.folder.relative_to(Path.cwd().resolve()))
         print(f"next      {shell(['automl', 'predict', out])} {ARGUMENTS[result.kind]}")
