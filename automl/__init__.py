@@ -45,8 +45,9 @@ if TYPE_CHECKING:
     from automl.confirm.compare import Compared, run_compare
     from automl.confirm.run_confirm import run_confirm
     from automl.confirm.verdict import ConfirmResult, Verdict
+    from automl.export.export_result import ExportResult
     from automl.export.predict import Prediction, Predictions, run_predict
-    from automl.export.run_export import ExportResult, run_export
+    from automl.export.run_export import run_export
     from automl.export.run_maps import run_maps
     from automl.report.run_report import ReportResult, run_report
     from automl.search.run_search import run_search

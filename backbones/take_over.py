@@ -233,19 +233,22 @@ def find_projections(attention: nn.Module) -> Attention | None:
     width, scale = getattr(attention, "head_dim", len(k.bias)), getattr(attention, "scaling", None)
     if len(q.bias) % len(k.bias) or len(k.bias) % width:
         return None
-    repeats, norms = len(q.bias) // len(k.bias), None
+    repeats = len(q.bias) // len(k.bias)
+    norms: tuple[Tensor, Tensor] | None = None
     for names in NORMS:
-        if all(name in layers for name in names):
-            norms = tuple(_weight(layers[name]) for name in names)
-            if len(norms[1]) == len(k.bias) > width:
-                norms = norms[0], _repeat(norms[1], width, repeats)
-    k, v = (Projection(*(_repeat(t, width, repeats) for t in projection)) for projection in (k, v))
-    attended = Attention(q, k, v, o, norms)  # type: ignore[arg-type]
+        own = [
+            layers[name] for name in names if isinstance(getattr(layers.get(name), "weight", None), Tensor)
+        ]
+        if len(own) == len(names):
+            first, second = map(norm_weight, own)
+            norms = first, repeat_heads(second, width, len(first) // len(second))
+    k, v = (Projection(*(repeat_heads(t, width, repeats) for t in projection)) for projection in (k, v))
+    attended = Attention(q, k, v, o, norms)
     # The modules here divide by the root of a head's width.
     return attended if scale is None else attended.scale(scale * width**0.5)
 
 
-def _weight(norm: nn.Module) -> Tensor:
+def norm_weight(norm: nn.Module) -> Tensor:
     """Return the factors of a norm, which Gemma stores without 1."""
     with torch.no_grad():
         factors: Tensor = norm(torch.ones_like(norm.weight))  # type: ignore[arg-type]
@@ -259,7 +262,7 @@ def _read(layer: Any) -> Projection:
     return Projection(weight, bias)
 
 
-def _repeat(rows: Tensor, width: int, count: int) -> Tensor:
+def repeat_heads(rows: Tensor, width: int, count: int) -> Tensor:
     """Repeat the `width` rows of each head."""
     repeated: Tensor = rows.unflatten(0, (-1, width)).repeat_interleave(count, dim=0).flatten(0, 1)
     return repeated

@@ -92,6 +92,7 @@ CONFIGS: Mapping[str, Callable[[Any], Any]] = {
     "gpt2": _gpt2,
     "bert": _bert,
     "t5": _t5,
+    "qwen2": _sized("qwen2"),
     "cohere": _sized("cohere"),
     "narrow": NARROW,
     **DIFFERENT,

@@ -30,13 +30,17 @@ def export(
         None, "Register the model under this name in MLflow.", None, "--register"
     ),
     alias: str | None = option(None, "Alias of the registered model.", shown="champion"),
+    push_to_hub: str | None = option(
+        None, "Upload the folder transformers of a decoder to OWNER/NAME at Hugging Face."
+    ),
     trust: bool = TRUST_OPTION,
 ) -> None:
     """Export a trained model in several forms, and check each.
 
     These are ONNX, torch.export, safetensors and an MLflow model.
     """
-    from automl.export.run_export import ARGUMENTS, run_export
+    from automl.export.export_result import ARGUMENTS
+    from automl.export.run_export import run_export
 
     result = run_export(**passed_on(context))
     print(f"exported  {result.folder} from {result.chosen.origin}")
@@ -58,6 +62,8 @@ def export(
         print(f"          on {result.machine}")
     if result.registered:
         print(f"registry  {result.registered.uri} is version {result.registered.version}")
+    if result.pushed:
+        print(f"pushed    {result.pushed}")
     if isinstance(result.folder, Path) and result.predicts:
         out = out or str(result.folder.relative_to(Path.cwd().resolve()))
         print(f"next      {shell(['automl', 'predict', out])} {ARGUMENTS[result.kind]}")

@@ -1,6 +1,7 @@
 """Export of trained models, and predictions with exported ones.
 
 run_export      Export a trained trial as files that work without this project
+export_result   The result of an export, and the lines that its command prints
 chosen          Choose the trial to export: the confirmed winner, or else the best one
 destination     The folder of an export, on a disk or in an object store
 formats         Write the formats of an exported model, and run its ONNX files
@@ -11,5 +12,5 @@ checks          Parity with the trained model, scores of a split, and speed on t
 model_card      The model card
 predict         Predictions of an exported model for files
 run_maps        Pictures of what the modules of an exported model attend to
-map_inputs      What maps are drawn from: inputs of an exported model, its modules, one forward pass
+map_inputs      Inputs of an exported model, its inserted modules and one forward pass, from which maps are drawn
 """

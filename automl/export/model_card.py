@@ -13,24 +13,35 @@ from automl.base.loading import short_name
 from automl.base.units import pluralize
 from automl.export.formats import onnx_file, pt2_file
 from automl.tasks import Task
-from automl.tasks.deployment import Interface
+from automl.tasks.deployment import TRANSFORMERS, Interface
 from automl.tasks.task_data import SPLITS
 from search.class_statistics import ScoreCard
 from search.metric import Metric
 
 if TYPE_CHECKING:
-    from automl.export.run_export import ExportResult
+    from automl.export.export_result import ExportResult
 
 ELSEWHERE = ("source", "path", "subset")  # of the data, given elsewhere or private
 MOST_LABELS = 20  # of the confusion matrix on the page; of more labels, as many lines of confusions
 WORST = 10  # labels of a table that has no room for all
+README = "README.md"  # of a folder for the hub of Hugging Face
 CONFUSION = "confusion.csv"  # has the matrix where the page has not
 
 
 def model_card(
-    task: Task, result: "ExportResult", *, labels: Sequence[str], graphs: Mapping[str, Interface]
+    task: Task,
+    result: "ExportResult",
+    *,
+    labels: Sequence[str],
+    graphs: Mapping[str, Interface],
+    has_tokenizer: bool = False,
+    for_hub: bool = False,
 ) -> str:
-    """Return the card in Markdown. `labels` and `graphs` are those of the deployed model."""
+    """Return the card in Markdown. `labels` and `graphs` are those of the deployed model.
+
+    `has_tokenizer` says that the folder `transformers` has one. `for_hub` returns the page of that folder
+    alone, with the head that the hub reads.
+    """
     scores = result.scores
     own = task.config.training.reported is not None
     how = {} if own else task.describe_splits()
@@ -61,7 +72,12 @@ def model_card(
         ],
         machine=result.machine,
         graphs=graphs,
-        left_out=result.left_out,
+        left_out={file: reason for file, reason in result.left_out.items() if file != TRANSFORMERS},
+        for_hub=for_hub,
+        has_tokenizer=has_tokenizer,
+        transformers=TRANSFORMERS,
+        is_loaded=TRANSFORMERS in result.differences,
+        no_counterpart=result.left_out.get(TRANSFORMERS),
         written=[pt2_file(name) for name in graphs if pt2_file(name) not in result.left_out],
         onnx_file=onnx_file,
         differences=", ".join(f"{key} {value:.1e}" for key, value in result.differences.items()),

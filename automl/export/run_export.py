@@ -3,9 +3,10 @@
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from filelock import Timeout
@@ -15,11 +16,9 @@ from automl.base.atomic import locked, remove, sweep, temporary_path
 from automl.base.errors import InputError
 from automl.base.escape import markdown
 from automl.base.options import format_command
-from automl.base.summary import Summary, call
 from automl.config.runtime import Runtime
 from automl.export.checks import (
     BATCH,
-    Speed,
     check_parity,
     check_together,
     machine,
@@ -27,7 +26,8 @@ from automl.export.checks import (
     score_card,
 )
 from automl.export.chosen import Chosen, choose, choose_run
-from automl.export.destination import destination, is_full, open_up, send
+from automl.export.destination import check_hub, destination, is_full, open_up, push, send
+from automl.export.export_result import ExportResult
 from automl.export.formats import (
     CARD,
     CONFIG,
@@ -44,100 +44,33 @@ from automl.export.formats import (
     save_programs,
     save_weights,
 )
-from automl.export.model_card import CONFUSION, MOST_LABELS, model_card
+from automl.export.model_card import CONFUSION, MOST_LABELS, README, model_card
 from automl.storage.disk import format_disk_full
 from automl.storage.folder import NamedSearch, resolve_search
 from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
 from automl.storage.user_code import check_trusted
 from automl.tasks import Task, open_task
-from automl.tasks.deployment import MODEL, Deployment, Interface, Kind, as_arrays, iterate_batches
+from automl.tasks.deployment import (
+    MODEL,
+    TOKENIZER,
+    TRANSFORMERS,
+    Deployment,
+    Interface,
+    as_arrays,
+    iterate_batches,
+)
 from automl.tasks.same_data import check_source
 from automl.tracking.names import FIGURES, VERDICT
-from automl.tracking.runs import Registered, check_registry, find_trial_run, register
+from automl.tracking.runs import check_registry, find_trial_run, register
 from automl.training import checkpoint
-from search.class_statistics import ScoreCard
 from search.config import TrialConfig
 
 INPUTS = 100  # number of test inputs for comparing the exported forms
 COPIES = 5  # number of written copies of the weights: four forms and MLflow's copy
 ALIAS = "champion"
 NOT_DECLARED = "the training function declares no model with trial.export"
-ARGUMENTS: Mapping[Kind, str] = {  # of `automl predict`
-    "model": "FILE...",
-    "encoder": '"QUERY" --corpus FOLDER',
-    "decoder": '"TEXT"',
-}
 EXPORTS = "exports"  # the folder of exports that are given no other
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class ExportResult(Summary):
-    """Exported model. Its `repr` is a few lines.
-
-    Attributes:
-        folder: The folder with `model.onnx`, `model.pt2`, `model.safetensors`, `config.json`,
-            `MODEL_CARD.md` and `mlflow-model`. More than 20 labels add `confusion.csv`. A task with several
-            graphs has `NAME.onnx` and `NAME.pt2` for each, and a task with texts has `tokenizer.json`.
-        chosen: The exported trial, and the reason of its choice.
-        differences: Difference of each exported form from the outputs of the trained model.
-        test: Metrics on the test split.
-        scores: Score card of `model.onnx` on the test split. None for a task without labels.
-        speeds: Speed of each ONNX model, by file name.
-        machine: Hardware of the speed measurement.
-        left_out: The reason for each file that an attention module of others prevents.
-        registered: The registered version, or None.
-        kind: `model` of arrays, `encoder` for code search, or `decoder` that continues texts.
-
-    Example:
-        After the example of `run_export`:
-
-        >>> "accuracy" in exported.test
-        True
-    """
-
-    folder: Path | Storage
-    chosen: Chosen
-    differences: Mapping[str, float]
-    test: Mapping[str, float]
-    scores: ScoreCard | None
-    speeds: Mapping[str, Speed]
-    machine: str
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    registered: Registered | None = None
-    kind: Kind = "model"
-
-    def lines(self) -> Iterator[tuple[str, str]]:
-        """Yield the lines that the command prints, as label and text."""
-        yield "exported", f"{self.folder} from {self.chosen.origin}"
-        yield "chosen", self.chosen.choice
-        if self.chosen.warning:
-            yield "warning", self.chosen.warning
-        if self.test:
-            yield "test", ", ".join(f"{key} {value:.4f}" for key, value in self.test.items())
-        differences = ", ".join(f"{key} {value:.1e}" for key, value in self.differences.items())
-        yield "checked", differences or "nothing"
-        for file, reason in self.left_out.items():
-            yield "left out", f"{file}: {reason}"
-        for name, speed in self.speeds.items():
-            yield "speed", f"{name} {speed.latency:.3g} ms an input, {speed.throughput:,.0f} inputs/s"
-        if self.registered:
-            yield "registry", f"{self.registered.uri} is version {self.registered.version}"
-        if isinstance(self.folder, Path) and self.predicts:
-            if self.kind == "encoder":
-                yield "next", call("run_code_search", str(self.folder), ["QUERY"], corpus="FOLDER")
-            else:
-                yield "next", call("run_predict", str(self.folder), [ARGUMENTS[self.kind].strip('".')])
-
-    @property
-    def predicts(self) -> bool:
-        """Return whether the export has the ONNX model that predictions and MLflow need."""
-        return MLFLOW_MODEL not in self.left_out
-
-    @property
-    def run_id(self) -> str | None:
-        """Return the identifier of the trial's run in MLflow, or None if there is none or no answer."""
-        return self.chosen.run_id
 
 
 def run_export(
@@ -150,6 +83,7 @@ def run_export(
     storage: str | None = None,
     register_as: str | None = None,
     alias: str | None = None,
+    push_to_hub: str | None = None,
     trust: bool = False,
 ) -> ExportResult:
     """Export the model of one trial as files that work without this project.
@@ -166,6 +100,7 @@ def run_export(
         storage: The storage of the search. Default: that of the result, or `searches`.
         register_as: The name in MLflow's model registry.
         alias: The alias of the registered version. Default: `champion`.
+        push_to_hub: The repository of Hugging Face, `owner/name`, that gets the folder `transformers`.
         trust: Allow running the user-defined code of the configuration.
 
     Returns:
@@ -173,8 +108,8 @@ def run_export(
 
     Raises:
         InputError: The choice is ambiguous, the checkpoint is not readable, the data have changed, the folder
-            contains other files, the disk is full, MLflow rejects the name, or user-defined code would run
-            without `trust`.
+            contains other files, the disk is full, MLflow rejects the name, the hub cannot be written, or
+            user-defined code would run without `trust`.
         RuntimeError: An exported form differs from the model by more than the task tolerates.
 
     Example:
@@ -190,6 +125,8 @@ def run_export(
     target = None if out is None else destination(out)
     if register_as is not None:
         check_registry(register_as, alias)
+    if push_to_hub is not None:
+        check_hub(push_to_hub)
     needed = register_as is not None
     chosen = choose_run(run) if run is not None else _of_search(search, storage, baseline, needed)
     if target is None:
@@ -199,6 +136,9 @@ def run_export(
         result = replace(_export(folder, chosen, trust), folder=target)
         if isinstance(target, Storage):
             send(folder, target)
+        if push_to_hub is not None:
+            reason = result.left_out.get(TRANSFORMERS, "only language models have it")
+            result = replace(result, pushed=push(folder / TRANSFORMERS, push_to_hub, reason))
         return result if register_as is None else _register(result, folder, register_as, alias)
 
 
@@ -337,7 +277,8 @@ def _write(
         name: Interface.of(deployment, inputs[name], expected[name])
         for name, deployment in deployments.items()
     }
-    left_out = _write_forms(folder, task, graphs, deployments)
+    in_folders, reasons = task.save_folders(folder, model)
+    left_out = _write_forms(folder, task, graphs, deployments) | reasons
     metadata = {
         "format": 3,
         "run_id": chosen.run_id,
@@ -351,7 +292,7 @@ def _write(
     served = inputs | task.served_inputs("test", INPUTS)
     differences = check_parity(folder, task, deployments, inputs, served, expected)
     runs = {name: open_onnx(folder / onnx_file(name)) for name in graphs if onnx_file(name) not in left_out}
-    differences = {**differences, **check_together(task, model, runs)}
+    differences = {**differences, **check_together(task, model, runs), **in_folders}
     speeds = {
         onnx_file(name): measure_speed(run, next(iterate_batches(inputs[name], BATCH)))
         for name, run in runs.items()
@@ -369,10 +310,22 @@ def _write(
         left_out=left_out,
         kind=metadata["kind"],
     )
-    (folder / CARD).write_text(model_card(task, result, labels=labels, graphs=graphs), encoding="utf-8")
+    _write_cards(folder, task, result, labels, graphs)
     if scores and len(scores.labels) > MOST_LABELS:
         scores.write_csv(folder / CONFUSION)
     return result
+
+
+def _write_cards(
+    folder: Path, task: Task, result: ExportResult, labels: Sequence[str], graphs: Mapping[str, Interface]
+) -> None:
+    """Write the model card, and that of the folder `transformers` if there is one."""
+    target = folder / TRANSFORMERS
+    about: dict[str, Any] = {"labels": labels, "graphs": graphs}
+    about["has_tokenizer"] = (target / TOKENIZER).exists()
+    (folder / CARD).write_text(model_card(task, result, **about), encoding="utf-8")
+    if target.exists():
+        (target / README).write_text(model_card(task, result, **about, for_hub=True), encoding="utf-8")
 
 
 def _write_forms(

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     import pandas
 
     from automl.confirm.verdict import ConfirmResult
+    from automl.export.export_result import ExportResult
     from automl.export.predict import Predictions
-    from automl.export.run_export import ExportResult
     from automl.report.figure import Table
     from automl.report.run_report import ReportResult
     from automl.search.solve import SolveResult

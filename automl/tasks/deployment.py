@@ -20,6 +20,7 @@ Kind = Literal["model", "encoder", "decoder"]
 BATCH_AXIS = "N"
 MODEL = "model"  # the name of the only graph of a task
 SHORTEST = 8  # smallest variable axis: a model's first convolutions need a few positions
+TRANSFORMERS = "transformers"  # the folder of a model that transformers loads
 TOKENIZER = "tokenizer.json"  # the format of Hugging Face's `tokenizers`, in the `files` of text graphs
 
 
@@ -187,6 +188,18 @@ class TaskDeployment:
             The content of each file by its path.
         """
         return {}
+
+    def save_folders(self, folder: Path, model: nn.Module) -> tuple[dict[str, float], dict[str, str]]:
+        """Write forms of a model that are folders of other libraries, and compare each with the model.
+
+        Args:
+            folder: The folder of the export.
+            model: The trained model.
+
+        Returns:
+            The difference of each check by name, and the reason for each folder that is left out.
+        """
+        return {}, {}
 
     def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:
         """Return raw inputs spread over a split, as the deployed graph takes them.

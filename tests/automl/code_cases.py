@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from automl.export import run_export as export
 from automl.export.chosen import Chosen
-from automl.export.run_export import ExportResult
+from automl.export.export_result import ExportResult
 from automl.storage.storage import Storage
 from automl.tasks.code_retrieval import Similarity
 from automl.tasks.code_retrieval.data.tokenizer import Tokenizer, train_tokenizer

@@ -1,4 +1,4 @@
-"""From a trained decoder of transformers to a hybrid of it: searched, killed, resumed, confirmed and exported."""
+"""From a trained decoder to a hybrid of it: searched, killed, resumed, confirmed and exported."""
 
 import json
 import re

@@ -11,6 +11,7 @@ score         Metrics of predicted tokens, over batches and workers
 sensitivity   One-layer sensitivity of a trained decoder: its score if one layer is replaced, without training
 space         Spaces of hybrid decoders: the mixer of each layer
 task          Language modelling: a causal decoder predicts the next token
+transformers_folder  A trained decoder in the format of transformers
 """
 
 from automl.tasks.language_modelling.config import LANGUAGE, LanguageData, LanguageModel, LanguageTraining

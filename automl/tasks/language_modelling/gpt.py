@@ -208,12 +208,12 @@ class Decoder(nn.Module):
     ) -> None:
         super().__init__()
         check(depth=depth, width=width, heads=heads, mlp=mlp, dropout=dropout, style=style)
-        self.context, self.style = context, style
+        self.context, self.heads, self.style = context, heads, style
         self.embedding = nn.Embedding(vocabulary, width)
         self.dropout = nn.Dropout(dropout)
-        hidden = mlp or 8 * ceil(width / 3)
+        self.hidden = mlp or 8 * ceil(width / 3)
         self.layers = nn.ModuleList(
-            Layer(width, heads, hidden, dropout, context, style != "llama") for _ in range(depth)
+            Layer(width, heads, self.hidden, dropout, context, style != "llama") for _ in range(depth)
         )
         self.norm = nn.RMSNorm(width, EPSILON)
         self.site_names = {f"layers.{i}": f"block{i + 1}" for i in range(depth)}

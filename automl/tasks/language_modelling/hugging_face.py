@@ -108,7 +108,7 @@ def published(name: str, /, **_: object) -> Mapping[str, Tensor]:
     _check_format(name)
     _check_index(name)
     automatic = transformers.AutoModelForCausalLM
-    with _translated(name), _quiet():
+    with _translated(name), quiet():
         model, report = automatic.from_pretrained(
             name,
             config=read_config(name),
@@ -207,7 +207,7 @@ def read_config(name: str) -> Any:
     if not name:
         raise InputError(f"{PREFIX} names no model. Take hf:FOLDER or hf:NAME")
     _is_folder(name)
-    with _translated(name), _quiet():
+    with _translated(name), quiet():
         config = transformers.AutoConfig.from_pretrained(name, **OWN_CODE)
     if config.is_encoder_decoder or type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
         raise _not_causal(name, config)
@@ -241,7 +241,7 @@ def _rotary(config: Any) -> Mapping[str, Any]:
 
 
 def _new(name: str) -> HuggingFaceDecoder:
-    with _translated(name), _quiet():
+    with _translated(name), quiet():
         model = transformers.AutoModelForCausalLM.from_config(
             read_config(name), dtype=torch.float32, **OWN_CODE
         )
@@ -330,7 +330,7 @@ def _translated(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Silence the progress and the notes of the library."""
     logging = optional("transformers.utils.logging", "hf")
     level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()

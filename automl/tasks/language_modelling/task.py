@@ -1,5 +1,6 @@
 """Language modelling: a causal decoder predicts the next token."""
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -9,13 +10,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from automl.base.errors import InputError
+from automl.base.errors import InputError, describe_error
 from automl.base.serialise import to_json
 from automl.config.device import copy_ahead
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
 from automl.tasks.base import EvaluationBatch, Task
-from automl.tasks.deployment import MODEL, TOKENIZER, Arrays, Deployment, Run, spread_indices
+from automl.tasks.deployment import (
+    MODEL,
+    TOKENIZER,
+    TRANSFORMERS,
+    Arrays,
+    Deployment,
+    Run,
+    spread_indices,
+)
 from automl.tasks.evaluator import Evaluator
 from automl.tasks.initial import initialise
 from automl.tasks.language_modelling import SPEC, LanguageData, LanguageModel, LanguageTraining, needles
@@ -38,6 +47,7 @@ from automl.tasks.language_modelling.gpt import Decoder
 from automl.tasks.language_modelling.model import check_decoder, find_decoder
 from automl.tasks.language_modelling.score import UNMARKED, LanguageEvaluator, cross_entropy, divergence
 from automl.tasks.language_modelling.sensitivity import write_sensitivity
+from automl.tasks.language_modelling.transformers_folder import NoCounterpartError, save_transformers
 from automl.tasks.task_data import SPLITS, Split
 from backbones import call, sites
 from backbones.output import logits
@@ -47,6 +57,7 @@ from search.metric import Chance
 from search.record import TrialRecord
 
 AT_ONCE = 2**18  # training tokens that are copied to the device at once
+COMPARED = 8  # windows that a model of transformers is compared on
 MOST_TOKENS = 2**13  # of the windows that an export is checked on
 
 
@@ -233,6 +244,24 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
         if STEP not in runs:
             return {}
         return {DECODING: decoding_difference(model, self._deployed_windows("test", 8), runs)}
+
+    def save_folders(self, folder: Path, model: nn.Module) -> tuple[dict[str, float], dict[str, str]]:
+        """Write the folder that transformers loads, unless a layer has no counterpart there."""
+        target = folder / TRANSFORMERS
+        try:
+            windows = self._deployed_windows("test", COMPARED)
+            differences = save_transformers(target, model, windows, self._tokenizer)
+            if (most := max(differences.values())) <= self.tolerance:
+                return differences, {}
+            reason = f"its logits differ by {most:.2g}, and {self.tolerance:g} is allowed"
+        except (NoCounterpartError, InputError) as error:
+            reason = str(error)
+        except OSError:
+            raise
+        except Exception as error:  # The content of the model determines the type of error.
+            reason = describe_error(error)
+        shutil.rmtree(target, ignore_errors=True)
+        return {}, {TRANSFORMERS: reason}
 
     def usage(self) -> str:
         return language_usage(self._details(), steps=STEP in self.deployments(self.model()))

@@ -18,9 +18,9 @@ from attention import Spec
 from automl.base.errors import InputError
 from automl.export import run_export as export
 from automl.export.chosen import Chosen
+from automl.export.export_result import ExportResult
 from automl.export.formats import CARD, CONFIG, MLFLOW_MODEL, ONNX, PT2
 from automl.export.predict import run_predict
-from automl.export.run_export import ExportResult
 from automl.storage.storage import Storage
 from automl.tasks import Task, open_task
 from backbones import build, sites

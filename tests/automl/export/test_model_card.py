@@ -14,9 +14,9 @@ from sklearn.datasets import load_digits
 
 from automl.export.checks import Speed
 from automl.export.chosen import Chosen
+from automl.export.export_result import ExportResult
 from automl.export.model_card import model_card
 from automl.export.predict import run_predict
-from automl.export.run_export import ExportResult
 from automl.storage.storage import Storage
 from automl.tasks import Task
 from automl.tasks.deployment import Interface, as_arrays

@@ -12,8 +12,8 @@ from sklearn.datasets import load_digits
 
 from automl.base.errors import InputError
 from automl.data.augment import centre_crop
+from automl.export.export_result import ExportResult
 from automl.export.predict import BATCH, run_predict
-from automl.export.run_export import ExportResult
 from automl.storage.storage import Storage
 from automl.tasks import open_task
 from automl.tasks.image_classification.data import open_split

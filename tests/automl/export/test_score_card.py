@@ -11,8 +11,8 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import confusion_matrix
 
 from automl.export.checks import score_card
+from automl.export.export_result import ExportResult
 from automl.export.predict import run_predict
-from automl.export.run_export import ExportResult
 from automl.tasks import open_task
 from automl.tasks.image_classification.data import open_split
 from search.class_statistics import ScoreCard

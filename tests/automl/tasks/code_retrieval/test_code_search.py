@@ -14,7 +14,7 @@ import torch
 from code_cases import CODE, FUNCTIONS, LENGTHS, QUERIES, QUERY, TOKENIZER, export_search
 
 from automl.base.errors import InputError
-from automl.export.run_export import ExportResult
+from automl.export.export_result import ExportResult
 from automl.tasks.code_retrieval import index as code_index
 from automl.tasks.code_retrieval.data.source_folder import MAX_BYTES, read_source_folder
 from automl.tasks.code_retrieval.data.tokenizer import Tokenizer

@@ -19,9 +19,9 @@ from attention import Spec
 from automl.base.errors import InputError
 from automl.export import run_export as export
 from automl.export.chosen import Chosen
+from automl.export.export_result import ExportResult
 from automl.export.formats import CONFIG, MLFLOW_MODEL, ONNX, PT2
 from automl.export.predict import run_predict
-from automl.export.run_export import ExportResult
 from automl.export.run_maps import run_maps
 from automl.storage.storage import Storage
 from automl.tasks import open_task

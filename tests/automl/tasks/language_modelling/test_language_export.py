@@ -23,9 +23,9 @@ from automl.base.errors import InputError
 from automl.base.escape import printable
 from automl.export import run_export as export
 from automl.export.checks import check_together
+from automl.export.export_result import ExportResult
 from automl.export.formats import open_onnx
 from automl.export.predict import run_predict
-from automl.export.run_export import ExportResult
 from automl.export.run_maps import run_maps
 from automl.tasks import open_task
 from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
@@ -47,11 +47,12 @@ class Case(NamedTuple):
     tokens: str
     mixers: list[Spec | None]
     has_steps: bool = True
+    layer: int = 1  # the first without a counterpart
 
 
 EVERY_KIND = [SLIDING, *(Spec(name, CAUSAL) for name in ("linear", "decomposed", "gated-delta")), SHORT, None]
 CASES = {
-    "every kind": Case("bytes", EVERY_KIND),
+    "every kind": Case("bytes", EVERY_KIND, layer=2),
     "without states": Case("sub-words", [Spec("conv1x1"), None], has_steps=False),
     "recall": Case("symbols", [Spec("conv1x1")], has_steps=False),
 }
@@ -124,6 +125,8 @@ def test_each_graph_is_exported_and_checked(exported: Exported) -> None:
     programs = {f"{graph}.{kind}" for graph in graphs for kind in ("onnx", "pt2")}
     files = {"model.safetensors", "config.json", "MODEL_CARD.md", "mlflow-model"} | programs
     files |= {"tokenizer.json"} if case.tokens == "sub-words" else set()
+    assert "transformers has no layer like" in result.left_out["transformers"]
+    assert f"Transformers has no such model: layer {case.layer}" in (folder / "MODEL_CARD.md").read_text()
     assert {file.name for file in folder.iterdir()} == files
     assert set(result.differences) == {"mlflow-model"} | programs | (
         {"all steps"} if case.has_steps else set()
