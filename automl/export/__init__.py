@@ -12,5 +12,5 @@ checks          Parity with the trained model, scores of a split, and speed on t
 model_card      The model card
 predict         Predictions of an exported model for files
 run_maps        Pictures of what the modules of an exported model attend to
-map_inputs      Inputs of an exported model, its inserted modules and one forward pass, from which maps are drawn
+map_inputs      Inputs of an exported model, its modules and one forward pass, from which maps are drawn
 """

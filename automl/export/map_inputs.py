@@ -1,4 +1,4 @@
-"""Inputs of an exported model, its inserted modules and one forward pass, from which maps are drawn.
+"""Inputs of an exported model, its modules and one forward pass, from which maps are drawn.
 
 An ONNX graph has no modules, but each of its operations names the module that it came from. So the code of
 the model is not needed: the features that enter a module become an output of the graph, and the module is

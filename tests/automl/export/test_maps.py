@@ -48,6 +48,9 @@ def looks_across(model: nn.Module) -> nn.Module:
     return model
 
 
+WITHOUT_MAP = ("conv1x1", "gated-delta")  # types that compute no weights
+
+
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Export a model of two colours, and draw a picture of a red 7 and a green 3."""
@@ -152,9 +155,7 @@ def test_maps_of_an_export_are_those_of_its_model(case: tuple[Task, nn.Module, P
     exported = MapGraph(folder / "model.onnx", folder / "model.safetensors", modules).maps(as_arrays(inputs))
     expected = live(task, model, inputs)
     assert exported.keys() == expected.keys()
-    assert expected.keys() == {
-        site for site, spec in placement.items() if spec.type not in ("conv1x1", "gated-delta")
-    }
+    assert expected.keys() == {site for site, spec in placement.items() if spec.type not in WITHOUT_MAP}
     for site, ours in expected.items():
         torch.testing.assert_close(exported[site].weights, ours.weights, rtol=1e-3, atol=1e-4)
         if ours.mask is not None:
@@ -176,7 +177,7 @@ def test_sequences_have_a_strip_and_images_an_overlay_for_each_module(
         file, at, size = tmp_path / "one.npz", "4", (680, 272)
     code, _, err = cli("maps", str(folder), str(file), "--out", str(tmp_path / "out"), "--at", at)
     assert (code, err) == (0, "")
-    sites = [site for site, spec in task.config.model.placement.items() if spec.type != "conv1x1"]
+    sites = [site for site, spec in task.config.model.placement.items() if spec.type not in WITHOUT_MAP]
     pictures = sorted((tmp_path / "out").glob("*.png"))
     names = {picture.stem.removeprefix("one-").removesuffix("-positions") for picture in pictures}
     assert names == set(sites)
