@@ -37,8 +37,15 @@ SITES = [
 ]
 
 
-@pytest.mark.parametrize("at", SITES, ids=lambda s: f"{s.layout}{s.resolution}")
-@pytest.mark.parametrize("name", ATTENTIONS)
+LOOPS = ("gated-delta",)  # over chunks of positions, for minutes at the largest site
+CASES = [
+    pytest.param(name, at, marks=[pytest.mark.long] * (name in LOOPS and max(at.resolution) > 256))
+    for name in ATTENTIONS
+    for at in SITES
+]
+
+
+@pytest.mark.parametrize(("name", "at"), CASES, ids=str)
 def test_types_of_the_table_keep_it(name: str, at: Site) -> None:
     state = torch.random.get_rng_state()
     checks = check_contract(Spec(name), at, padded=len(at.resolution) == 1)

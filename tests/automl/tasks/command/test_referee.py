@@ -222,7 +222,7 @@ def test_a_mistake_in_an_option_is_corrected_with_resume(at_work: Any) -> None:
     at_work(FakeCommands(gain(9)))
     result = run_referee(resume="mine", metric="acc=(.*)")
     assert result.verdict.final == "better"
-    assert (result.verdict.design.metric, result.verdict.design.margin) == ("acc", 0.5)
+    assert (result.verdict.design.metric.name, result.verdict.design.margin) == ("acc", 0.5)
     assert "%" in result.verdict.figures or "points" in result.verdict.figures
     with pytest.raises(InputError, match="has runs with scores, so its metric stays"):
         run_referee(resume="mine", metric="acc=([0-9.]+)")
