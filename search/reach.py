@@ -101,7 +101,8 @@ def compute_within(distances: Array) -> Array:
     `distances` are `(placements, draws)`.
     """
     scale = np.sqrt(DEGREES / (DEGREES - 2))  # the standard deviation of Student's t
-    return np.prod(stdtr(DEGREES, scale * distances), axis=0)
+    result: Array = np.prod(stdtr(DEGREES, scale * distances), axis=0)
+    return result
 
 
 def list_placements(

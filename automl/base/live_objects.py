@@ -118,7 +118,8 @@ class _Pickler(cloudpickle.Pickler):
 
 
 def _with_cache(function: Callable[..., Any], parameters: dict[str, Any]) -> Callable[..., Any]:
-    return lru_cache(**parameters)(function)
+    result: Callable[..., Any] = lru_cache(**parameters)(function)
+    return result
 
 
 def pack(name: str) -> bytes:

@@ -119,7 +119,8 @@ def _first_by_rank(
     order = kinds.argsort(kind="stable")
     ranks = np.empty(len(contents), np.int64)
     ranks[order] = np.arange(len(contents)) - (counts.cumsum() - counts)[kinds[order]]
-    return (ranks < counts_to_choose[kinds])[copy_of]
+    values: np.ndarray = (ranks < counts_to_choose[kinds])[copy_of]
+    return values
 
 
 def _assign_units(inputs: np.ndarray, groups: np.ndarray) -> np.ndarray:

@@ -92,7 +92,8 @@ class MlflowProcess:
             self._contact()
 
     def runs(self) -> dict[int, str]:
-        return self._ask("runs")
+        result: dict[int, str] = self._ask("runs")
+        return result
 
     def page(self) -> str:
         return str(self._ask("page"))

@@ -132,7 +132,8 @@ def _digest(client: Any, run: Any) -> str | None:
         if not parent:
             return None
         run = client.get_run(parent)
-    return run.data.params["data"]
+    result: str | None = run.data.params["data"]
+    return result
 
 
 def find_trial_run(identity: str, number: int) -> str:
@@ -141,7 +142,8 @@ def find_trial_run(identity: str, number: int) -> str:
     Raise InputError if MLflow does not answer or has no such run.
     """
     for run in _trial_runs(open_client(), identity, {TRIAL: str(number)}):
-        return run.info.run_id
+        result: str = run.info.run_id
+        return result
     raise InputError(f"MLflow at {redact(mlflow.get_tracking_uri())} has no run of it")
 
 

@@ -389,7 +389,8 @@ class MlflowWriter:
     def _create(self, name: str, tags: Mapping[str, str]) -> str:
         written = {key: mlflow_value(value) for key, value in tags.items()}
         run = self.client.create_run(self.experiment, run_name=mlflow_value(name), tags=written)
-        return run.info.run_id
+        result: str = run.info.run_id
+        return result
 
     def _find_parent(self, identity: str) -> str | None:
         if not identity:

@@ -105,7 +105,8 @@ def restore(state: TrainingState, content: dict[str, Any]) -> None:
 
 def select_scored_weights(content: Mapping[str, Any]) -> Mapping[str, Tensor]:
     """Return the weights that were scored: the averaged ones if there are any."""
-    return content["average"] or content["model"]
+    result: Mapping[str, Tensor] = content["average"] or content["model"]
+    return result
 
 
 def _size(content: object) -> int:

@@ -55,12 +55,13 @@ def _by_layer(model: nn.Module, training: Training) -> list[dict[str, Any]]:
         )
     from timm.optim import param_groups_layer_decay
 
-    return param_groups_layer_decay(
+    values: list[dict[str, Any]] = param_groups_layer_decay(
         model,
         weight_decay=training.weight_decay,
         no_weight_decay_list=_without_decay(model),
         layer_decay=training.layer_decay,
     )
+    return values
 
 
 def _without_decay(model: nn.Module) -> Collection[str]:

@@ -38,7 +38,8 @@ class SyncBatchNorm(AnyBatchNorm):
         y = centred * (variance + self.eps).rsqrt().view(shape)
         if self.affine:
             y = y * self.weight.view(shape) + self.bias.view(shape)
-        return y.to(input.dtype)
+        result: Tensor = y.to(input.dtype)
+        return result
 
 
 class Activated(nn.Module):
@@ -48,7 +49,8 @@ class Activated(nn.Module):
     drop: nn.Module
 
     def forward(self, input: Tensor) -> Tensor:
-        return self.act(self.drop(super().forward(input)))
+        y: Tensor = self.act(self.drop(super().forward(input)))
+        return y
 
 
 class SyncBatchNormAct(Activated, SyncBatchNorm):
@@ -63,7 +65,8 @@ class SyncMaskedBatchNorm1d(MaskedBatchNorm1d, SyncBatchNorm):
     """Batch norm over the real positions of all workers' sequences. Without a mask it is `SyncBatchNorm`."""
 
     def total(self, values: Tensor) -> Tensor:
-        return _Total.apply(values)
+        y: Tensor = _Total.apply(values)
+        return y
 
 
 @torch.no_grad()

@@ -7,7 +7,19 @@ from collections.abc import Callable
 import pytest
 import torch
 import torchvision
-from sites_models import Mixer, Net, Plain, PreActivation, Recurrent, Stereo, Text, randomise_norms, swin, vit
+from sites_models import (
+    Mixer,
+    Net,
+    Plain,
+    PostActivation,
+    PreActivation,
+    Recurrent,
+    Stereo,
+    Text,
+    randomise_norms,
+    swin,
+    vit,
+)
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torchvision.models.feature_extraction import create_feature_extractor
@@ -54,10 +66,10 @@ def _sites(model: nn.Module) -> list[Site]:
     return [site for site in sites(model, torch.empty(EXAMPLE)) if not site.replaces]
 
 
-def _everywhere(model: nn.Module, first: int = 0) -> dict[str, Spec]:
+def _everywhere(model: nn.Module) -> dict[str, Spec]:
     """Return a placement with a module at every site that replaces nothing, of each type in turn."""
-    types, names = list(ATTENTIONS), [site.name for site in _sites(model)]
-    return {name: Spec(types[(first + i) % len(types)]) for i, name in enumerate(names)}
+    names = [site.name for site in _sites(model)]
+    return {name: Spec(list(ATTENTIONS)[i % len(ATTENTIONS)]) for i, name in enumerate(names)}
 
 
 def _inserted(model: nn.Module) -> dict[str, nn.Module]:
@@ -344,10 +356,11 @@ def test_modules_are_on_the_models_device() -> None:
 
 @pytest.mark.parametrize("plain_weights", [True, False], ids=["removed", "parametrized"])
 def test_exports(plain_weights: bool) -> None:
-    """All types but one at once, with spectral norms as parametrizations, and with their final weights."""
+    """All types at once, with spectral norms as parametrizations, and with their final weights."""
     model = Net().eval()
-    insert(model, _everywhere(model, 5 * plain_weights), torch.empty(EXAMPLE))
-    assert len(_inserted(model)) >= len(ATTENTIONS) - 1
+    model.layer2.append(PostActivation(16, 16, stride=1, dimensions=2).eval())  # sites for every type
+    insert(model, _everywhere(model), torch.empty(EXAMPLE))
+    assert len(_inserted(model)) >= len(ATTENTIONS)
     x = torch.randn(2, 3, 32, 32)
     with torch.no_grad():
         for parameter in (p for n, p in model.named_parameters() if n.endswith("gamma")):

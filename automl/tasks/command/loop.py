@@ -84,7 +84,8 @@ def _measured_before(job: Job, arguments: list[str], files: list[Path]) -> dict[
         run = json.loads(job.folder.read(RUN))
         is_other = run["arguments"] == arguments and run["training"] != job.config.to_json()["training"]
         if is_other and run["measured"]["code"] == 0 and all(file.exists() for file in files):
-            return run["measured"]
+            result: dict[str, Any] | None = run["measured"]
+            return result
     return None
 
 
@@ -114,7 +115,8 @@ def _supervise(arguments: list[str], folder: str | None, files: list[Path]) -> d
         process.wait()
     if not line:
         raise CommandFailed("the process that watches the command was killed", "")
-    return json.loads(line)
+    result: dict[str, Any] = json.loads(line)
+    return result
 
 
 @contextmanager

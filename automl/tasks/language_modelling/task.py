@@ -211,7 +211,8 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
             evaluator.update(call(model, tokens.to(sums.device)), targets.to(sums.device))
             sums += torch.cat(evaluator.sums).sum(0)[[2, 0]]
         right, count = self.runtime.total(sums)
-        return right / count
+        y: Tensor = right / count
+        return y
 
     def after_search(self, folder: Path, ranked: Sequence[TrialRecord]) -> None:
         write_sensitivity(folder, self, ranked)

@@ -4,6 +4,7 @@ Its batch norms have statistics in training, and are folded into the weights in 
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
@@ -22,7 +23,7 @@ Activation = Literal["none", "query", "all"]
 NormKind = Literal["none", "memory", "all"]
 
 
-class _Norm(nn.Module):
+class _Norm(nn.Module, ABC):
     """Parameters and running statistics of batch norms."""
 
     running_mean: Tensor
@@ -39,9 +40,9 @@ class _Norm(nn.Module):
         self.register_buffer("running_mean", torch.zeros(shape))
         self.register_buffer("running_var", torch.ones(shape))
 
+    @abstractmethod
     def find_valid(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Return `Norm.valid` for training on `x`, (B, C, T)."""
-        raise NotImplementedError
 
     def for_training(self, x: Tensor, mask: Tensor | None) -> Norm:
         """Return the norm for training on `x`, (B, C, T)."""
