@@ -70,8 +70,9 @@ def test_a_hybrid_of_a_trained_decoder_is_searched_killed_and_exported(
     assert all(record.config.model.weights for record in records)
     verdict = last(automl("confirm", "hybrid", "--top", 1, "--seeds", 2, "--json"))
     assert verdict["complete"]
-    automl("export", "--best", "--out", "out")
-    card = (tmp_path / "out" / "MODEL_CARD.md").read_text()
-    assert re.search(r"needle@4x", card) or "accuracy" in card
+    exported = automl("export", "--best", "--out", "out")
+    assert re.search(r"^test .*needle@4x [\d.]+", exported, re.M), exported
+    has_folder = (tmp_path / "out" / "transformers" / "config.json").exists()
+    assert has_folder != ("has no counterpart" in exported)
     predicted = last(automl("predict", "out", "1 9 2 10 1", "--tokens", 1, "--json"))
-    assert predicted
+    assert 0 <= int(predicted[0]["continuation"]) < VOCABULARY
