@@ -40,7 +40,7 @@ class Tally:
     def __post_init__(self) -> None:
         self.true, self.believed, self.cost = (np.zeros(self.streams) for _ in range(3))
         self.accepted, self.false = (np.zeros(self.streams, int) for _ in range(2))
-        self.found = {size: [0, 0] for size in EFFECTS}
+        self.hits = {size: [0, 0] for size in EFFECTS}
 
     def add(self, effects: np.ndarray, kept: np.ndarray, gains: np.ndarray, cost: np.ndarray | float) -> None:
         self.true += effects * kept
@@ -48,7 +48,7 @@ class Tally:
         self.cost += cost
         self.accepted += kept
         self.false += kept & (effects == 0)
-        for size, counts in self.found.items():
+        for size, counts in self.hits.items():
             counts[0] += int((kept & (effects == size)).sum())
             counts[1] += int((effects == size).sum())
 
@@ -57,7 +57,7 @@ class Tally:
         return {
             "accepted": float(self.accepted.mean()),
             "false discovery rate": float(rate.mean()),
-            **{f"power at {size:g} sd": found / met for size, (found, met) in self.found.items()},
+            **{f"power at {size:g} sd": hit / met for size, (hit, met) in self.hits.items()},
             "trainings per change": float(self.cost.mean() / CHANGES),
             "true gain": float(self.true.mean()),
             "believed gain": float(self.believed.mean()),

@@ -55,8 +55,8 @@ def level(index: int | np.ndarray, discoveries: int | np.ndarray) -> np.ndarray:
     `discoveries` are the changes that were accepted so far. Among accepted changes, at most 5 % are false on
     average, however the tests depend on each other.
     """
-    share = np.asarray(index, float) ** -DECAY / float(zeta(DECAY))
-    return np.asarray(ALPHA * share * (np.asarray(discoveries) + 1))
+    part = np.asarray(index, float) ** -DECAY / float(zeta(DECAY))
+    return np.asarray(ALPHA * part * (np.asarray(discoveries) + 1))
 
 
 def share_left(index: int) -> float:

@@ -57,25 +57,25 @@ def test_null_streams(noise: str) -> None:
         "skewed pairs": lambda size: rng.exponential(size=size) - rng.exponential(size=size),
         "discrete": lambda size: rng.integers(-2, 3, size).astype(float),
     }[noise]
-    tests, found = np.zeros(streams, int), np.zeros(streams, int)
+    tests, hits = np.zeros(streams, int), np.zeros(streams, int)
     for _ in range(60):
-        found += accepts(draw((streams, evalues.SCREEN)), draw((streams, 30)), tests, found)
+        hits += accepts(draw((streams, evalues.SCREEN)), draw((streams, 30)), tests, hits)
     # Without a real change, each stream with a discovery has a false discovery rate of 1.
-    assert (found > 0).mean() <= 0.05
+    assert (hits > 0).mean() <= 0.05
     assert tests.mean() > 5
 
 
 def test_streams_with_real_changes() -> None:
     rng, streams = np.random.default_rng(1), 400
-    tests, found, false, power = np.zeros(streams, int), np.zeros(streams, int), np.zeros(streams, int), []
+    tests, hits, false, power = np.zeros(streams, int), np.zeros(streams, int), np.zeros(streams, int), []
     for number in range(60):
         gain = 1.5 * (number % 6 == 0)
         screen, test = (rng.standard_normal((streams, n)) + gain for n in (evalues.SCREEN, 40))
-        kept = accepts(screen, test, tests, found)
-        found, false = found + kept, false + (kept & (gain == 0))
+        kept = accepts(screen, test, tests, hits)
+        hits, false = hits + kept, false + (kept & (gain == 0))
         if gain:
             power.append(kept.mean())
-    assert (false / np.maximum(found, 1)).mean() <= 0.05
+    assert (false / np.maximum(hits, 1)).mean() <= 0.05
     assert np.mean(power) > 0.8
 
 
