@@ -35,6 +35,9 @@ TABLES = {
     "time REAL NOT NULL",
 }
 ACCEPTED, STALE = "accepted", "another head"  # outcomes that the ledger itself decides
+INTERVAL = (
+    "The interval holds whenever the test stops, if differences are symmetric around the true one."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +96,8 @@ class Decision:
         left: The share of the level that was left.
         trainings: How many runs the comparison needed.
         scores: The score of each run, by command and seed.
+        head: The head of the ledger after it.
+        reused: How many runs of the baseline were reused.
     """
 
     outcome: str
@@ -106,6 +111,24 @@ class Decision:
     left: float = 1.0
     trainings: int = 0
     scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    head: str = ""
+    reused: int = 0
+
+    def lines(self) -> list[str]:
+        """Return lines on the level, the head and the cost."""
+        test = "The screen spent nothing of the level"
+        if self.index is not None and self.level is not None:
+            test = f"Test {self.index} of the ledger at level {self.level:.2g}"
+        return [
+            f"{test}; {self.left:.0%} of the level is left.",
+            f"The head of the ledger is {self.head}.",
+            f"{self.trainings} runs were needed, and {self.reused} of the baseline were reused.",
+            *([INTERVAL] if self.interval is not None else []),
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {**vars(self), "accepted_from": None if self.level is None else 1 / self.level}
 
 
 class Ledger:
@@ -170,9 +193,15 @@ class Ledger:
         return json.loads(rows[0][0]) if rows else None
 
     def begin_head(self, program: Program, seeds: Sequence[int]) -> Head:
-        """Make a program the first head, if there is none. Return the head."""
+        """Make a program the first head, if there is none or its command never had a score. Return the head."""
+        heads = self.heads()
+        last = heads[-1] if heads else None
+        if last is not None and (last.comparison is not None or last.program.identity == program.identity):
+            return last
         with self._writing() as database:
-            if database.execute("SELECT count(*) FROM heads").fetchone()[0] == 0:
+            number = database.execute("SELECT ifnull(max(number), 0) FROM heads").fetchone()[0]
+            used = database.execute("SELECT count(*) FROM pool WHERE head = ?", (number,)).fetchone()[0]
+            if number == (last.number if last is not None else 0) and not used:
                 _add_head(database, program, seeds, None)
         return self.heads()[-1]
 
@@ -246,9 +275,9 @@ class Ledger:
             row = database.execute("SELECT number FROM tests WHERE comparison = ?", (name,)).fetchone()
             return int(row[0])
 
-    def tests(self) -> int:
-        """Return how many tests were begun."""
-        return int(self._rows("SELECT count(*) FROM tests")[0][0])
+    def tested(self) -> dict[str, int]:
+        """Return the number of the test of each comparison that has begun one."""
+        return dict(self._rows("SELECT comparison, number FROM tests"))
 
     def discoveries(self) -> int:
         """Return how many changes were accepted."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from automl.base.errors import InputError
 from automl.base.escape import redact_all
@@ -19,10 +19,14 @@ from automl.base.summary import Summary, call
 from automl.confirm import wording
 from automl.confirm.decision import OUTCOMES, Outcome
 from automl.confirm.design import Design
+from automl.confirm.ledger import Decision
 from automl.confirm.scores import Scores
 from automl.confirm.statistics import Difference, Ratio
 from automl.confirm.variants import Variant
 from search.config import TrialConfig
+
+if TYPE_CHECKING:
+    from automl.confirm.noise import Noise
 
 CONFIRM_FOLDER, VERDICT_FILE = "confirm", "verdict.json"
 
@@ -91,6 +95,8 @@ class Verdict:
         is_constant: True if a command gives the same score with every seed, so it seems to ignore its seed.
         pending: Controls that have not ended with all of the seeds.
         warnings: Reasons to doubt the verdict.
+        decision: The verdict in a ledger, with its evidence so far. None without a ledger.
+        noise: The noise of the baseline, if only that was measured.
 
     Example:
         After the example of `run_confirm`:
@@ -117,6 +123,8 @@ class Verdict:
     is_constant: bool = False
     pending: Sequence[Variant] = ()
     warnings: Sequence[str] = ()
+    decision: Decision | None = None
+    noise: "Noise | None" = None
 
     @property
     def winner(self) -> Variant | None:
@@ -187,6 +195,8 @@ class Verdict:
                 for variant in variants
             ],
             "warnings": list(self.warnings),
+            **({} if self.decision is None else {"ledger": self.decision.to_json()}),
+            **({} if self.noise is None else {"noise": vars(self.noise)}),
         }
 
 

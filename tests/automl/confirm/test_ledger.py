@@ -85,13 +85,14 @@ def test_killed_callers_lose_nothing(tmp_path: Path) -> None:
 
 def test_each_step_counts_once(tmp_path: Path) -> None:
     ledger = begin(tmp_path)
+    ledger.add_to_pool(1, 7, "a", [])
     assert ledger.begin_head(program("other"), draw_pool()).program == BASE
     for _ in range(2):
         ledger.add("a", 1, program("a"), [1])
         assert ledger.begin_test("a") == 1
         assert ledger.decide("a", Decision(outcome="not shown", interval=(1.0, 2.0))).interval == (1.0, 2.0)
     assert ledger.decide("a", Decision(outcome=ACCEPTED)).outcome == "not shown"
-    assert (ledger.tests(), ledger.discoveries(), len(ledger.heads())) == (1, 0, 1)
+    assert (len(ledger.tested()), ledger.discoveries(), len(ledger.heads())) == (1, 0, 1)
 
 
 def test_two_changes_of_one_head(tmp_path: Path) -> None:
