@@ -7,7 +7,7 @@ Effects of pairs of sites are left out.
 A study holds them as an attribute, so that later readers do not need the earlier searches.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 
 import numpy as np
@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, Trial
 from automl.base.errors import InputError
 from automl.base.serialise import read_value
 from search import choices
-from search.placement_effects import Effect, Prior, Term
+from search.placement_effects import Effect, IndexedPlacement, Prior, Term
 from search.placement_model import EffectModel
 
 ATTRIBUTE = "prior"  # of a study
@@ -84,6 +84,26 @@ def _uses(model: EffectModel, prefix: str) -> int:
 def _means(model: EffectModel, effects: list[Effect]) -> list[float]:
     values: list[float] = (model.expect([{effect: 1.0} for effect in effects]) / model.scale).tolist()
     return values
+
+
+def signal_effects(
+    harm: Sequence[Mapping[str, float]], placements: Iterable[IndexedPlacement]
+) -> dict[Effect, float]:
+    """Return effects that a signal of `search.choices.SIGNALS` predicts.
+
+    Args:
+        harm: The harm of each type, by site.
+        placements: Placements of the space. Their predicted scores have a standard deviation of 1.
+    """
+    placements = list(placements)
+    sums = [sum(harm[module.site][module.type] for module in each.modules) for each in placements]
+    scale = float(np.std(sums)) if sums else 0.0
+    return {
+        Effect(Term.CELL, (prefix, site, kind)): -value / (scale or 1.0)
+        for prefix in {each.prefix for each in placements}
+        for site, by_kind in enumerate(harm)
+        for kind, value in by_kind.items()
+    }
 
 
 def write_prior(study: Study, prior: Prior) -> None:

@@ -60,7 +60,8 @@ class SearchOptions:
         warm_start: Name of an earlier search whose trials initialise the sampler. It searched the same
             space.
         prior: Earlier searches on other data, as a prior of placements: NAME,NAME. Their effects of
-            placements are the prior mean of the sampler's model. Or a list of names.
+            placements are the prior mean of the sampler's model. Or sensitivity, greedy or gates, which are
+            measured on a trained decoder. Or a list of names.
         seed: Seed of the sampler and of every trial.
         seeds: Seeds of each cell with --sampler grid, or of each variant with --confirm. Those of a cell
             start at `seed`. In Python, only those of a cell.

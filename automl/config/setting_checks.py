@@ -9,7 +9,7 @@ from automl.base import loading
 from automl.base.errors import InputError, check_utf8, unknown
 from automl.base.names import check_name
 from automl.base.options import option_name
-from search.choices import AUGMENT
+from search.choices import AUGMENT, SIGNALS
 from search.config.sections import ClassWeights
 from search.grid import GRID
 
@@ -142,11 +142,14 @@ def _check_grid(settings: "Settings") -> None:
 def _check_prior(settings: "Settings") -> None:
     if settings.prior is None:
         return
-    names = settings.earlier_searches
+    names = [*settings.earlier_searches, *settings.signals]
     if not names:
-        raise InputError(f"--prior must name searches, such as first,second; got {settings.prior!r}")
+        raise InputError(
+            f"--prior must name searches, such as first,second, or {', '.join(SIGNALS)}; got "
+            f"{settings.prior!r}"
+        )
     if twice := [name for name in names if names.count(name) > 1]:
-        raise InputError(f"--prior must name each search once; got {twice[0]} twice")
+        raise InputError(f"--prior must name each search or signal once; got {twice[0]} twice")
     if settings.name in names:
         raise InputError(f"--prior must name other searches; got {settings.name}, the search itself")
     if settings.warm_start in names:

@@ -19,7 +19,7 @@ from automl.config.search_options import RuntimeOptions, SearchOptions
 from automl.config.setting_checks import check_settings
 from cluster.resources import TrialResources
 from search.callback import Callback
-from search.choices import AUGMENT
+from search.choices import AUGMENT, SIGNALS
 from search.config import TrialConfig
 from search.config.tasks import declare_metric
 from search.grid import GRID
@@ -198,8 +198,13 @@ class Settings(RuntimeOptions, SearchOptions):
 
     @property
     def earlier_searches(self) -> list[str]:
-        """The names in `prior`."""
-        return split_names(self.prior) or []
+        """The searches in `prior`."""
+        return [name for name in split_names(self.prior) or [] if name not in SIGNALS]
+
+    @property
+    def signals(self) -> list[str]:
+        """The signals in `prior`, which are measured on a trained decoder."""
+        return [name for name in split_names(self.prior) or [] if name in SIGNALS]
 
     def user_code(self) -> list[str]:
         """Return the names of the user-defined code that a search with these settings runs."""

@@ -19,7 +19,7 @@ from automl.confirm.verdict import read_verdicts
 from automl.costs.forecast import Forecast
 from automl.maps.kept import save_differing
 from automl.report.read import answered
-from automl.search.earlier import learn, read_effects
+from automl.search.earlier import learn, measure_signals, read_effects
 from automl.search.prepare import cells_of
 from automl.search.search import RESULT_FILE, Search
 from automl.storage.metadata import SearchMetadata
@@ -79,7 +79,7 @@ def run_to_end(folder: Path, metadata: SearchMetadata, drawn: Drawn, task: Task,
         tracker = Tracker(writer)
         page = "" if tracker.silent else writer.page()
         forecast = Forecast(settings)
-        scheduler = _open_scheduler(_open_study(folder, metadata, drawn), metadata, drawn, forecast)
+        scheduler = _open_scheduler(_open_study(folder, metadata, drawn, task), metadata, drawn, forecast)
         known = list(scheduler.records.values())
         retention = CheckpointRetention(
             metadata.location, plan, known, keep=settings.keep, deleted=tracker.update
@@ -118,7 +118,7 @@ def run_to_end(folder: Path, metadata: SearchMetadata, drawn: Drawn, task: Task,
     return result
 
 
-def _open_study(folder: Path, metadata: SearchMetadata, drawn: Drawn) -> optuna.Study:
+def _open_study(folder: Path, metadata: SearchMetadata, drawn: Drawn, task: Task) -> optuna.Study:
     """Open the study of the search. Or create it, with what earlier searches found."""
     settings, plan = metadata.settings, metadata.plan
     if (folder / STUDY_FILE).exists():
@@ -132,7 +132,8 @@ def _open_study(folder: Path, metadata: SearchMetadata, drawn: Drawn) -> optuna.
     if settings.warm_start is not None:
         learn(study, folder, metadata, drawn)
     if settings.prior is not None:
-        write_prior(study, read_effects(settings.earlier_searches, settings.storage, drawn))
+        earlier = read_effects(settings.earlier_searches, settings.storage, drawn)
+        write_prior(study, {**earlier, **measure_signals(settings.signals, drawn, task)})
     return study
 
 

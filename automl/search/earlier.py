@@ -13,11 +13,12 @@ from automl.config.settings import Settings
 from automl.data.manifest import compare_manifests
 from automl.storage.folder import find_model_search
 from automl.storage.metadata import SearchMetadata
+from automl.tasks import Task
 from automl.tasks.same_data import read_manifest
 from search.drawn import Drawn, same_parameters
 from search.placement_effects import Effect, Prior, parse_placement
 from search.placement_sampler import fit_model
-from search.prior import count_sites, transfer_effects
+from search.prior import count_sites, signal_effects, transfer_effects
 from search.space import draw_randomly
 from search.study import open_study, warm_start_study
 
@@ -115,6 +116,16 @@ def read_effects(names: Sequence[str], storage: str, drawn: Drawn) -> Prior:
     trials = drawn.trials(EFFECT_DRAWS)
     sites, types = count_sites(trials), _types(trials)
     return {name: _read(name, storage, sites, types) for name in names}
+
+
+def measure_signals(signals: Sequence[str], drawn: Drawn, task: Task) -> Prior:
+    """Return the effects that signals of a trained decoder predict at the sites of a space."""
+    if not signals:
+        return {}
+    parsed = [parse_placement(trial.params, trial.distributions) for trial in drawn.trials(EFFECT_DRAWS)]
+    placements = [placement for placement in parsed if placement is not None and placement.modules]
+    configs = drawn.configs(EFFECT_DRAWS)
+    return {name: signal_effects(task.measure_signal(name, configs), placements) for name in signals}
 
 
 def _read(name: str, storage: str, sites: Mapping[str, int], types: Collection[str]) -> dict[Effect, float]:

@@ -89,6 +89,8 @@ def prepare(settings: Settings) -> Prepared:
     baseline = settings.adjust(plain)
     shared.use(None)
     task = open_task(baseline, settings.runtime)  # decodes the data, once and before any trial
+    for signal in settings.signals:
+        task.check_signal(signal)
     if chosen := fit_epochs(settings, task):
         settings = replace(settings, **chosen.settings)
         print(f"chosen    {chosen.why}", file=sys.stderr)

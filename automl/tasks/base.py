@@ -325,6 +325,32 @@ class Task(TaskData, TaskDeployment, Generic[DataT_co, ModelT_co, TrainingT_co])
         """
         return {name: value.item() for name, value in self.evaluate(model, "test").items()}
 
+    def check_signal(self, signal: str) -> None:
+        """Check that a signal of `--prior` can be measured.
+
+        Args:
+            signal: A name of `search.choices.SIGNALS`.
+
+        Raises:
+            InputError: It cannot, since this is no decoder with trained weights.
+        """
+        raise InputError(
+            f"--prior {signal} is measured on the layers of a decoder; task {self.config.task} has none. "
+            f"Name earlier searches instead"
+        )
+
+    def measure_signal(self, signal: str, configs: Sequence[TrialConfig]) -> Sequence[Mapping[str, float]]:
+        """Return the harm of each type of a search at each of its sites. `check_signal` was called before.
+
+        Args:
+            signal: A name of `search.choices.SIGNALS`.
+            configs: Configurations of the search.
+
+        Returns:
+            The harm of each type, in any unit, by site.
+        """
+        raise NotImplementedError
+
     def after_search(self, folder: Path, ranked: Sequence[TrialRecord]) -> None:
         """Measure what the report of a search shows of this task beside its trials. By default nothing.
 

@@ -53,6 +53,7 @@ def test_a_hybrid_of_a_trained_decoder_is_searched_killed_and_exported(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
     options = ["--space", "recall", "--backbone", f"hf:{decoder}", "--full", 1, "--distil", 0.5]
+    options += ["--prior", "greedy,gates"]
     search = Search(tmp_path, "hybrid", [*options, "--trials", 4, "--subset", 0.05, "--concurrent", 1])
     search.start()
     try:
@@ -66,6 +67,7 @@ def test_a_hybrid_of_a_trained_decoder_is_searched_killed_and_exported(
         search.end()
     search.check_whole(4)
     records = read_records(search.search_folder, "hybrid")
+    assert re.search(r"greedy counts -?[\d.]+ .*gates counts", search.output())
     assert {record.config.training.distil for record in records} == {0.5}
     assert all(record.config.model.weights for record in records)
     verdict = last(automl("confirm", "hybrid", "--top", 1, "--seeds", 2, "--json"))

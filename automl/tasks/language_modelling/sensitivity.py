@@ -4,22 +4,18 @@ It is the usual heuristic for the choice of layers, which the report compares wi
 placements. Replaced mixers take over the projections of the attention, see `backbones.take_over`.
 """
 
-import copy
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
-from torch import nn
-
 from attention import Spec
 from automl.base.serialise import write_json
 from automl.config.device import find_device, is_gpu
+from automl.tasks.language_modelling.signals import replace_layer, score, with_choices
 from automl.tasks.shown import FILE, FORMAT, LayerScores
-from backbones import insert, sites
-from backbones.take_over import take_over
+from backbones import sites
 from search.record import TrialRecord
 
 if TYPE_CHECKING:
@@ -60,34 +56,15 @@ def write_sensitivity(folder: Path, task: "LanguageModelling", ranked: Sequence[
 
 def measure_sensitivity(task: "LanguageModelling", specs: Mapping[str, Spec], windows: int) -> LayerScores:
     """Score the original, and each layer with each of the `specs` in turn."""
-    original, example = task.original, torch.zeros(2, task.data.context, dtype=torch.int64)
-    known = sites(original, example)
+    model, choices = with_choices(task, specs)
+    names = [site.name for site in sites(task.original, task.example(2)) if site.replaces]
 
-    def replace_layer(site: str, spec: Spec) -> nn.Module:
-        model = insert(copy.deepcopy(original), {site: spec}, example, known=known)
-        take_over(model, original)
-        return model
+    def measure() -> float:
+        return score(task, model, windows)[task.metric.name]
 
-    return LayerScores(
-        metric=task.metric.name,
-        windows=windows,
-        original=_score(task, original, windows),
-        replaced={
-            site.name: {
-                name: _score(task, replace_layer(site.name, spec), windows) for name, spec in specs.items()
-            }
-            for site in known
-            if site.replaces
-        },
-    )
-
-
-def _score(task: "LanguageModelling", model: nn.Module, windows: int) -> float:
-    """Return the primary metric on windows spread over the validation split."""
-    rows = torch.arange(windows) * task.size("validation") // windows
-    evaluator, model = task.evaluator("validation"), model.to(task.runtime.device).eval()
-    with torch.inference_mode():  # in float32, since differences between layers are small
-        for index in rows.split(task.training.batch_size):
-            tokens, targets = task.batch("validation", index)
-            evaluator.update(model(tokens), targets)
-    return evaluator.compute(task.runtime)[task.metric.name].item()
+    original = measure()
+    replaced = {
+        site: dict(zip(specs, replace_layer(choice, measure), strict=True))
+        for site, choice in zip(names, choices, strict=True)
+    }
+    return LayerScores(metric=task.metric.name, windows=windows, original=original, replaced=replaced)

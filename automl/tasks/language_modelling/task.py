@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,15 @@ from automl.tasks.deployment import (
 )
 from automl.tasks.evaluator import Evaluator
 from automl.tasks.initial import initialise
-from automl.tasks.language_modelling import SPEC, LanguageData, LanguageModel, LanguageTraining, needles
+from automl.tasks.language_modelling import (
+    SPEC,
+    LanguageData,
+    LanguageModel,
+    LanguageTraining,
+    needles,
+    signals,
+)
+from automl.tasks.language_modelling.config import FULL
 from automl.tasks.language_modelling.data import Windows, open_windows, shared_name
 from automl.tasks.language_modelling.data.tokens import TextTokenizer
 from automl.tasks.language_modelling.data.windows import TextWindows
@@ -213,6 +222,22 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
         right, count = self.runtime.total(sums)
         y: Tensor = right / count
         return y
+
+    def check_signal(self, signal: str) -> None:
+        if not self.chosen.weights:
+            raise InputError(
+                f"--prior {signal} is measured on a trained decoder; got new weights. Add --init-from or "
+                f"--weights, or take --backbone hf:FOLDER with weights"
+            )
+
+    def measure_signal(self, signal: str, configs: Sequence[TrialConfig]) -> signals.Harm:
+        hybrids = [config.model for config in configs if isinstance(config.model, LanguageModel)]
+        kinds = [set(model.kinds) for model in hybrids]
+        full = [
+            m.kinds.count(FULL) for m, of in zip(hybrids, kinds, strict=True) if FULL in of and len(of) > 1
+        ]
+        specs = {spec.name: spec for model in hybrids for spec in model.placement.values()}
+        return signals.measure_signal(self, signal, specs, round(median(full)) if full else 0)
 
     def after_search(self, folder: Path, ranked: Sequence[TrialRecord]) -> None:
         write_sensitivity(folder, self, ranked)

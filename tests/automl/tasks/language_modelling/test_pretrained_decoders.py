@@ -28,12 +28,14 @@ from automl.tasks.language_modelling.data import open_windows
 from automl.tasks.language_modelling.data.tokens import train_pairs
 from automl.tasks.language_modelling.score import UNMARKED, divergence
 from automl.tasks.language_modelling.sensitivity import measure_sensitivity, write_sensitivity
+from automl.tasks.language_modelling.signals import measure_signal, train_gates, with_choices
 from automl.tasks.language_modelling.space import mixer
 from automl.tasks.language_modelling.task import LanguageModelling
 from automl.tasks.shown import FILE, FORMAT, LayerScores
 from automl.training import checkpoint
 from automl.training.loop import fit, start
 from automl.training.shared_training import continue_training
+from search.choices import SIGNALS
 from search.config import TrialConfig
 from search.record import Role, State, TrialRecord
 from search.space import draw_randomly
@@ -167,6 +169,38 @@ def test_sensitivity_is_the_score_with_one_layer_replaced(tmp_path: Path, texts:
     assert sensitivity.replaced["block2.mixer"]["linear"] == pytest.approx(expected, rel=1e-5)
     assert sensitivity.replaced["block1.mixer"]["sliding"] == pytest.approx(sensitivity.original, rel=1e-5)
     assert abs(expected - sensitivity.original) > 1e-4
+
+
+@pytest.mark.parametrize("signal", SIGNALS)
+def test_signals_prefer_a_mixer_that_computes_the_same(tmp_path: Path, texts: Path, signal: str) -> None:
+    """A window over the context does no harm in Llama. Linear attention does."""
+    folder = save(transformers, "llama", tmp_path, with_weights=True)
+    task = plain(opened(folder, texts, learning_rate=1e-2))
+    wide = mixer("sliding", heads=4, window=CONTEXT, base=task.chosen.shape.base)
+    harm = measure_signal(task, signal, {"sliding": wide, "linear": mixer("linear", heads=4, window=0)}, 1)
+    assert len(harm) == task.chosen.depth
+    assert all(each["sliding"] < each["linear"] for each in harm)
+    if signal != "gates":
+        assert [each["sliding"] for each in harm] == pytest.approx([0.0] * len(harm), abs=1e-5)
+
+
+def test_gates_press_the_number_of_full_layers(tmp_path: Path, texts: Path) -> None:
+    folder = save(transformers, "llama", tmp_path, with_weights=True)
+    task = plain(opened(folder, texts))
+    model, choices = with_choices(task, {"linear": mixer("linear", heads=4, window=0)})
+    before = {name: value.clone() for name, value in task.original.state_dict().items()}
+    train_gates(task, model, choices, ["linear"], full=0, steps=200)
+    assert sum(choice.gates.softmax(0)[0].item() for choice in choices) < 0.6 * len(choices) / 2
+    assert all(torch.equal(value, before[name]) for name, value in task.original.state_dict().items())
+
+
+def test_a_signal_needs_a_trained_decoder(tmp_path: Path, texts: Path) -> None:
+    task = opened(save(transformers, "llama", tmp_path / "llama", with_weights=True), texts)
+    new = open_task(task.config.change(model={"weights": "", "placement": {}}), HERE)
+    with pytest.raises(InputError, match="--prior gates is measured on a trained decoder; got new weights"):
+        new.check_signal("gates")
+    with pytest.raises(InputError, match="--prior gates is measured on the layers of a decoder; task image"):
+        open_task(TrialConfig().change(data={"source": "digits"}), HERE).check_signal("gates")
 
 
 def test_sensitivity_needs_weights(tmp_path: Path, texts: Path) -> None:
