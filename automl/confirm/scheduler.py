@@ -203,7 +203,7 @@ class ConfirmationScheduler(Callback):
             if record.state is State.COMPLETE and record.number not in self._left:
                 self._left[record.number] = read_left(self.location / record.folder)
         names = sorted({name for left in self._left.values() for name in left})
-        shown = ", ".join([*names[:MAX_NAMES], *(["..."] if len(names) > MAX_NAMES else [])])
+        shown = ", ".join(names[:MAX_NAMES])
         return names and [f"Check that no run reads what another one left outside of {{out}}: {shown}."]
 
     def summary(self) -> str:

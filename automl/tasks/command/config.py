@@ -53,15 +53,13 @@ class Guard:
 
     Attributes:
         evaluate: The command of the evaluator, which runs in a copy of its files. Empty without an evaluator.
-        evaluator: That copy. The name of its folder is the hash of the command and all protected paths.
-        copied: The hash of each path in the copy.
+        evaluator: That copy, a folder with the name of its hash.
         protect: The hash of each protected path, as seen from the folder of the commands.
         ignored: Paths that runs may write.
     """
 
     evaluate: str = ""
     evaluator: str = ""
-    copied: Mapping[str, str] = field(default_factory=dict)
     protect: Mapping[str, str] = field(default_factory=dict)
     ignored: Sequence[str] = ()
 

@@ -11,13 +11,13 @@ import shlex
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from automl.base.errors import InputError
-from automl.storage.cache_folder import once
 from automl.tasks.command.config import OUT, SEED, Guard
 from automl.trials.job import CommandFailed
 
@@ -36,7 +36,6 @@ REREAD = 2**28  # bytes of a path that each check reads. Other files are read if
 COPIED = 2**28  # larger paths are linked into the evaluator's copy [bytes]
 SMALL = 2**20  # larger files count as checkpoints [bytes]
 WATCHED, NAMED = 20_000, 5  # largest number of files in a folder that is watched, and of names in a message
-UNREADABLE = ("no file", "not readable")  # in place of a digest
 READ_ONLY = 0o222  # the bits of a file's mode that allow writing
 
 Contents = dict[str, tuple[str, int]]  # digest of each file, and the time of its last change, by name
@@ -45,13 +44,12 @@ _known: dict[str, tuple[tuple[int, ...], str]] = {}  # digests of files beyond `
 
 def read_contents(path: str | Path) -> Contents:
     """Return the digest of each file of a path and the time of its last change, by its name below it."""
-    files: Contents = {}
-    size = 0
+    files, size = {}, 0
     for name, file, info in _walk(str(path)):
         size += info.st_size
         key = (info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino)
-        known = _known.get(file)
-        digest = known[1] if size > REREAD and known and known[0] == key else _digest(file, info.st_mode)
+        known = _known.get(file) if size > REREAD else None
+        digest = known[1] if known is not None and known[0] == key else _digest(file, info.st_mode)
         if size > REREAD:
             _known[file] = key, digest
         files[name] = digest, info.st_ctime_ns
@@ -59,132 +57,104 @@ def read_contents(path: str | Path) -> Contents:
 
 
 def _walk(
-    path: str, name: str = "", above: tuple[Any, ...] = ()
+    path: str, name: str = ".", above: tuple[Any, ...] = ()
 ) -> Iterator[tuple[str, str, os.stat_result]]:
-    """Yield name, path and state of each file. Links are followed, but not to a folder above them."""
+    """Yield name, path and state of each file. Follow links, except to a folder above them."""
     try:
         info = os.stat(path)
-        names = sorted(os.listdir(path)) if stat.S_ISDIR(info.st_mode) else None
-    except PermissionError:
-        names, info = None, os.lstat(path)
     except OSError:
         return  # it does not exist
-    if names is None:
-        yield name or ".", path, info
-    elif (here := (info.st_dev, info.st_ino)) not in above:
-        for inner in names:
+    here = info.st_dev, info.st_ino
+    if not stat.S_ISDIR(info.st_mode) or not os.access(path, os.R_OK | os.X_OK):
+        yield name, path, info
+    elif here not in above:
+        for inner in sorted(os.listdir(path)):
             if inner not in NO_CONTENT:
-                yield from _walk(f"{path}/{inner}", f"{name}/{inner}".lstrip("/"), (*above, here))
+                yield from _walk(f"{path}/{inner}", os.path.normpath(f"{name}/{inner}"), (*above, here))
 
 
 def _digest(file: str, mode: int) -> str:
-    if not stat.S_ISREG(mode):  # opening a pipe would wait
-        return UNREADABLE[0]
-    try:
-        with open(file, "rb") as content:
-            return hashlib.file_digest(content, "sha256").hexdigest()
-    except OSError:
-        return UNREADABLE[1]
-
-
-def combine(digests: Mapping[str, str]) -> str:
-    """Return one digest of several, each with its name."""
-    lines = (f"{name}\0{digests[name]}\n" for name in sorted(digests))
-    return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+    """Return the digest of a file, or an empty text if it cannot be read."""
+    with suppress(OSError):
+        if stat.S_ISREG(mode):  # opening a pipe would wait
+            with open(file, "rb") as content:
+                return hashlib.file_digest(content, "sha256").hexdigest()
+    return ""
 
 
 def digest_of(contents: Contents) -> str:
     """Return one digest of the contents of a path."""
-    return combine({name: digest for name, (digest, _) in contents.items()})
+    lines = (f"{name}\0{digest}\n" for name, (digest, _) in sorted(contents.items()))
+    return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def named_paths(evaluate: str) -> list[str]:
     """Return the paths in the command of an evaluator: its program, if it is a path, and its arguments."""
-    words = [_split(word)[1] for word in shlex.split(evaluate)]
-    return [word for i, word in enumerate(words) if (i > 0 or os.sep in word) and _is_path(word)]
-
-
-def _split(word: str) -> tuple[str, str]:
-    """Split a word after the sign of `--option=value`."""
-    option, equals, value = word.partition("=")
-    return (option + equals, value) if equals else ("", word)
-
-
-def _is_path(word: str) -> bool:
-    return os.path.exists(word) and OUT not in word and SEED not in word
+    words = [word for i, word in enumerate(shlex.split(evaluate)) if i > 0 or os.sep in word]
+    return [word for word in words if os.path.exists(word)]
 
 
 def make_guard(
     evaluate: str,
     protect: Sequence[str],
-    ignored: Iterable[str],
+    ignored: Sequence[str],
     *,
     folder: Path,
     tracked: Container[str] | None,
     copies: Path,
 ) -> Guard:
-    """Return what is checked around each run, with a clean copy of the evaluator in a folder in `copies`.
+    """Return what is checked around each run, with a copy of the evaluator's files in `copies`.
 
     `folder` is where the baseline runs: the current folder, or that of its commit, which has the paths
-    `tracked`, as seen from the current folder. Others, such as data that git ignores, are not copied for each
-    commit.
+    `tracked`. Other paths are those of the current folder for all commits. Those outside of it, and the
+    evaluator's program, are not copied.
 
-    Raises InputError if a path does not exist or is not readable, or the evaluator has no file.
+    Raises InputError if a path cannot be read, or the evaluator has none.
     """
-    ignored = [_name(path) for path in ignored]
-    named = {path: _protect(path, folder, tracked) for path in [*named_paths(evaluate), *protect]}
-    digests = {name: digest_of(read_contents(source)) for name, source in named.values()}
+    names = {}
+    for path in [*named_paths(evaluate), *protect]:
+        names[path] = relative = os.path.relpath(path)
+        if relative not in tracked if tracked is not None else relative.startswith(".."):
+            names[path] = os.path.abspath(path)
+        _check(path, folder / names[path])
+    digests = {name: digest_of(read_contents(folder / name)) for name in names.values()}
+    guard = Guard(protect=digests, ignored=[os.path.relpath(path) for path in ignored])
     if not evaluate:
-        return Guard(protect=digests, ignored=ignored)
+        return guard
     if not digests:
         raise InputError(
             f"--evaluate must name the evaluator's file, as in python eval.py {OUT}, or --protect must; got "
             f"{evaluate!r}"
         )
     program, *arguments = shlex.split(evaluate)
-    sources, words = {}, [str(named[program][1]) if program in named else program]
-    for path in [*(_split(word)[1] for word in arguments), *protect]:
-        if path in named and not os.path.relpath(path).startswith(".."):
-            sources[os.path.relpath(path)] = named[path][1]
-    for head, path in map(_split, arguments):
-        name = os.path.relpath(path)
-        words.append(head + (name if name in sources else str(named[path][1]) if path in named else path))
-    copied = {name: digest_of(read_contents(source)) for name, source in sources.items()}
-    copy = once(copies / combine({"command": evaluate, **digests}), lambda target: _copy(sources, target))
-    return Guard(
-        evaluate=shlex.join(words), evaluator=str(copy), copied=copied, protect=digests, ignored=ignored
-    )
+    inside = {path: os.path.relpath(path) for path in (*arguments, *protect) if path in names}
+    copied = {name: folder / names[path] for path, name in inside.items() if not name.startswith("..")}
+    words = [str(folder / names[program]) if program in names else program]
+    for word in arguments:
+        name = inside.get(word, word)
+        words.append(name if word not in inside or name in copied else str(folder / names[word]))
+    return replace(guard, evaluate=shlex.join(words), evaluator=str(_copy(copied, copies)))
 
 
-def _name(path: str) -> str:
-    """Return a path as seen from the current folder, or the absolute one if it is outside."""
-    name = os.path.relpath(path)
-    return os.path.abspath(path) if name.startswith("..") else name
-
-
-def _protect(path: str, folder: Path, tracked: Container[str] | None) -> tuple[str, Path]:
-    """Return the name of a protected path, as seen from the folder of each command, and where it is."""
-    absolute = Path(os.path.abspath(path))
-    if absolute == Path.cwd() or absolute in Path.cwd().parents:
+def _check(path: str, source: Path) -> None:
+    """Raise InputError if a path cannot be protected."""
+    if Path(os.path.abspath(path)) in (Path.cwd(), *Path.cwd().parents):
         raise InputError(f"--protect {path} has the folder of the commands in it; name paths within")
-    name = _name(path)
-    if tracked is not None:
-        name = os.path.relpath(path) if os.path.relpath(path) in tracked else str(absolute)
-    contents = read_contents(folder / name)
-    bad = [inner for inner, (digest, _) in contents.items() if digest in UNREADABLE]
-    if bad or not contents:
-        what = f"has {bad[0]}, which cannot be read" if bad else "does not exist, or has no file"
-        raise InputError(f"--protect {path} {what}")
-    return name, folder / name
+    contents = read_contents(source)
+    if not contents:
+        raise InputError(f"--protect {path} does not exist, or has no file")
+    if bad := [name for name, (digest, _) in contents.items() if not digest]:
+        raise InputError(f"--protect {path} has a file that cannot be read: {bad[0]}")
 
 
-def _copy(sources: Mapping[str, Path], target: Path) -> None:
-    """Copy files and folders to their names below `target`. Link those that are large."""
-    target.mkdir()
+def _copy(sources: Mapping[str, Path], copies: Path) -> Path:
+    """Copy files and folders, or link large ones, into a folder that has the name of its digest."""
+    copies.mkdir(parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(dir=copies))
     for name, source in sources.items():
         if any(str(above) in sources for above in Path(name).parents):
             continue  # it comes with a folder around it
-        copy = target / name
+        copy = new / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         if sum(info.st_size for _, _, info in _walk(str(source))) > COPIED:
             copy.symlink_to(source.resolve())
@@ -192,6 +162,14 @@ def _copy(sources: Mapping[str, Path], target: Path) -> None:
             shutil.copytree(source, copy, ignore=shutil.ignore_patterns(*NO_CONTENT))
         else:
             shutil.copy2(source, copy)
+    target = copies / digest_of(read_contents(new))
+    if digest_of(read_contents(target)) != target.name:
+        shutil.rmtree(target, ignore_errors=True)  # it was changed, or does not exist
+    try:
+        return new.rename(target)
+    except OSError:  # another comparison has the same evaluator
+        shutil.rmtree(new)
+        return target
 
 
 class Watch:
@@ -271,35 +249,26 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMED]) + more
 
 
-Run = Callable[[list[str], str | None, list[Path], Mapping[str, str]], dict[str, Any]]
-
-
-def evaluate(guard: Guard, seed: int, out: Path, files: list[Path], run: Run) -> dict[str, Any]:
-    """Run the evaluator in a new copy on an output that must not change. Return the measurement."""
+@contextmanager
+def evaluating(guard: Guard, seed: int, out: Path) -> Iterator[tuple[list[str], str]]:
+    """Yield the command of the evaluator and its folder, a new copy. The output must not change meanwhile."""
     with tempfile.TemporaryDirectory() as temporary:
-        copy = Path(temporary) / "evaluator"
-        try:
-            shutil.copytree(guard.evaluator, copy, symlinks=True)
-        except (OSError, shutil.Error) as error:
+        copy, kept = Path(temporary) / "evaluator", Path(guard.evaluator)
+        with suppress(OSError):
+            shutil.copytree(kept, copy, symlinks=True)
+        if digest_of(read_contents(copy)) != kept.name:
             raise CommandFailed(
-                f"the copy {guard.evaluator} for --evaluate is not complete: {error}", ""
-            ) from None
-        for name, digest in guard.copied.items():
-            if digest_of(read_contents(copy / name)) != digest:
-                raise CommandFailed(f"{name} in the copy {guard.evaluator} for --evaluate has changed", "")
-        if link := next((file for file in out.rglob("*") if _leads_out(file, out)), None):
+                f"--evaluate cannot run, since its copy {kept} has changed. Begin another comparison", ""
+            )
+        root = out.resolve()
+        if link := next((path for path in out.rglob("*") if not path.resolve().is_relative_to(root)), None):
             raise CommandFailed(f"--evaluate reads no link that leads out of {OUT}, such as {link.name}", "")
         before = digest_of(read_contents(out))
         words = [w.replace(SEED, str(seed)).replace(OUT, str(out)) for w in shlex.split(guard.evaluate)]
         with _read_only(out):  # compiled modules beside the sources are not used
-            measured = run(words, str(copy), files, {"PYTHONPYCACHEPREFIX": f"{temporary}/compiled"})
+            yield ["env", f"PYTHONPYCACHEPREFIX={temporary}/compiled", *words], str(copy)
         if digest_of(read_contents(out)) != before:
             raise CommandFailed(f"{OUT} changed during --evaluate, which must not write there", "")
-    return measured
-
-
-def _leads_out(file: Path, folder: Path) -> bool:
-    return file.is_symlink() and not file.resolve().is_relative_to(folder.resolve())
 
 
 @contextmanager

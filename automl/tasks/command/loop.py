@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from math import isfinite
 from pathlib import Path
@@ -19,7 +19,7 @@ from automl.base.errors import InputError
 from automl.config.device import is_gpu
 from automl.storage.trial_files import LEFT_FILE
 from automl.tasks.command.config import CommandModel, CommandTraining
-from automl.tasks.command.evaluator import Watch, delete, digest_of, evaluate, read_contents
+from automl.tasks.command.evaluator import Watch, delete, evaluating
 from automl.trials import match_output, supervise
 from automl.trials.job import CommandFailed, Job
 from search.record import Metrics
@@ -66,7 +66,6 @@ def _run(job: Job, folder: Path) -> Metrics:
         job.folder.write(LEFT_FILE, json.dumps(watch.finish()).encode())
         if "error" in measured:
             raise CommandFailed(f"cannot start {model.command!r}: {measured['error']}", "")
-        measured["out"] = digest_of(read_contents(out)) if guard.evaluate else ""
     run = {"arguments": arguments, "training": job.config.to_json()["training"], "measured": measured}
     job.folder.write(RUN, json.dumps(run).encode())
     tail = _tail(files)
@@ -74,10 +73,11 @@ def _run(job: Job, folder: Path) -> Metrics:
         raise CommandFailed(_exit_reason(measured["code"], tail), tail)
     if guard.evaluate:
         files = [folder / name for name in EVALUATED]
-        done = evaluate(guard, job.config.seed, out, files, _supervise)
-        tail = done.get("error") or _tail(files)
-        if done.get("code", 1):
-            raise CommandFailed(f"--evaluate failed with {_exit_reason(done.get('code', 1), tail)}", tail)
+        with evaluating(guard, job.config.seed, out) as (words, copy):
+            code = _supervise(words, copy, files)["code"]
+        tail = _tail(files)
+        if code:
+            raise CommandFailed(f"--evaluate failed with {_exit_reason(code, tail)}", tail)
     try:
         value = find_metric(training, files, out)
     except InputError as error:
@@ -95,19 +95,13 @@ def _measured_before(job: Job, arguments: list[str], files: list[Path]) -> dict[
     with suppress(OSError, ValueError, KeyError):
         run = json.loads(job.folder.read(RUN))
         is_other = run["arguments"] == arguments and run["training"] != job.config.to_json()["training"]
-        if run["measured"].get("out") and run["measured"]["out"] != digest_of(
-            read_contents(files[0].parent / OUT)
-        ):
-            return None
         if is_other and run["measured"]["code"] == 0 and all(file.exists() for file in files):
             result: dict[str, Any] | None = run["measured"]
             return result
     return None
 
 
-def _supervise(
-    arguments: list[str], folder: str | None, files: list[Path], variables: Mapping[str, str] | None = None
-) -> dict[str, Any]:
+def _supervise(arguments: list[str], folder: str | None, files: list[Path]) -> dict[str, Any]:
     """Run a command to its end, and return what `supervise` measured."""
     threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
     try:
@@ -116,7 +110,7 @@ def _supervise(
             stdin=subprocess.PIPE,  # its end stays open as long as this process lives
             stdout=subprocess.PIPE,
             cwd=folder,
-            env={**os.environ, **threads, **(variables or {})},
+            env={**os.environ, **threads},
             start_new_session=True,
         )
     except (FileNotFoundError, NotADirectoryError):

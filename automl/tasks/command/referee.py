@@ -33,7 +33,7 @@ from automl.storage.metadata import collect_provenance, write_metadata
 from automl.storage.storage import check_not_temporary
 from automl.storage.user_code import remember
 from automl.tasks.command import CommandModel, CommandTraining
-from automl.tasks.command.config import COMMAND, OUT, Guard
+from automl.tasks.command.config import COMMAND, OUT
 from automl.tasks.command.evaluator import COPIES, make_guard, named_paths
 from search.config import Data, TrialConfig
 from search.config.tasks import declare_metric
@@ -117,7 +117,7 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
         tracked=tracked,
         copies=cache_root() / COPIES,
     )
-    configs = [_guarded(config, guard) for config in configs]
+    configs = [config.change(training={"guard": guard}) for config in configs]
     settings = Settings(
         **{"space": REFEREE, "seed": first, **{name: getattr(asked, name) for name in OF_RUNS}}
     )
@@ -180,24 +180,15 @@ def _tracked(asked: RefereeOptions, commits: Sequence["Commit"]) -> set[str]:
     tracked = set()
     for path in [*named_paths(asked.evaluate or ""), *_listed(asked.protect)]:
         name = os.path.relpath(path)
-        for commit in commits:
-            known, own = (
-                _git("rev-parse", "--quiet", "--verify", f"{c.digest}:./{name}") for c in (commits[0], commit)
+        known = [_git("rev-parse", "--quiet", "--verify", f"{commit.digest}:./{name}") for commit in commits]
+        if len({*known}) > 1:
+            shown = ", ".join(map(str, commits))
+            raise InputError(
+                f"{path} is protected or the evaluator's, and not the same in {shown}; "
+                "compare commits that leave it as it is"
             )
-            if known != own:
-                raise InputError(
-                    f"{path} is protected or the evaluator's, and differs between {commits[0]} and {commit}. "
-                    f"Compare commits that leave it as it is"
-                )
-            if own is not None:
-                tracked.add(name)
+        tracked |= {name} if known[0] else {*()}
     return tracked
-
-
-def _guarded(config: TrialConfig, guard: Guard) -> TrialConfig:
-    """Return the configuration of a command with what is checked around its runs."""
-    assert isinstance(config.training, CommandTraining)
-    return replace(config, training=replace(config.training, guard=guard))
 
 
 def _listed(values: str | Sequence[str]) -> list[str]:
@@ -246,9 +237,10 @@ def _correct(name: str, storage: str, corrected: Mapping[str, Any]) -> None:
         known = {"metric": training.metric, "metric_file": training.metric_file, "last": training.last}
         before = {**known, "unit": training.reports.unit, "minimize": _asked_direction(training)}
         asked = RefereeOptions(margin=training.reports.margin, **{**before, **corrected})
-        new = _configuration(configs[0].model.command, asked).training  # type: ignore[attr-defined]
+        config = _configuration(configs[0].model.command, asked)  # type: ignore[attr-defined]
+        new = config.change(training={"guard": training.guard}).training
         variants = [
-            replace(variant, config=_guarded(replace(variant.config, training=new), training.guard))
+            replace(variant, config=replace(variant.config, training=new))
             for variant in confirmation.variant_set.variants
         ]
         plan = replace(metadata.plan, metric=new.reports, objectives=[new.reports.name])  # type: ignore[attr-defined]

@@ -78,7 +78,7 @@ def test_protected_files_are_the_same_in_all_commits(repository: Path) -> None:
     assert set(training["guard"]["protect"]) == {"../README", str(repository / "code/data")}
     assert [file.name for file in copy.iterdir()] == ["data"]
     for option in ({"protect": "train.py"}, {"evaluate": "cat train.py {out}/acc"}):
-        with pytest.raises(InputError, match=r"train.py is protected .* and differs between --baseline-ref"):
+        with pytest.raises(InputError, match=r"train.py is protected .* and not the same in --baseline-ref"):
             compare(command=f"{COMMAND} {{out}}", **option)
 
 
