@@ -106,12 +106,14 @@ def referee(
     from automl.tasks.command.referee import CORRECTED, run_referee
 
     if values["resume"] is not None:
-        only(context, "resume", "storage", "as_json", "trust", *CORRECTED)
+        only(context, "resume", "storage", "ledger", "as_json", "trust", *CORRECTED)
     result = run_referee(**{name: value for name, value in values.items() if value is not None})
     print_confirm(result, values["storage"])
     if as_json:
         print_json(result.value)
     verdict = result.verdict
+    if verdict.noise is not None and not verdict.is_constant:
+        return
     is_mistake = verdict.is_constant or (not verdict.complete and bool(result.logs))
     if is_mistake or verdict.final != "better":
         sys.exit(2 if is_mistake else CODES.get(str(verdict.final), 1))

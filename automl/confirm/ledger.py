@@ -35,9 +35,7 @@ TABLES = {
     "time REAL NOT NULL",
 }
 ACCEPTED, STALE = "accepted", "another head"  # outcomes that the ledger itself decides
-INTERVAL = (
-    "The interval holds whenever the test stops, if differences are symmetric around the true one."
-)
+INTERVAL = "The interval holds whenever the test stops, if differences are symmetric around the true one."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +191,7 @@ class Ledger:
         return json.loads(rows[0][0]) if rows else None
 
     def begin_head(self, program: Program, seeds: Sequence[int]) -> Head:
-        """Make a program the first head, if there is none or its command never had a score. Return the head."""
+        """Make a program the first head, if there is none, or none that has a score. Return the head."""
         heads = self.heads()
         last = heads[-1] if heads else None
         if last is not None and (last.comparison is not None or last.program.identity == program.identity):
@@ -326,7 +324,7 @@ class Ledger:
 
 def draw_pool() -> list[int]:
     """Draw the seeds of the screens of a new head."""
-    return [secrets.randbelow(2**31) for _ in range(evalues.POOL)]
+    return [secrets.randbelow(evalues.SEEDS) for _ in range(evalues.POOL)]
 
 
 def _decision(text: str) -> Decision:

@@ -76,7 +76,7 @@ def _explain(noise: Noise, design: Design) -> str:
     if noise.pairs_for_half is not None:
         half = f" {noise.pairs_for_half} pairs show half of that."
     return (
-        f"Mean {noise.mean:.4g}, standard deviation {noise.sd:.3g}, {len(design.seeds)} seeds. {PAIRS} pairs "
-        f"show a difference of {noise.difference:.3g} {design.unit} with {POWER:.0%} power{cost}.{half} Fewer "
-        f"are enough if a seed shifts both commands alike."
+        f"Mean {noise.mean:.4g}, standard deviation {noise.sd:.3g}, {len(design.seeds)} seeds. {PAIRS} "
+        f"pairs show a difference of {noise.difference:.3g} {design.unit} with {POWER:.0%} power{cost}."
+        f"{half} Fewer are enough if a seed shifts both commands alike."
     )

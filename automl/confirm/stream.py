@@ -68,6 +68,7 @@ class Stream:
         if not confirmation.options.screen:
             return None
         ledger, screen = Ledger(Path(metadata.settings.storage)), confirmation.options.screen
+        check_metric(ledger, confirmation.variant_set.variants[0].config, metadata.settings.equal)
         return cls(ledger, metadata.name, screen, metadata.settings.equal)
 
     def reuse(self, planned: FixedScheduler, baseline: Variant, seeds: Sequence[int]) -> None:
@@ -227,15 +228,21 @@ def check_metric(ledger: Ledger, config: TrialConfig, equal: str, *, begin: bool
     """Raise InputError if the ledger has another metric. With `begin`, it gets this one if it has none."""
     reports = config.training.reports  # type: ignore[attr-defined]
     own: dict[str, Any] = {name: getattr(config.training, name) for name in ("metric", "metric_file", "last")}
+    if (guard := getattr(config.training, "guard", None)) is not None:
+        own["evaluate"] = guard.evaluate.replace(str(config.data.path), ".")
+        own |= {"evaluator": Path(guard.evaluator).name, "protect": dict(guard.protect)}
     own |= {"minimize": not reports.maximize, "unit": reports.unit, "equal": equal}
     fact = ledger.set_once(METRIC, own) if begin else ledger.fact(METRIC)
     if fact is not None and fact != own:
         key = next(key for key, value in own.items() if fact.get(key) != value)
         raise InputError(
             f"the ledger in {ledger.folder} has {format_option(key, fact.get(key))} and not "
-            f"{format_option(key, own[key])}, and a ledger keeps its metric. Use that, or begin another ledger"
+            f"{format_option(key, own[key])}, and a ledger keeps its metric. Use that, or "
+            f"begin another ledger"
         )
 
 
 def _named(head: Head) -> str:
-    return f"{head.program}, " + (f"accepted in {head.comparison}" if head.comparison else "its first baseline")
+    return f"{head.program}, " + (
+        f"accepted in {head.comparison}" if head.comparison else "its first baseline"
+    )

@@ -5,7 +5,8 @@ import secrets
 import shlex
 import subprocess
 import time
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from automl.base.errors import InputError
@@ -14,7 +15,9 @@ from automl.base.units import pluralize
 from automl.confirm import evalues
 from automl.confirm.ledger import LEDGER_FILE, Head, Ledger, Program, draw_pool
 from automl.confirm.options import RefereeOptions
+from automl.confirm.stream import check_metric
 from automl.storage.user_code import check_trusted, command_in
+from search.config import TrialConfig
 
 # Options that a ledger decides.
 DECIDED = ("margin", "chance", "seed", "sequential", "storage")
@@ -45,6 +48,8 @@ def complete(asked: RefereeOptions) -> RefereeOptions:
     if not (heads := Ledger(Path(folder)).heads()):
         return asked
     head = heads[-1].program
+    if Path(head.folder) != Path.cwd():
+        raise InputError(f"the head of the ledger runs in {head.folder}; run this there")
     check_trusted("the baseline", [command_in(head.folder, head.command)], trust=asked.trust)
     if asked.candidate_refs:
         return replace(asked, baseline_ref=head.commit or None, command=asked.command or head.command)
@@ -88,7 +93,8 @@ def find_head(folder: str, baseline: Program, candidate: Program) -> tuple[Ledge
     """
     if baseline.identity == candidate.identity:
         raise InputError(
-            f"the candidate {candidate} is the same program as the baseline, with equal files; change it first"
+            f"the candidate {candidate} is the same program as the baseline, with equal files; change it "
+            f"first"
         )
     ledger = Ledger(Path(folder), create=True)
     head = ledger.begin_head(baseline, draw_pool())
@@ -101,19 +107,45 @@ def find_head(folder: str, baseline: Program, candidate: Program) -> tuple[Ledge
             known = f"{later.program} replaced it on {when}, in {later.comparison}"
     if baseline.command == head.program.command and not baseline.commit:
         names = [name for name, digest in head.program.files.items() if baseline.files.get(name) != digest]
-        known = f"{pluralize(len(names), 'file')} changed since: {', '.join(names)}. Restore the content, or use commits"
+        known = (
+            f"{pluralize(len(names), 'file')} changed since: {', '.join(names)}. Restore it, or use commits"
+        )
     raise InputError(
-        f"the baseline {baseline} is not the head of the ledger in {folder}, which is {head.program}. {known}. "
-        f"Leave the baseline out to compare with the head, or begin another --ledger"
+        f"the baseline {baseline} is not the head of the ledger in {folder}, which is {head.program}. "
+        f"{known}. Leave the baseline out to compare with the head, or begin another --ledger"
     )
 
 
-def draw_seeds(head: Head, count: int) -> list[int]:
-    """Draw the seeds of a comparison: some of the head's for the screen, and then fresh ones for the test."""
-    screen = secrets.SystemRandom().sample(list(head.seeds), evalues.SCREEN)
-    fresh: dict[int, None] = {}
-    while len(fresh) < count:
-        seed = secrets.randbelow(2**31)
-        if seed not in head.seeds:
-            fresh[seed] = None
-    return [*screen, *fresh]
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """A candidate for the next head of a ledger."""
+
+    ledger: Ledger
+    head: Head
+    candidate: Program
+
+    def draw_seeds(self, count: int) -> list[int]:
+        """Draw some of the head's seeds for the screen, and `count` fresh ones for the test."""
+        screen = secrets.SystemRandom().sample(list(self.head.seeds), evalues.SCREEN)
+        fresh: dict[int, None] = {}
+        while len(fresh) < count:
+            if (seed := secrets.randbelow(evalues.SEEDS)) not in self.head.seeds:
+                fresh[seed] = None
+        return [*screen, *fresh]
+
+    def record(self, name: str, seeds: Sequence[int]) -> None:
+        """Record that its comparison begins."""
+        self.ledger.add(name, self.head.number, self.candidate, seeds)
+
+
+def enter(
+    folder: str, commands: Sequence[str], commits: Sequence[str], configs: Sequence[TrialConfig], equal: str
+) -> Change:
+    """Return a change that may be compared in the ledger: two commands, or the command of two commits.
+
+    Raise InputError if the metric or the baseline are not the ledger's.
+    """
+    programs = [describe(commands[0], commit=commit) for commit in commits] or [*map(describe, commands)]
+    ledger, head = find_head(folder, *programs)
+    check_metric(ledger, configs[0], equal)
+    return Change(ledger=ledger, head=head, candidate=programs[1])

@@ -20,6 +20,8 @@ from automl.base.errors import InputError
 from automl.base.options import STORAGE, format_command, with_keywords_of
 from automl.callbacks.user import UserCallbacks
 from automl.config.settings import REFEREE, Settings
+from automl.confirm.evalues import SCREEN
+from automl.confirm.noise import PAIRS
 from automl.confirm.options import RefereeOptions
 from automl.confirm.protocol import Confirmation, Options, confirmations, study_name
 from automl.confirm.run_confirm import SEEDS, begin, run_confirm
@@ -32,7 +34,7 @@ from automl.storage.logs import capture_library_logs
 from automl.storage.metadata import collect_provenance, write_metadata
 from automl.storage.storage import check_not_temporary
 from automl.storage.user_code import remember
-from automl.tasks.command import CommandModel, CommandTraining
+from automl.tasks.command import CommandModel, CommandTraining, changes
 from automl.tasks.command.config import COMMAND, OUT
 from automl.tasks.command.evaluator import COPIES, make_guard, named_paths
 from search.config import Data, TrialConfig
@@ -51,6 +53,7 @@ OF_RUNS = (
 CORRECTED = ("metric", "metric_file", "last", "minimize", "unit")
 FOLDER = "commits"  # in the cache, with the copies
 SHORT = 7  # characters of a hash in names
+NOISE_SEEDS = 5
 FRESH = 10**6  # random first seeds are below it, so that every program takes them
 
 
@@ -84,17 +87,22 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
         'better'
     """
     asked = RefereeOptions(*arguments, **options)
+    if asked.ledger is not None and asked.resume is None:
+        asked = changes.complete(asked)
     if asked.resume is not None:
-        return _resume(asked)
+        return _resume(replace(asked, storage=asked.ledger or asked.storage, ledger=None))
     check_not_temporary(asked.storage)
     commands = _commands(asked)
     commits = find_commits(asked.baseline_ref, _listed(asked.candidate_refs)) if asked.baseline_ref else []
+    seeds = (NOISE_SEEDS if asked.noise else PAIRS) if asked.seeds is None else asked.seeds
     protocol = Options(
-        top=max(len(commits), len(commands)) - 1,
-        seeds=asked.seeds,
+        top=max(1, len(commits) - 1, len(commands) - 1),
+        seeds=seeds,
         margin=asked.margin,
         sequential=asked.sequential,
         init="scratch",
+        screen=0 if asked.ledger is None else SCREEN,
+        noise=asked.noise,
     )
     configs = [_configuration(command, asked) for command in commands]
     names = [f"candidate {i}" for i in range(1, len(commands))] if len(commands) > 2 else ["candidate"]
@@ -102,10 +110,8 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
         raise InputError(f"--chance must be a finite number; got {asked.chance}")
     tracked = _tracked(asked, commits) if commits else None
     first = secrets.randbelow(FRESH) if asked.seed is None else asked.seed
-    if first > SEEDS - asked.seeds:
-        raise InputError(
-            f"--seed must be {SEEDS - asked.seeds} or less with {asked.seeds} seeds; got {first}"
-        )
+    if first > SEEDS - seeds:
+        raise InputError(f"--seed must be {SEEDS - seeds} or less with {seeds} seeds; got {first}")
     if commits:  # the checks are done
         configs = [configs[0].change(data={"path": str(check_out(commit))}) for commit in commits]
         names = [f"candidate {commit.digest[:SHORT]}" for commit in commits[1:]]
@@ -118,6 +124,11 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
         copies=cache_root() / COPIES,
     )
     configs = [config.change(training={"guard": guard}) for config in configs]
+    change = None
+    if asked.ledger is not None:
+        change = changes.enter(
+            asked.ledger, commands, [commit.digest for commit in commits], configs, asked.equal
+        )
     settings = Settings(
         **{"space": REFEREE, "seed": first, **{name: getattr(asked, name) for name in OF_RUNS}}
     )
@@ -129,7 +140,7 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
     confirmation = Confirmation(
         number=1,
         options=protocol,
-        seeds=list(range(first, first + asked.seeds)),
+        seeds=list(range(first, first + seeds)) if change is None else change.draw_seeds(seeds),
         variant_set=VariantSet(variants=variants, baseline_candidates=[], warnings=[]),
         provenance=collect_provenance(),
         inputs=0,
@@ -140,6 +151,8 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
     called = UserCallbacks(settings.callbacks)
     remember([*settings.user_code(), *confirmation.commands()])
     with new_folder(settings, plan, fingerprint="", data="") as (folder, metadata):
+        if change is not None:
+            change.record(metadata.name, confirmation.seeds)
         path = begin(folder, confirmation)
         with capture_library_logs(path / "log.txt"):
             return run_trainings(path, metadata, confirmation, called, baseline=lambda: configs[0])
@@ -150,6 +163,8 @@ def _commands(asked: RefereeOptions) -> list[str]:
 
     Raise InputError if an argument is missing, or a command was given twice.
     """
+    if asked.noise and (asked.candidates or asked.candidate_refs or asked.baseline_ref or asked.ledger):
+        raise InputError("--noise trains the baseline alone; leave candidates, commits and --ledger out")
     of_commits = {"--command": asked.command, "--candidate-ref": asked.candidate_refs}
     if asked.baseline_ref is not None or any(of_commits.values()):
         needed = {"--baseline-ref": asked.baseline_ref, "--metric": asked.metric, **of_commits}
@@ -160,7 +175,8 @@ def _commands(asked: RefereeOptions) -> list[str]:
                 f"without --baseline and --candidate{lacking}"
             )
         return [str(asked.command)]
-    needed = {"--baseline": asked.baseline, "--metric": asked.metric, "--candidate": asked.candidates}
+    needed = {"--baseline": asked.baseline, "--metric": asked.metric}
+    needed |= {} if asked.noise else {"--candidate": asked.candidates}
     if missing := [option for option, value in needed.items() if not value]:
         raise InputError(
             f"automl referee needs {missing[0]}, as in: automl referee --baseline 'python train.py --seed "
