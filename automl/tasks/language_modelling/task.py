@@ -40,6 +40,7 @@ from automl.tasks.language_modelling.config import FULL
 from automl.tasks.language_modelling.data import Windows, open_windows, shared_name
 from automl.tasks.language_modelling.data.tokens import TextTokenizer
 from automl.tasks.language_modelling.data.windows import TextWindows
+from automl.tasks.language_modelling.decoding import decoding_times
 from automl.tasks.language_modelling.deploy import (
     DECODING,
     EXAMPLES,
@@ -288,6 +289,11 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
             reason = describe_error(error)
         shutil.rmtree(target, ignore_errors=True)
         return {}, {TRANSFORMERS: reason}
+
+    def decoding_times(self, model: nn.Module) -> Iterator[tuple[int, float, float]]:
+        plain = self.plain()
+        if STEP in self.deployments(model) and isinstance(model, Decoder) and isinstance(plain, Decoder):
+            yield from decoding_times(model, plain, self.runtime)
 
     def usage(self) -> str:
         return language_usage(self._details(), steps=STEP in self.deployments(self.model()))
