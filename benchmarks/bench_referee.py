@@ -17,6 +17,8 @@ of both are judged.
 - wandb/senpai, pull requests 992 to 1015: a search whose best loss, 2.1997, was one of eleven runs of
   unchanged code. Their losses are listed there, and are drawn here.
 
+`stream` replays hundreds of changes in a row instead, see `streams.py`.
+
 Takes about a minute on one core.
 """
 
@@ -27,6 +29,7 @@ from dataclasses import replace
 
 import nette
 import numpy as np
+import streams
 from bench_fidelity import score_of
 from harness import write_values
 
@@ -104,20 +107,26 @@ def deviations(score: str) -> np.ndarray:
     return (values - values.mean(axis=1, keepdims=True)) * (count / (count - 1)) ** 0.5
 
 
+def pairs(noise: np.ndarray, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draw runs of two models, each pair at one recorded seed."""
+    models, seeds = noise.shape
+    seed, first = rng.integers(seeds, size=count), rng.integers(models, size=count)
+    second = (first + rng.integers(1, models, size=count)) % models
+    return noise[first, seed], noise[second, seed]
+
+
+def noise_of(noise: np.ndarray) -> float:
+    """Return the standard deviation of a paired difference."""
+    baseline, candidate = pairs(noise, np.random.default_rng(0), 100_000)
+    return float((candidate - baseline).std())
+
+
 def resampled(noise: np.ndarray, gain: float) -> Draw:
     """Return a draw of two commands whose true difference is `gain` standard deviations of the difference."""
-    models, seeds = noise.shape
-
-    def pairs(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
-        seed, first = rng.integers(seeds, size=count), rng.integers(models, size=count)
-        second = (first + rng.integers(1, models, size=count)) % models
-        return noise[first, seed], noise[second, seed]
-
-    baseline, candidate = pairs(np.random.default_rng(0), 100_000)
-    size = gain * float((candidate - baseline).std())
+    size = gain * noise_of(noise)
 
     def draw(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        baseline, candidate = pairs(rng, SEEDS)
+        baseline, candidate = pairs(noise, rng, SEEDS)
         return baseline, candidate + size
 
     return draw
@@ -161,8 +170,43 @@ def replay(search: Callable[[np.random.Generator], tuple[float, Draw]]) -> dict[
     }
 
 
+def judged(gain: float) -> list[tuple[bool, float, int]]:
+    """Return single calls of the referee: better or not, the gain in standard deviations, and pairs."""
+    rng, calls = np.random.default_rng(1), []
+    draws = [resampled(deviations(score), gain) for score in ("accuracy", "loss")]
+    units = [noise_of(deviations(score)) for score in ("accuracy", "loss")]
+    for i in range(REPEATED):
+        verdict = compare(rng, draws[i % 2])
+        assert verdict.lead is not None
+        mean = verdict.lead.difference.mean / units[i % 2]
+        calls.append((verdict.final == "better", mean, len(verdict.used)))
+    return calls
+
+
+def compare_streams() -> dict[str, dict[str, float]]:
+    """Return the figures of each rule for a stream of changes."""
+    tables = [deviations(score) for score in ("accuracy", "loss")]
+    values = {}
+    rules = {
+        "ledger": streams.ledger,
+        "single call": lambda noise, sizes: streams.single_call(noise, sizes, judged),
+        "two seeds": streams.two_seeds,
+        "one run": streams.one_run,
+    }
+    for name, rule in rules.items():
+        rng = np.random.default_rng(0)
+        sizes = streams.effects(rng, streams.STREAMS)
+        values[name] = rule(streams.Noise(tables, streams.STREAMS, rng), sizes)
+        print(f"{name}: {values[name]}", flush=True)
+    return values
+
+
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("what", nargs="?", choices=("single", "stream"), default="single")
+    if parser.parse_args().what == "stream":
+        write_values("referee-stream", compare_streams())
+        return
     values: dict[str, dict[str, float]] = {}
     for count in (COMPARISONS, REPEATED):
         for gain in (0.0, 1.0):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from automl.confirm.verdict import ConfirmResult
 
 CODES = {"better": 0, "worse": 3}  # of a referee; 1 for other outcomes, 2 for mistakes and failed runs
+SHOWN_DIGITS = 16  # of a hash
 SHOWN_RUNS, SHOWN_LINES = 3, 15  # largest number of failed commands whose output is shown, and of its lines
 
 
@@ -42,6 +43,7 @@ def confirm(context: typer.Context, *, as_json: bool = JSON_OPTION, **values: An
 
 def print_confirm(result: "ConfirmResult", storage: str) -> None:
     """Print the verdict, the other comparisons, and the next commands."""
+    from automl.base.escape import printable
     from automl.base.options import format_command
     from automl.storage.user_code import trust_option
 
@@ -54,6 +56,11 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
     for comparison in result.value["comparisons"]:
         if comparison["variant"] != result.value["finalist"]:  # whose figures are printed above
             print(f"          {comparison['sentence']}")
+    if guard := result.value["variants"][0]["config"]["training"].get("guard"):
+        if guard["evaluate"]:
+            print(f"evaluator {Path(guard['evaluator']).name[:SHOWN_DIGITS]}, a copy in {guard['evaluator']}")
+        hashes = (f"{path} {digest[:SHOWN_DIGITS]}" for path, digest in guard["protect"].items())
+        print(printable(f"protected {', '.join(hashes)}"))
     for remark in verdict.remarks:
         print(f"          {remark}")
     for warning in result.value["warnings"]:

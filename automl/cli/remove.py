@@ -134,6 +134,7 @@ KINDS = {
     "downloads": "downloaded datasets",
     "extracted": "extracted archives",
     "commits": "checked-out commits",
+    "evaluators": "copies of evaluators",
     "code-index": "indices of source files",
     "inductor": "compiled layers",
     "profile": "measured costs of models",

@@ -9,6 +9,8 @@ protocol        A confirmation on disk: its plan, fixed before the first trial, 
 scheduler       Decide which trainings are still missing whenever a score arrives
 scores          The results of the trainings: each variant's score and cost at each seed
 statistics      Differences over seeds: estimates, intervals, tests
+evalues         Tests of a stream of changes: e-processes, online control of false discoveries, futility
+ledger          `ledger.db`: the comparisons, heads and tests of a stream of changes
 decision        Several finalists, interim analyses, power
 rules           The rules of a verdict: a table of conditions, outcomes and words
 judge           The verdict on the finalists, from the scores so far

@@ -97,6 +97,11 @@ class RefereeOptions:
             number, as in `val_acc=(.*)`. With `metric_file`, its column or key.
         metric_file: CSV or JSON file below {out} with that column or key. A command writes it.
         last: Use the last of several printed values. By default several are a mistake.
+        evaluate: Command that alone prints the metric, such as `python eval.py {out}`. It runs in a copy
+            of its files that was made at the beginning.
+        protect: File or folder that no run may change, such as data. Repeatable. In Python a path or a list.
+        cache: File or folder that runs may write. Repeatable. In Python a path or a list. Other new files in
+            the folder of a command are a warning, and checkpoints a mistake with `evaluate`.
         minimize: A smaller metric is better, or a larger one. By default larger, except for names of built-in
             metrics such as `loss`. Other names with such a word need a direction.
         unit: Unit of the metric, for the verdict.
@@ -130,6 +135,9 @@ class RefereeOptions:
     metric: str | None = option(None, METRIC, shown=False)
     metric_file: str | None = option(None, METRIC, shown=False)
     last: bool = option(False, METRIC, "--last")
+    evaluate: str | None = option(None, METRIC, shown=False, rare=True)
+    protect: str | Sequence[str] = option((), METRIC, kind=LISTED, shown=False, rare=True)
+    cache: str | Sequence[str] = option((), METRIC, kind=LISTED, shown=False, rare=True)
     minimize: bool | None = option(None, METRIC, "--minimize/--maximize", shown="by name")
     unit: str = option("", METRIC, shown=False, rare=True)
     margin: float = option(0.0, TEST)

@@ -18,7 +18,7 @@ from automl.confirm.variants import CONTROL_ROLES, Variant, ablations, best_vali
 from automl.confirm.verdict import VERDICT_FILE, Verdict
 from automl.confirm.wording import confidence_interval
 from automl.storage.metadata import SearchMetadata
-from automl.storage.trial_files import read_answers
+from automl.storage.trial_files import read_answers, read_left
 from search.callback import Callback
 from search.config.tasks import find_spec
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
@@ -26,8 +26,9 @@ from search.record import Role, State, TrialRecord
 from search.shared_trainings import is_shared_training
 
 MIN_SECONDS, MIN_PROCESSOR_SHARE = 10, 0.05  # processor time below that share of a longer run is doubtful
+MAX_NAMES = 5  # largest number of files in a warning
 MAX_FAILURES = 2  # failed runs of a command after which no others start, since it has no verdict without them
-OPTION_OF_RUNS = "--metric"  # in the reason of a failed run: a mistake that all runs share
+OPTIONS_OF_RUNS = ("--metric", "--evaluate", "--protect")  # in the reason of a failure that all runs share
 
 
 class ConfirmationScheduler(Callback):
@@ -60,6 +61,7 @@ class ConfirmationScheduler(Callback):
         self.planned = FixedScheduler(study, plan, [], retry=retry)
         self.design = confirmation.design(metric, metadata.settings.equal)
         self._values: dict[int, np.ndarray | None] = {}  # by the number of a finished trial
+        self._left: dict[int, list[str]] = {}  # as above
         self.variants: list[Variant] = []
         self.verdict = Verdict(design=self.design)
         # Once chosen, the tuned baseline stays, even if trials are repeated.
@@ -143,7 +145,7 @@ class ConfirmationScheduler(Callback):
     def _is_hopeless(self) -> bool:
         """Return True if a variant has failed with two seeds in this run, or one with a mistaken option."""
         broken = [record for record in self.planned.standing if record.state is State.ERROR]
-        if any(OPTION_OF_RUNS in (record.reason or "") for record in broken):
+        if any(option in (record.reason or "") for record in broken for option in OPTIONS_OF_RUNS):
             return True
         return any(count >= MAX_FAILURES for count in Counter(record.variant for record in broken).values())
 
@@ -174,9 +176,10 @@ class ConfirmationScheduler(Callback):
         if (lead := self.verdict.lead) is not None and self.verdict.final == "better":
             pair, used = (lead.variant, self.variants[0]), self.verdict.used
             warnings += lost_metrics(*pair, self.planned.standing, used, self.design.metric.name)
-        value["warnings"] = warnings + (
-            self._unseen_work() if self.design.kind.opaque and self.design.equal == "time" else []
-        )
+        if self.design.kind.opaque:
+            warnings += self._unseen_work() if self.design.equal == "time" else []
+            warnings += self._left_files()
+        value["warnings"] = warnings
         return {"search": self.name, "confirmation": self.confirmation.number, **value}
 
     def _unseen_work(self) -> list[str]:
@@ -193,6 +196,15 @@ class ConfirmationScheduler(Callback):
             f"the time by the clock, so it seems to work in a container or on another machine."
             for name in sorted(names)
         ]
+
+    def _left_files(self) -> list[str]:
+        """Return a warning if runs of commands left files that others may read."""
+        for record in self.planned.standing:
+            if record.state is State.COMPLETE and record.number not in self._left:
+                self._left[record.number] = read_left(self.location / record.folder)
+        names = sorted({name for left in self._left.values() for name in left})
+        shown = ", ".join(names[:MAX_NAMES])
+        return names and [f"Check that no run reads what another one left outside of {{out}}: {shown}."]
 
     def summary(self) -> str:
         lead = self.verdict.lead

@@ -21,6 +21,7 @@ from automl.storage.storage import Storage
 from search.class_statistics import ScoreCard
 
 ANSWERS_FILE = "answers.npz"
+LEFT_FILE = "left.json"  # names of files that the run of a command left in the command's folder
 EXAMPLES = 20  # maximum number of stored examples of a retrieval
 
 log = logging.getLogger("automl")
@@ -123,6 +124,13 @@ def read_answers(folder: Storage) -> Answers | None:
             examples=[Example(**each) for each in about["examples"]],
         ),
     )
+
+
+def read_left(folder: Storage) -> list[str]:
+    """Read the names of files that a command left. Return none if the file is missing or damaged."""
+    with suppress(OSError, ValueError, TypeError):
+        return [name for name in json.loads(folder.read(LEFT_FILE)) if isinstance(name, str)]
+    return []
 
 
 def select_examples(ranks: NDArray[np.int64]) -> list[int]:

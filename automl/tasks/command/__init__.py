@@ -1,8 +1,9 @@
 """A training that is any command.
 
-config   Configuration of a training that is any command: the command, and where it reports its metric
-loop     Runs a trial that is a command, measures it, and finds the metric that it printed or wrote
-referee  Compare commands with fresh paired seeds, without a search: `automl referee`
+config     Configuration of a training that is any command: the command, and where it reports its metric
+evaluator  Score what commands write with an evaluator, and check files before and after runs
+loop       Runs a trial that is a command, measures it, and finds the metric that it printed or wrote
+referee    Compare commands with fresh paired seeds, without a search: `automl referee`
 """
 
 from automl.tasks.command.config import CommandModel, CommandTraining

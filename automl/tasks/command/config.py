@@ -2,10 +2,11 @@
 
 import re
 import shlex
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from automl.base.serialise import to_json
 from search.config.sections import Model, OwnTraining
 
 COMMAND = "command"  # the task, and the backbone of its configurations
@@ -47,6 +48,23 @@ class CommandModel(Model):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Guard:
+    """The evaluator of what commands write, and the files that they must not change.
+
+    Attributes:
+        evaluate: The command of the evaluator, which runs in a copy of its files. Empty without an evaluator.
+        evaluator: That copy, a folder with the name of its hash.
+        protect: The hash of each protected path, as seen from the folder of the commands.
+        ignored: Paths that runs may write.
+    """
+
+    evaluate: str = ""
+    evaluator: str = ""
+    protect: Mapping[str, str] = field(default_factory=dict)
+    ignored: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class CommandTraining(OwnTraining):
     """The training of a command, of which only the metric is known.
 
@@ -55,11 +73,13 @@ class CommandTraining(OwnTraining):
             With `metric_file`, the column or key in that file.
         metric_file: A CSV or JSON file that the command writes, relative to its folder `{out}`.
         last: Use the last of several printed values.
+        guard: The evaluator, and the protected files.
     """
 
     metric: str = ""
     metric_file: str = ""
     last: bool = False
+    guard: Guard = Guard()
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
@@ -102,4 +122,6 @@ class CommandTraining(OwnTraining):
     def to_json(self) -> dict[str, Any]:
         """Convert to dictionaries and values."""
         own = {"metric": self.metric, "metric_file": self.metric_file, "last": self.last}
+        if self.guard != Guard():
+            own["guard"] = to_json(self.guard)
         return {**super().to_json(), **own}

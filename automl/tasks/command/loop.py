@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,12 +17,15 @@ import torch
 
 from automl.base.errors import InputError
 from automl.config.device import is_gpu
+from automl.storage.trial_files import LEFT_FILE
 from automl.tasks.command.config import CommandModel, CommandTraining
+from automl.tasks.command.evaluator import Watch, delete, evaluating
 from automl.trials import match_output, supervise
 from automl.trials.job import CommandFailed, Job
 from search.record import Metrics
 
 OUTPUT, ERRORS, OUT = "stdout.txt", "stderr.txt", "out"  # in the folder of the trial
+EVALUATED = ("evaluator-stdout.txt", "evaluator-stderr.txt")  # beside them
 RESULT = "result.json"  # the metrics of a finished run, which is not repeated
 RUN = "run.json"  # the measurement of a run whose metric was not read, for other options of the metric
 TAIL = 2000  # characters of output in a message
@@ -54,11 +56,14 @@ def _run(job: Job, folder: Path) -> Metrics:
     assert isinstance(training, CommandTraining)
     out, files = folder / OUT, [folder / OUTPUT, folder / ERRORS]
     arguments = model.arguments(job.config.seed, str(out))
+    guard = training.guard
     measured = _measured_before(job, arguments, files)
     if measured is None:
-        shutil.rmtree(out, ignore_errors=True)  # an interrupted run may have left files
+        delete(out)  # an interrupted run may have left files
         out.mkdir(parents=True)
+        watch = Watch(guard, Path(job.config.data.path or "."), folder)
         measured = _supervise(arguments, job.config.data.path, files)
+        job.folder.write(LEFT_FILE, json.dumps(watch.finish()).encode())
         if "error" in measured:
             raise CommandFailed(f"cannot start {model.command!r}: {measured['error']}", "")
     run = {"arguments": arguments, "training": job.config.to_json()["training"], "measured": measured}
@@ -66,6 +71,13 @@ def _run(job: Job, folder: Path) -> Metrics:
     tail = _tail(files)
     if measured["code"]:
         raise CommandFailed(_exit_reason(measured["code"], tail), tail)
+    if guard.evaluate:
+        files = [folder / name for name in EVALUATED]
+        with evaluating(guard, job.config.seed, out) as (words, copy):
+            code = _supervise(words, copy, files)["code"]
+        tail = _tail(files)
+        if code:
+            raise CommandFailed(f"--evaluate failed with {_exit_reason(code, tail)}", tail)
     try:
         value = find_metric(training, files, out)
     except InputError as error:
@@ -130,7 +142,7 @@ def _local_folder(job: Job) -> Iterator[Path]:
         try:
             yield Path(temporary)
         finally:
-            for name in (OUTPUT, ERRORS):
+            for name in (OUTPUT, ERRORS, *EVALUATED):
                 if (Path(temporary) / name).exists():
                     job.folder.send(Path(temporary) / name, name)
 
@@ -178,17 +190,19 @@ def find_metric(training: CommandTraining, printed: Iterable[Path], out: Path) -
 
 
 def _find_printed(training: CommandTraining, printed: Iterable[Path]) -> str:
+    who = "--evaluate" if training.guard.evaluate else "the command"
     for file in printed:
         values = list(_match(training.metric, file) if training.is_pattern else _keys(training.metric, file))
         if len(values) > 1 and not training.last:
+            advice = "" if training.guard.evaluate else ", or add --last to use the last one"
             raise InputError(
-                f"the command printed --metric {training.metric!r} {len(values)} times ({values[0]}, ..., "
-                f"{values[-1]}); print it once, or add --last to use the last one"
+                f"{who} printed --metric {training.metric!r} {len(values)} times ({values[0]}, ..., "
+                f"{values[-1]}); print it once{advice}"
             )
         if values:
             return values[-1]
     what = "matches --metric" if training.is_pattern else "is a JSON object with the key"
-    raise InputError(f"the command printed no metric: no line {what} {training.metric!r}")
+    raise InputError(f"{who} printed no metric: no line {what} {training.metric!r}")
 
 
 def _match(pattern: str, file: Path) -> Iterator[str]:

@@ -34,6 +34,7 @@ from automl.storage.storage import check_not_temporary
 from automl.storage.user_code import remember
 from automl.tasks.command import CommandModel, CommandTraining
 from automl.tasks.command.config import COMMAND, OUT
+from automl.tasks.command.evaluator import COPIES, make_guard, named_paths
 from search.config import Data, TrialConfig
 from search.config.tasks import declare_metric
 from search.metric import Chance, Metric
@@ -99,6 +100,7 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
     names = [f"candidate {i}" for i in range(1, len(commands))] if len(commands) > 2 else ["candidate"]
     if asked.chance is not None and not isfinite(asked.chance):
         raise InputError(f"--chance must be a finite number; got {asked.chance}")
+    tracked = _tracked(asked, commits) if commits else None
     first = secrets.randbelow(FRESH) if asked.seed is None else asked.seed
     if first > SEEDS - asked.seeds:
         raise InputError(
@@ -107,6 +109,15 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
     if commits:  # the checks are done
         configs = [configs[0].change(data={"path": str(check_out(commit))}) for commit in commits]
         names = [f"candidate {commit.digest[:SHORT]}" for commit in commits[1:]]
+    guard = make_guard(
+        asked.evaluate or "",
+        _listed(asked.protect),
+        [*_listed(asked.cache), asked.storage],
+        folder=Path(configs[0].data.path or "."),
+        tracked=tracked,
+        copies=cache_root() / COPIES,
+    )
+    configs = [config.change(training={"guard": guard}) for config in configs]
     settings = Settings(
         **{"space": REFEREE, "seed": first, **{name: getattr(asked, name) for name in OF_RUNS}}
     )
@@ -161,6 +172,25 @@ def _commands(asked: RefereeOptions) -> list[str]:
     return commands
 
 
+def _tracked(asked: RefereeOptions, commits: Sequence["Commit"]) -> set[str]:
+    """Return the paths of the evaluator and the protected ones that the commits have.
+
+    Raises InputError if such a path is not the same in all commits.
+    """
+    tracked = set()
+    for path in [*named_paths(asked.evaluate or ""), *_listed(asked.protect)]:
+        name = os.path.relpath(path)
+        known = [_git("rev-parse", "--quiet", "--verify", f"{commit.digest}:./{name}") for commit in commits]
+        if len({*known}) > 1:
+            shown = ", ".join(map(str, commits))
+            raise InputError(
+                f"{path} is protected or the evaluator's, and not the same in {shown}; "
+                "compare commits that leave it as it is"
+            )
+        tracked |= {name} if known[0] else {*()}
+    return tracked
+
+
 def _listed(values: str | Sequence[str]) -> list[str]:
     return [values] if isinstance(values, str) else list(values)
 
@@ -207,7 +237,8 @@ def _correct(name: str, storage: str, corrected: Mapping[str, Any]) -> None:
         known = {"metric": training.metric, "metric_file": training.metric_file, "last": training.last}
         before = {**known, "unit": training.reports.unit, "minimize": _asked_direction(training)}
         asked = RefereeOptions(margin=training.reports.margin, **{**before, **corrected})
-        new = _configuration(configs[0].model.command, asked).training  # type: ignore[attr-defined]
+        config = _configuration(configs[0].model.command, asked)  # type: ignore[attr-defined]
+        new = config.change(training={"guard": training.guard}).training
         variants = [
             replace(variant, config=replace(variant.config, training=new))
             for variant in confirmation.variant_set.variants
@@ -246,6 +277,12 @@ def _configuration(command: str, asked: RefereeOptions) -> TrialConfig:
             f"a command must contain {OUT} with --metric-file, since each run writes a file of its own; got "
             f"{command!r}. Give the training script an option such as --out {OUT}"
         )
+    if asked.evaluate is not None:
+        if asked.metric_file or asked.last:
+            option = "--metric-file" if asked.metric_file else "--last"
+            problems.append(f"--evaluate must print the metric once, so leave {option} out")
+        for text in (text for text in (asked.evaluate, command) if OUT not in text):
+            problems.append(f"--evaluate reads what a command writes to {OUT}, so both have it; got {text!r}")
     if problems:
         raise InputError(problems[0])
     declared = declare_metric(training.metric_name, minimize=asked.minimize)

@@ -68,6 +68,20 @@ def test_the_command_runs_in_a_clean_copy_of_each_commit(
     assert again.verdict.final == "better"
 
 
+def test_protected_files_are_the_same_in_all_commits(repository: Path) -> None:
+    (repository / "code/data").write_text("ignored by git")
+    result = compare(
+        command=f"{COMMAND} {{out}}", evaluate="cat ../README {out}/acc", protect=["data", "../README"]
+    )
+    training = result.value["variants"][1]["config"]["training"]
+    copy = Path(training["guard"]["evaluator"])
+    assert set(training["guard"]["protect"]) == {"../README", str(repository / "code/data")}
+    assert [file.name for file in copy.iterdir()] == ["data"]
+    for option in ({"protect": "train.py"}, {"evaluate": "cat train.py {out}/acc"}):
+        with pytest.raises(InputError, match=r"train.py is protected .* and not the same in --baseline-ref"):
+            compare(command=f"{COMMAND} {{out}}", **option)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

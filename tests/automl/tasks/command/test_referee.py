@@ -1,6 +1,7 @@
 """Comparisons of commands from the options to the verdict, without running a command."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -280,6 +281,16 @@ def test_resume_and_again(at_work: Any, capsys: pytest.CaptureFixture[str]) -> N
         ({"seeds": 1}, "--seeds must be 2 or more"),
         ({"margin": -1}, "--margin must be 0 or more"),
         ({"chance": float("nan")}, "--chance must be a finite number"),
+        (
+            {"evaluate": "python eval.py"},
+            "--evaluate reads what a command writes to {out}, so both have it",
+        ),
+        ({"evaluate": "python eval.py {out}"}, "so both have it; got 'train --seed"),
+        (
+            {"evaluate": "python eval.py {out}", "last": True},
+            "must print the metric once, so leave --last out",
+        ),
+        ({"protect": "gone"}, "--protect gone does not exist"),
         ({"equal": "epochs"}, "choose from none, time"),
         ({"name": "a/b"}, "--name may hold"),
         ({"metric": "step 9 val_loss=(.*)"}, "add --minimize for val_loss"),
@@ -292,6 +303,21 @@ def test_mistakes(at_work: Any, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         compare(**changes)
     assert not Path("searches").exists() or not list(Path("searches").iterdir())
+
+
+def test_the_answer_names_the_evaluator_and_its_hash(at_work: Any, cli: Any) -> None:
+    Path("eval.py").write_text("print('acc=1')")
+    Path("val").write_text("1 0")
+    at_work(FakeCommands(gain(9)))
+    code, out, _ = cli(
+        *("referee", "--baseline", f"{BASELINE} {{out}}", "--candidate", f"{CANDIDATE} {{out}}"),
+        *("--metric", "acc=(.*)", "--evaluate", "python eval.py {out}", "--protect", "val", "--seed", "1"),
+    )
+    assert code == 0
+    digest = re.search(
+        r"\nevaluator (\w{16}), a copy in \S+/evaluators/\1\w+\nprotected eval.py \w{16}, val", out
+    )
+    assert digest, out
 
 
 def test_commands_of_searches_reject_comparisons(at_work: Any, cli: Any) -> None:

@@ -1,0 +1,137 @@
+"""The store of a ledger: each step once, with callers in parallel and callers that are killed."""
+
+import itertools
+import multiprocessing
+import os
+import signal
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from automl.base.errors import InputError
+from automl.confirm.evalues import POOL
+from automl.confirm.ledger import ACCEPTED, STALE, Decision, Ledger, Program, draw_pool
+
+FORK = multiprocessing.get_context("fork")
+BASE = Program(command="train {seed}", folder="/")
+
+
+def program(name: str) -> Program:
+    return Program(command=f"train {name} {{seed}}", folder="/")
+
+
+def begin(folder: Path) -> Ledger:
+    ledger = Ledger(folder, create=True)
+    ledger.begin_head(BASE, draw_pool())
+    return ledger
+
+
+def walk(folder: Path, names: list[str]) -> None:
+    """Take each comparison through all of its steps, the even ones to an acceptance."""
+    ledger = begin(folder)
+    for name in names:
+        if ledger.decision(name) is None:
+            head = ledger.heads()[-1]
+            ledger.add(name, head.number, program(name), [1, 2])
+            ledger.add_to_pool(ledger.head_of(name), 7, name, [{"acc": 1.0}])
+            index = ledger.begin_test(name)
+            outcome = ACCEPTED if int(name.split()[1]) % 2 == 0 else "not shown"
+            ledger.decide(name, Decision(outcome=outcome, index=index))
+
+
+def check(ledger: Ledger, names: list[str]) -> None:
+    rows = ledger.comparisons()
+    assert sorted(row["name"] for row in rows) == sorted(names)
+    assert sorted(row["test"] for row in rows) == list(range(1, len(names) + 1))
+    accepted = [row["name"] for row in rows if row["verdict"].outcome == ACCEPTED]
+    heads = ledger.heads()
+    assert sorted(head.comparison for head in heads[1:]) == sorted(accepted)
+    assert [head.number for head in heads] == list(range(1, len(accepted) + 2))
+    by_name = {row["name"]: row for row in rows}
+    for before, head in itertools.pairwise(heads):
+        assert by_name[head.comparison]["head"] == before.number, "each was compared with the head"
+    assert ledger.discoveries() == len(accepted)
+
+
+def test_callers_in_parallel(tmp_path: Path) -> None:
+    names = [f"caller {i}" for i in range(24)]
+    callers = [FORK.Process(target=walk, args=(tmp_path, names[i::4])) for i in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+        assert caller.exitcode == 0
+    check(Ledger(tmp_path), names)
+
+
+def test_killed_callers_lose_nothing(tmp_path: Path) -> None:
+    """Two callers at once, killed ten times in the middle, and then left to finish."""
+    names = [f"caller {i}" for i in range(40)]
+    for number in range(10):
+        callers = [FORK.Process(target=walk, args=(tmp_path, names[i::2])) for i in range(2)]
+        for caller in callers:
+            caller.start()
+        time.sleep(0.02 + 0.013 * number)
+        for caller in callers:
+            if caller.pid is not None and caller.is_alive():
+                os.kill(caller.pid, signal.SIGKILL)
+            caller.join()
+    for i in range(2):
+        walk(tmp_path, names[i::2])
+    check(Ledger(tmp_path), names)
+
+
+def test_each_step_counts_once(tmp_path: Path) -> None:
+    ledger = begin(tmp_path)
+    assert ledger.begin_head(program("other"), draw_pool()).program == BASE
+    for _ in range(2):
+        ledger.add("a", 1, program("a"), [1])
+        assert ledger.begin_test("a") == 1
+        assert ledger.decide("a", Decision(outcome="not shown", interval=(1.0, 2.0))).interval == (1.0, 2.0)
+    assert ledger.decide("a", Decision(outcome=ACCEPTED)).outcome == "not shown"
+    assert (ledger.tests(), ledger.discoveries(), len(ledger.heads())) == (1, 0, 1)
+
+
+def test_two_changes_of_one_head(tmp_path: Path) -> None:
+    ledger = begin(tmp_path)
+    for name in "ab":
+        ledger.add(name, 1, program(name), [1])
+        ledger.begin_test(name)
+    outcomes = [ledger.decide(name, Decision(outcome=ACCEPTED)).outcome for name in "ab"]
+    assert outcomes == [ACCEPTED, STALE]
+    first, head = ledger.heads()
+    assert (head.comparison, head.program) == ("a", program("a"))
+    assert len(set(head.seeds)) == POOL
+    assert head.seeds != first.seeds
+
+
+def test_facts_are_set_once(tmp_path: Path) -> None:
+    ledger = begin(tmp_path)
+    assert ledger.fact("metric") is None
+    assert ledger.set_once("metric", {"name": "acc"}) == {"name": "acc"}
+    assert ledger.set_once("metric", {"name": "loss"}) == {"name": "acc"}
+
+
+def test_a_ledger_only_grows(tmp_path: Path) -> None:
+    begin(tmp_path).set_once("metric", 1)
+    database = sqlite3.connect(tmp_path / "ledger.db")
+    for change in ("UPDATE facts SET value = 2", "DELETE FROM heads"):
+        with pytest.raises(sqlite3.IntegrityError, match="only grows"):
+            database.execute(change)
+
+
+def test_missing_and_damaged_ledgers(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no ledger in"):
+        Ledger(tmp_path)
+    (tmp_path / "ledger.db").write_bytes(b"no database" * 100)
+    with pytest.raises(InputError, match="cannot be used"):
+        Ledger(tmp_path).heads()
+
+
+def test_programs_are_equal_by_the_content_of_their_files() -> None:
+    first = Program(command="python a.py --seed {seed}", folder="/a", files={"a.py": "1"})
+    second = Program(command="python b.py --seed {seed}", folder="/b", files={"b.py": "1"})
+    third = Program(command="python a.py --seed {seed}", folder="/a", files={"a.py": "2"})
+    assert first.identity == second.identity != third.identity
