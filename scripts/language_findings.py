@@ -3,18 +3,24 @@
     make language-findings
 
 For each number of layers and of full ones, a search on associative recall is confirmed against the best
-uniform model, a uniform interleaving, a random placement, all linear and all full. Then a decoder of bytes
-learns this project's own source and documentation. It resumes what was stopped. All figures on the page are
-those of the confirmations.
+uniform model, a uniform interleaving, a random placement, all linear and all full. Then the layers of a
+trained decoder (`trained_decoder.py`) are replaced and distilled, and a new decoder of bytes learns this
+project's own source and documentation. It resumes what was stopped, and `--cases` measures some of them. All
+figures on the page are those of the confirmations.
 """
 
 import argparse
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+
+import matplotlib.pyplot as plt
+from matplotlib.patches import Rectangle
+from trained_decoder import CONTEXT, NAME, SHAPE, STORAGE, collect_library, train_decoder
 
 import automl
 from automl.config.device import processor
@@ -22,9 +28,11 @@ from automl.confirm.protocol import confirmations, study_name
 from automl.confirm.verdict import ConfirmResult
 from automl.storage.folder import exists, find_search
 from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
-from automl.tasks.language_modelling.config import site_name
+from automl.tasks.language_modelling.config import FULL, site_name
 from automl.tasks.language_modelling.space import (
     BASELINE,
+    FINE_TUNING,
+    FINE_TUNING_RATE,
     HybridSpace,
     interleaved_control,
     mixer,
@@ -36,10 +44,17 @@ from search.study import open_study, read_history
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "explanation" / "language-findings.md"
-STORAGE = "searches"
-CASES = ((2, 1), (4, 1), (4, 2), (8, 1), (8, 2))  # layers, and full ones
-EXAMPLES = {2: 38_400, 4: 48_000, 8: 48_000}  # training sequences by the number of layers
-WINDOW = {2: 4, 4: 2, 8: 2}  # of sliding attention, by the number of layers
+PICTURE = ROOT / "docs" / "language-findings.svg"
+RECALL = ((4, 1), (4, 2), (6, 1), (8, 1))  # layers, and full ones
+EXAMPLES, WINDOW = 38_400, 2  # training sequences, and positions of sliding attention
+TRAINED_BYTES = 64_000  # of text that a trained decoder continues with
+COLOURS = {
+    "full": "#d1495b",
+    "sliding": "#2e86ab",
+    "linear": "#7fb069",
+    "shortconv": "#f2b134",
+    "decomposed": "#9b8bbf",
+}
 OWN = ("attention", "automl", "backbones", "cluster", "search", "docs")  # folders of source and documentation
 
 
@@ -61,7 +76,7 @@ def text_space() -> Space:
     return HybridSpace(
         name="own-text",
         data=LanguageData(context=128, subset=0.4),
-        model=LanguageModel(options={"depth": 4, "width": 64, "heads": 2}),
+        model=LanguageModel(options={"depth": 6, "width": 64, "heads": 2}),
         training=LanguageTraining(epochs=1, batch_size=32),
         metric="bits_per_byte",
         windows=[16],
@@ -83,19 +98,36 @@ def collect_text(folder: Path) -> str:
     return str(folder)
 
 
+def trained_space() -> Space:
+    """Return the space of the trained decoder's layers."""
+    return HybridSpace(
+        name="library",
+        data=LanguageData(context=CONTEXT),
+        model=LanguageModel(options=SHAPE),
+        training=LanguageTraining(epochs=1, batch_size=16),
+        metric="bits_per_byte",
+        windows=[16],
+        rates=FINE_TUNING,
+        baseline={**BASELINE, "learning_rate": FINE_TUNING_RATE, "window": 16, "batch_size": 16},
+        full=2,
+        summary="which layers of a trained decoder stay full",
+    ).space()
+
+
 def search_and_confirm(
     name: str, space: Space, options: argparse.Namespace, **settings: Any
-) -> tuple[str, ConfirmResult]:
-    """Search and confirm what is missing. Return the name and the confirmation."""
+) -> ConfirmResult:
+    """Search and confirm what is missing. Return the confirmation."""
     space = replace(space, controls=add_controls)
     if exists(name, STORAGE):
         automl.run_search(resume=name, storage=STORAGE, space=space)
     else:
-        automl.run_search(space=space, name=name, trials=options.trials, storage=STORAGE, **settings)
-    confirmed = automl.run_confirm(
-        name, storage=STORAGE, space=space, top=1, seeds=options.seeds, controls=True
+        settings = {**settings, "trials": options.trials, "concurrent": options.concurrent}
+        automl.run_search(space=space, name=name, storage=STORAGE, **settings)
+    # All seeds, since the controls need as many as the baseline.
+    return automl.run_confirm(
+        name, storage=STORAGE, space=space, top=1, seeds=options.seeds, sequential=False, controls=True
     )
-    return name, confirmed
 
 
 def measure_core_hours(name: str) -> float:
@@ -132,11 +164,48 @@ def write_case(title: str, name: str, confirmed: ConfirmResult) -> Iterator[str]
     yield ""
 
 
+def draw(confirmed: Sequence[tuple[str, ConfirmResult]]) -> None:
+    """Draw the layers of each finding as a strip, beside its lead over each control with its interval."""
+    figure, axes = plt.subplots(
+        len(confirmed), 2, figsize=(10, 1.9 * len(confirmed)), squeeze=False, width_ratios=(2, 3)
+    )
+    for (left, right), (title, result) in zip(axes, confirmed, strict=True):
+        verdict = result.value
+        leads = {row["variant"]: row["lead"] for row in verdict["comparisons"]}
+        finalist, others = verdict["finalist"], [v for v in verdict["variants"] if v["scores"]]
+        others.sort(key=lambda variant: variant["name"] != finalist)  # The searched layers come first.
+        for row, variant in enumerate(others):
+            model, name = variant["config"]["model"], variant["name"]
+            for layer in range(model["options"]["depth"]):
+                kind = model["placement"].get(site_name(layer), {"type": FULL})["type"]
+                left.add_patch(Rectangle((layer, row), 0.92, 0.8, color=COLOURS[kind], label=kind))
+            label = "searched" if name == finalist else name.split(":")[0]
+            left.text(-0.2, row + 0.4, label, ha="right", va="center", fontsize=8)
+            # The row of the baseline has no lead, since the verdict is on it.
+            lead = leads.get(name) or verdict
+            if name != finalist:
+                right.plot(lead["interval"], [row + 0.4] * 2, color="black")
+                right.plot([lead["difference"]], [row + 0.4], "o", color="black")
+        left.set(xlim=(0, 8), ylim=(len(others), 0))
+        left.axis("off")
+        left.set_title(title, fontsize=8, loc="left")
+        right.axvline(0, color="grey", linewidth=0.8)
+        right.set(ylim=(len(others), 0), yticks=[])
+        right.set_title(f"lead of the searched layers, {verdict['unit']}, 95 % CI", fontsize=8)
+    known = {patch.get_label(): patch for left in axes[:, 0] for patch in left.patches if patch.get_label()}
+    figure.legend(known.values(), known.keys(), loc="lower center", ncols=len(known), fontsize=8)
+    figure.tight_layout(rect=(0.1, 0.05, 1, 1))
+    figure.savefig(PICTURE)
+    plt.close(figure)
+
+
 def write_page(sections: Sequence[str], options: argparse.Namespace) -> None:
     lines = [
         "# Findings on the layers of language models",
         "",
-        f"Made by `make language-findings`: {options.trials} trials of each search, up to {options.seeds} "
+        "![Layers that the searches chose, and their lead over each control](../language-findings.svg)",
+        "",
+        f"Made by `make language-findings`: {options.trials} trials of each search, {options.seeds} "
         f"paired seeds, equal training time, on {os.cpu_count()} cores ({processor()}). The baseline is the "
         f"best model whose layers are all of one kind. Other models have the searched hyperparameters. A "
         "positive difference favours the searched placement, whose hours are those of the search and of all "
@@ -147,24 +216,41 @@ def write_page(sections: Sequence[str], options: argparse.Namespace) -> None:
     PAGE.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
 
 
+def cases(folder: Path) -> Iterator[tuple[str, str, Callable[[], Space], dict[str, Any]]]:
+    """Yield title, name of the search, space and settings of each case. Texts are written into `folder`."""
+    for depth, full in RECALL:
+        make = partial(recall_space, depth, full, examples=EXAMPLES, window=WINDOW)
+        yield f"Recall, {depth} layers, {full} full", f"recall-{depth}-{full}", make, {}
+    title = "A trained decoder of Python's standard library, 8 layers, 2 full, distilled"
+    text = folder / "library-text-short"
+    collect_library(text, train_bytes=TRAINED_BYTES)
+    weights = str(Path(STORAGE, NAME).resolve())
+    settings = {"data": str(text), "weights": weights, "distil": 0.5, "prior": "greedy"}
+    yield title, "library-8-2", trained_space, settings
+    text = folder / "own-text-data"
+    title = "Bytes of this project's source and documentation, 6 layers, 1 full"
+    yield title, "own-text-6-1", text_space, {"data": collect_text(text)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--trials", type=int, default=16)
+    parser.add_argument("--trials", type=int, default=32)
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--concurrent", type=int, help="trials at once; by default one a core")
+    parser.add_argument("--cases", nargs="+", help="names of searches; by default all")
     options = parser.parse_args()
     sections: list[str] = []
-    for depth, full in CASES:
-        name = f"recall-{depth}-{full}"
-        space = recall_space(depth, full, examples=EXAMPLES[depth], window=WINDOW[depth])
-        title = f"Recall, {depth} layers, {full} full"
-        sections += write_case(title, *search_and_confirm(name, space, options))
+    drawn: list[tuple[str, ConfirmResult]] = []
+    for title, name, make, settings in cases(Path(STORAGE)):
+        if options.cases and name not in options.cases:
+            continue
+        if make is trained_space:
+            train_decoder()
+        confirmed = search_and_confirm(name, make(), options, **settings)
+        sections += write_case(title, name, confirmed)
+        drawn.append((title, confirmed))
         write_page(sections, options)
-    text = collect_text(Path(STORAGE) / "own-text-data")
-    sections += write_case(
-        "Bytes of this project's source and documentation, 4 layers, 1 full",
-        *search_and_confirm("own-text", text_space(), options, data=text),
-    )
-    write_page(sections, options)
+        draw(drawn)
     print(PAGE)
 
 

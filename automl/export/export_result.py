@@ -35,6 +35,8 @@ class ExportResult(Summary):
         scores: Score card of `model.onnx` on the test split. None for a task without labels.
         speeds: Speed of each ONNX model, by file name.
         machine: Hardware of the speed measurement.
+        decoding: Of a decoder, the time [ms] of one more token by the context [tokens], and that of the same
+            decoder with full layers alone.
         left_out: The reason for each file that an attention module of others prevents, and for
             `transformers` where a layer of a decoder has no counterpart there.
         registered: The registered version, or None.
@@ -55,6 +57,7 @@ class ExportResult(Summary):
     scores: ScoreCard | None
     speeds: Mapping[str, Speed]
     machine: str
+    decoding: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     registered: Registered | None = None
     pushed: str | None = None
@@ -74,6 +77,8 @@ class ExportResult(Summary):
             yield "left out", f"{file}: {reason}"
         for name, speed in self.speeds.items():
             yield "speed", f"{name} {speed.latency:.3g} ms an input, {speed.throughput:,.0f} inputs/s"
+        for context, (own, full) in self.decoding.items():
+            yield "decoding", f"{own:.3g} ms a token after {context:,}, {full:.3g} ms with full layers alone"
         if self.registered:
             yield "registry", f"{self.registered.uri} is version {self.registered.version}"
         if self.pushed:

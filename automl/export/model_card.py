@@ -70,6 +70,10 @@ def model_card(
             [name, f"{speed.latency:.3g} ms", f"{speed.throughput:,.0f} inputs/s"]
             for name, speed in result.speeds.items()
         ],
+        decoding_rows=[
+            [f"{context:,} tokens", f"{own:.3g} ms", f"{full:.3g} ms"]
+            for context, (own, full) in result.decoding.items()
+        ],
         machine=result.machine,
         graphs=graphs,
         left_out={file: reason for file, reason in result.left_out.items() if file != TRANSFORMERS},

@@ -8,7 +8,7 @@ runs, also no kernel that a configuration names, and weights that would be unpic
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 PART = re.compile(r"[\w-][\w.-]*\.safetensors")  # a plain name in the index
 PICKLED = "pytorch_model*.bin*"
 TOKENIZER = "tokenizer.json"
+CHAT_TEMPLATE, TOKENIZER_CONFIG = "chat_template.jinja", "tokenizer_config.json"
 DEVIATION = 0.02  # of new weights, if the configuration has none
 TRIED = 8  # tokens of the test for causality
 # Without a choice, transformers takes code of its own. Another implementation may be a kernel of the hub.
@@ -156,6 +157,18 @@ def check_local(name: str) -> None:
 def find_tokenizer(name: str) -> Path | None:
     """Return the file of the tokenizer of a folder or of a name, or None if it has none."""
     return _find(name, TOKENIZER)
+
+
+def read_chat_template(name: str) -> str | None:
+    """Return the chat template of a folder or of a name, or None if it has none. It is not run."""
+    with suppress(ValueError):  # of a damaged file
+        if (file := _find(name, CHAT_TEMPLATE)) is not None:
+            return file.read_text(encoding="utf-8")
+        if (file := _find(name, TOKENIZER_CONFIG)) is not None:
+            config = json.loads(file.read_text(encoding="utf-8"))
+            template = config.get("chat_template") if isinstance(config, dict) else None
+            return template if isinstance(template, str) else None
+    return None
 
 
 def shape_of(name: str) -> DecoderShape:

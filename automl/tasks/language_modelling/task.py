@@ -40,6 +40,7 @@ from automl.tasks.language_modelling.config import FULL
 from automl.tasks.language_modelling.data import Windows, open_windows, shared_name
 from automl.tasks.language_modelling.data.tokens import TextTokenizer
 from automl.tasks.language_modelling.data.windows import TextWindows
+from automl.tasks.language_modelling.decoding import decoding_times
 from automl.tasks.language_modelling.deploy import (
     DECODING,
     EXAMPLES,
@@ -276,7 +277,7 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
         target = folder / TRANSFORMERS
         try:
             windows = self._deployed_windows("test", COMPARED)
-            differences = save_transformers(target, model, windows, self._tokenizer)
+            differences = save_transformers(target, model, windows, self._tokenizer, self._chat_template)
             if (most := max(differences.values())) <= self.tolerance:
                 return differences, {}
             reason = f"its logits differ by {most:.2g}, and {self.tolerance:g} is allowed"
@@ -288,6 +289,11 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
             reason = describe_error(error)
         shutil.rmtree(target, ignore_errors=True)
         return {}, {TRANSFORMERS: reason}
+
+    def decoding_times(self, model: nn.Module) -> Iterator[tuple[int, float, float]]:
+        plain = self.plain()
+        if STEP in self.deployments(model) and isinstance(model, Decoder) and isinstance(plain, Decoder):
+            yield from decoding_times(model, plain, self.runtime)
 
     def usage(self) -> str:
         return language_usage(self._details(), steps=STEP in self.deployments(self.model()))
@@ -308,6 +314,14 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
     @property
     def _tokenizer(self) -> TextTokenizer | None:
         return self.windows.tokenizer if isinstance(self.windows, TextWindows) else None
+
+    @property
+    def _chat_template(self) -> str | None:
+        from automl.tasks.language_modelling import hugging_face
+
+        name = self.chosen.backbone
+        is_own = not name.startswith(hugging_face.PREFIX)
+        return None if is_own else hugging_face.read_chat_template(name.removeprefix(hugging_face.PREFIX))
 
     def _deployed_windows(self, split: Split, count: int) -> Tensor:
         """Return up to `count` windows spread over a split, int64 `(N, context + 1)`.

@@ -91,7 +91,11 @@ class Form(NamedTuple):
 
 
 def save_transformers(
-    folder: Path, model: nn.Module, windows: Tensor, tokenizer: TextTokenizer | None
+    folder: Path,
+    model: nn.Module,
+    windows: Tensor,
+    tokenizer: TextTokenizer | None,
+    chat_template: str | None = None,
 ) -> dict[str, float]:
     """Write a model and its tokenizer, and compare what is read back with the model.
 
@@ -100,6 +104,7 @@ def save_transformers(
         model: The trained model, on the CPU.
         windows: Real windows, int64 `(N, context + 1)`.
         tokenizer: The tokenizer of its texts.
+        chat_template: The template of its conversations, which is written with the tokenizer.
 
     Returns:
         The largest difference of logits, on whole windows and where `generate` continues halves of them.
@@ -114,7 +119,7 @@ def save_transformers(
             built.config.eos_token_id = built.generation_config.eos_token_id = tokenizer.end
         built.save_pretrained(folder)
         if tokenizer is not None:
-            _save_tokenizer(folder, tokenizer)
+            _save_tokenizer(folder, tokenizer, chat_template)
         return _compare(folder, model, windows)
 
 
@@ -357,7 +362,7 @@ def _write(layer: int, built: nn.Module, form: Form) -> None:
                 norm.weight.add_(weight - norm_weight(norm))
 
 
-def _save_tokenizer(folder: Path, tokenizer: TextTokenizer) -> None:
+def _save_tokenizer(folder: Path, tokenizer: TextTokenizer, chat_template: str | None) -> None:
     """Write the tokenizer in the format of transformers. Of bytes, it has a token for each byte."""
     library = tokenizers.Tokenizer
     backend = library.from_str(tokenizer.content) if tokenizer.content else _byte_tokenizer()
@@ -368,6 +373,7 @@ def _save_tokenizer(folder: Path, tokenizer: TextTokenizer) -> None:
         eos_token=backend.id_to_token(tokenizer.end),
         clean_up_tokenization_spaces=False,
     )
+    fast.chat_template = chat_template
     fast.save_pretrained(folder)
 
 

@@ -19,6 +19,7 @@ from attention import Spec
 from automl.base.errors import InputError
 from automl.export.destination import check_hub, push
 from automl.tasks.language_modelling.data.tokens import TextTokenizer
+from automl.tasks.language_modelling.hugging_face import read_chat_template
 from automl.tasks.language_modelling.model import DECODERS, find_decoder
 from automl.tasks.language_modelling.space import mixer
 from automl.tasks.language_modelling.transformers_folder import NoCounterpartError, save_transformers
@@ -149,6 +150,32 @@ def test_one_line_says_which_layer_has_no_counterpart(
     with pytest.raises(NoCounterpartError, match=reason) as refused:
         save_transformers(tmp_path / "new", build(Case(backbone, kinds, ""), tmp_path), WINDOWS, None)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "template"),
+    [
+        ("chat_template.jinja", "{{ messages[0].content }}", "{{ messages[0].content }}"),
+        (
+            "tokenizer_config.json",
+            '{"chat_template": "{{ messages[0].content }}"}',
+            "{{ messages[0].content }}",
+        ),
+        ("tokenizer_config.json", "[1", None),
+        ("tokenizer_config.json", "[]", None),
+        ("config.json", "{}", None),
+    ],
+)
+def test_a_chat_template_is_read_and_written(
+    file: str, content: str, template: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / file).write_text(content)
+    assert read_chat_template(str(tmp_path)) == template
+    if template is not None:
+        model = build(CASES[0], tmp_path)
+        save_transformers(tmp_path / "new", model, WINDOWS, TextTokenizer(), template)
+        read = transformers.AutoTokenizer.from_pretrained(tmp_path / "new")
+        assert read.apply_chat_template([{"role": "user", "content": "ab"}], tokenize=False) == "ab"
 
 
 def test_a_tokenizer_of_bytes_has_the_tokens_of_the_model(tmp_path: Path) -> None:

@@ -1,0 +1,201 @@
+"""Measure the priors of a trained decoder's layers (`--prior`), on the tables of `record_layers.py`.
+
+Decoders of full layers solve recall. Their layers are replaced, and each table has every placement with as
+many full layers. The effect of a placement is its mean over all seeds. A training shows the score of
+one seed, each once before the first is shown again.
+
+- `rules`: the regret of the uniform interleaving with each kind, and the mean regret of a random placement.
+- `signals`: the regret of the placement with the least harm by each signal, which takes no training, and
+  the correlation of the harm with the effects.
+- `searches`: the mean regret of the placement sampler by number of trainings, without a prior, with each
+  signal, and with all three, over 100 runs. The first trainings are the rules of thumb, as in a search.
+
+    python benchmarks/bench_layers.py
+"""
+
+import argparse
+import multiprocessing
+import os
+import warnings
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import optuna
+import record_layers
+from harness import write_values
+from record_layers import KINDS, TABLES, config, placements, weights_of
+from reliability import Reliability, reliability
+from scipy.stats import spearmanr
+from threadpoolctl import threadpool_limits
+
+from automl.tasks import open_task
+from automl.tasks.language_modelling.config import FULL
+from automl.tasks.language_modelling.signals import Harm, measure_signal
+from automl.tasks.language_modelling.space import contiguous, interleave, mixer
+from automl.tasks.language_modelling.task import LanguageModelling
+from search import choices
+from search.choices import SIGNALS
+from search.placement_effects import IndexedModule, IndexedPlacement, parse_placement
+from search.placement_posterior import best_trial
+from search.placement_sampler import PlacementSampler
+from search.prior import signal_effects, write_prior
+
+RUNS, MOST = 100, 32
+AT = (4, 6, 8, 12, 16, 24, 32)
+METHODS: dict[str, tuple[str, ...]] = {
+    "no prior": (),
+    **{signal: (signal,) for signal in SIGNALS},
+    "all": SIGNALS,
+}
+
+
+@lru_cache
+def table(depth: int, full: int, score: str) -> dict[str, list[float]]:
+    """Return the scores by seed of each placement. Larger is better; accuracies are in points."""
+    scale = 100 if score == "accuracy" else -1
+    rows = {(row["placement"], row["seed"]): scale * row[score] for row in record_layers.read()}
+    names = placements(depth, full)
+    seeds = [s for s in range(record_layers.SEEDS) if all((name, s) in rows for name in names)]
+    return {name: [rows[name, seed] for seed in seeds] for name in names}
+
+
+def indexed(name: str) -> IndexedPlacement:
+    return IndexedPlacement(
+        "", tuple(IndexedModule(i, kind) for i, kind in enumerate(name.split()) if kind != FULL)
+    )
+
+
+def named(placement: IndexedPlacement, depth: int) -> str:
+    layers = [FULL] * depth
+    for module in placement.modules:
+        layers[module.site] = module.type
+    return " ".join(layers)
+
+
+def rules(depth: int, full: int) -> list[str]:
+    """Return the rules of thumb that a search tries first, in its order."""
+    kinds = KINDS[depth]
+    kept = [(interleave(depth, full), kind) for kind in kinds]
+    kept += [(layers, kinds[0]) for layers in contiguous(depth, full)]
+    names = [" ".join(FULL if i in layers else kind for i in range(depth)) for layers, kind in kept]
+    return list(dict.fromkeys(names))
+
+
+def measure(depth: int, full: int) -> dict[str, Harm]:
+    """Return the harm by each signal, measured on the decoder of full layers."""
+    task = open_task(config(" ".join([FULL] * depth), 0, weights=str(weights_of(depth))), record_layers.HERE)
+    assert isinstance(task, LanguageModelling)
+    specs = {kind: mixer(kind, heads=1, window=record_layers.WINDOW) for kind in KINDS[depth]}
+    return {signal: measure_signal(task, signal, specs, full) for signal in SIGNALS}
+
+
+def search(work: tuple[int, int, str, dict[str, Harm], int]) -> list[float]:
+    """Return the regrets of one search, at each of `AT`."""
+    depth, full, score, harms, seed = work
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.filterwarnings("ignore")
+    scores = table(depth, full, score)
+    best, random = max(map(np.mean, scores.values())), np.random.default_rng(seed)
+    left: dict[str, list[float]] = {}
+    study = optuna.create_study(direction="maximize", sampler=PlacementSampler(seed=seed))
+    every = list(map(indexed, scores))
+    write_prior(study, {name: signal_effects(harm, every) for name, harm in harms.items()})
+    for name in rules(depth, full):
+        layers = [i for i, kind in enumerate(name.split()) if kind != FULL]
+        kind = next(kind for kind in name.split() if kind != FULL)
+        study.enqueue_trial(choices.modules(layers, kind, {}))
+    regrets = []
+    for count in range(1, MOST + 1):
+        trial = study.ask()
+        chosen = choices.ascending(trial, depth, least=depth - full, most=depth - full)
+        drawn = tuple(
+            IndexedModule(layer, trial.suggest_categorical(f"{choices.TYPE}{i}", KINDS[depth]))
+            for i, layer in enumerate(chosen, start=1)
+        )
+        name = named(IndexedPlacement("", drawn), depth)
+        if not left.get(name):
+            left[name] = list(random.permutation(scores[name]))
+        study.tell(trial, float(left[name].pop()))
+        if count in AT:
+            returned = parse_placement(best_trial(study).params)
+            assert returned is not None
+            regrets.append(float(best - np.mean(scores[named(returned, depth)])))
+    return regrets
+
+
+def summary(runs: np.ndarray) -> dict[str, list[Any]]:
+    """Return the mean regret at each of `AT`, with its 95 % interval from 2,000 bootstrap samples."""
+    picks = np.random.default_rng(0).integers(len(runs), size=(2000, len(runs)))
+    means = runs[picks].mean(axis=1)
+    return {
+        "regret": runs.mean(axis=0).round(3).tolist(),
+        "interval": np.quantile(means, [0.025, 0.975], axis=0).round(3).T.tolist(),
+    }
+
+
+def correlation(harm: Harm, scores: dict[str, list[float]]) -> float:
+    """Return the rank correlation of the predicted with the measured order of placements."""
+    predicted = [-total(harm, name) for name in scores]
+    measured = [float(np.mean(values)) for values in scores.values()]
+    return float(spearmanr(predicted, measured).statistic)
+
+
+def total(harm: Harm, name: str) -> float:
+    return sum(harm[module.site][module.type] for module in indexed(name).modules)
+
+
+def run_case(depth: int, full: int, score: str, pool: Any, runs: int) -> dict[str, Any]:
+    """Return what the bench measures on one table."""
+    scores, harms = table(depth, full, score), measure(depth, full)
+    effects = {name: float(np.mean(values)) for name, values in scores.items()}
+    best = max(effects.values())
+    searches = {}
+    for method, signals in METHODS.items():
+        known = {name: harms[name] for name in signals}
+        work = [(depth, full, score, known, seed) for seed in range(runs)]
+        searches[method] = summary(np.array(pool.map(search, work, chunksize=1)))
+    return {
+        "placements": len(scores),
+        "seeds": len(next(iter(scores.values()))),
+        "reliability": {**vars(audit := _audit(scores)), "ranks": audit.ranks},
+        "best": max(effects, key=effects.__getitem__),
+        "rules": {
+            **{name: round(best - effects[name], 3) for name in rules(depth, full)},
+            "random": round(best - float(np.mean(list(effects.values()))), 3),
+        },
+        "signals": {
+            name: {
+                "chooses": (chosen := min(scores, key=lambda each: total(harm, each))),
+                "regret": round(best - effects[chosen], 3),
+                "correlation": round(correlation(harm, scores), 3),
+            }
+            for name, harm in harms.items()
+        },
+        "trainings": AT,
+        "searches": searches,
+    }
+
+
+def _audit(scores: dict[str, list[float]]) -> Reliability:
+    return reliability(np.array(list(scores.values())))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    options = parser.parse_args(arguments)
+    cases = {}
+    with multiprocessing.get_context("fork").Pool(options.processes, threadpool_limits, (1,)) as pool:
+        for depth, full in TABLES:
+            for score in ("accuracy", "loss"):
+                name = f"recall, {depth} layers, {full} full, {score}"
+                cases[name] = run_case(depth, full, score, pool, options.runs)
+                print(f"{name}: {cases[name]}", flush=True)
+    write_values("layers", {"runs": options.runs, "cases": cases})
+
+
+if __name__ == "__main__":
+    main()
