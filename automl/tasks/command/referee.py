@@ -135,7 +135,7 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
     variants = [Variant(name="baseline", role=Role.BASELINE, config=configs[0])]
     variants += [
         Variant(name=name, role=Role.FINALIST, config=config, plain="baseline")
-        for name, config in zip(names, configs[1:], strict=True)
+        for name, config in zip(names, configs[1:], strict=not asked.noise)
     ]
     confirmation = Confirmation(
         number=1,

@@ -127,7 +127,7 @@ def test_programs_are_known_by_the_content_of_their_files(at_work: Any, tmp_path
 def test_a_baseline_without_a_score_can_be_replaced(at_work: Any) -> None:
     at_work(FakeCommands(gain(0), broken=[("baseline", seed) for seed in range(99)], most=0))
     with pytest.raises(Stopped):
-        compare(baseline="trian {seed}")
+        compare(baseline="mistaken {seed}")
     at_work(FakeCommands(gain(3)))
     assert compare().verdict.final == "better"
 
@@ -216,12 +216,12 @@ def test_a_change_that_another_overtook_is_not_accepted(at_work: Any) -> None:
 
 def test_noise_of_a_baseline(at_work: Any, cli: Any) -> None:
     workers = at_work(FakeCommands(gain(0), clock=30.0))
-    code, out, _ = cli("referee", "--noise", "--baseline", BASELINE, "--metric", "acc=(.*)", "--name", "mine")
-    assert code == 0, out
-    assert len(workers.trained) == 5
-    assert re.search(
-        r"10 pairs show a difference of [0-9.]+ acc with 80% power, in 20 runs of 30 s each", out
+    code, out, err = cli(
+        "referee", "--noise", "--baseline", BASELINE, "--metric", "acc=(.*)", "--name", "mine"
     )
+    assert code == 0, out + err
+    assert len(workers.trained) == 5
+    assert re.search(r"10 pairs show a difference of [0-9.]+ acc with 80% power, in 20 runs of 30s each", out)
     assert run_report("mine").index.exists()
     assert cli("status", "mine")[0] == 0
     at_work(FakeCommands(lambda variant, seed: 0.5))
@@ -280,3 +280,30 @@ def test_two_callers_killed_ten_times(at_work: Any) -> None:
         scores = {variant["name"]: variant["scores"] for variant in verdict["variants"]}
         for name, kept in row["verdict"].scores.items():
             assert kept.items() <= scores[name].items()
+
+
+def test_a_ledger_lists_draws_and_exports(at_work: Any, cli: Any, tmp_path: Path) -> None:
+    at_work(FakeCommands(gain(3)))
+    for number in range(2):
+        compare(f"train --better {number} --seed {{seed}}", BASELINE if not number else None)
+    at_work(FakeCommands(gain(-3)))
+    compare("train --worse --seed {seed}", None)
+    at_work(FakeCommands(gain(6)))
+    code, out, err = cli("ledger", "runs", "--final", "--json", "--csv", "a.csv", "--plot", "a.svg")
+    assert code == 0, err
+    value = json.loads(out)
+    assert [head["program"]["command"] for head in value["heads"]] == [
+        BASELINE, "train --better 0 --seed {seed}", "train --better 1 --seed {seed}",
+    ]  # fmt: skip
+    assert [entry["verdict"]["outcome"] for entry in value["comparisons"]] == [
+        "accepted", "accepted", "no gain in sight",
+    ]  # fmt: skip
+    assert value["finals"][0]["difference"] > 3
+    assert "candidate beats the baseline" in value["finals"][0]["headline"]
+    assert len(Path("a.csv").read_text().splitlines()) == 4
+    assert Path("a.svg").read_text().startswith("<svg")
+    assert "left after 2 tests, 2 accepted" in err
+    assert cli("ledger", "runs", "--plot", "a.html")[0] == 0
+    assert "<svg" in Path("a.html").read_text()
+    assert cli("ledger", "runs", "--plot", "a.gif")[0] == 2
+    assert cli("ledger", "nothing")[0] == 2
