@@ -19,8 +19,8 @@ from automl.confirm.stream import check_metric
 from automl.storage.user_code import check_trusted, command_in
 from search.config import TrialConfig
 
-# Options that a ledger decides.
-DECIDED = ("margin", "chance", "seed", "sequential", "storage")
+# Options that --ledger does not take.
+REFUSED = ("margin", "chance", "seed", "sequential", "storage")
 LEAST = 10  # smallest number of pairs that may be enough, whatever the level
 
 
@@ -30,7 +30,7 @@ def complete(asked: RefereeOptions) -> RefereeOptions:
     Raise InputError for options that a ledger decides.
     """
     default, folder = RefereeOptions(), str(asked.ledger)
-    if refused := [name for name in DECIDED if getattr(asked, name) != getattr(default, name)]:
+    if refused := [name for name in REFUSED if getattr(asked, name) != getattr(default, name)]:
         text = ", ".join(format_option(name, getattr(asked, name)) for name in refused)
         raise InputError(f"--ledger decides seeds, stopping and storage itself; leave {text} out")
     if "://" in folder:
@@ -42,8 +42,8 @@ def complete(asked: RefereeOptions) -> RefereeOptions:
             raise InputError(f"a ledger compares one change at a time; give one {option}, not {len(value)}")
     name = asked.name or f"change-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     asked = replace(asked, storage=folder, name=name, seeds=asked.seeds or evalues.MOST)
-    given = asked.baseline if not asked.candidate_refs else asked.baseline_ref
-    if given is not None or not (Path(folder) / LEDGER_FILE).is_file():
+    baseline = asked.baseline if not asked.candidate_refs else asked.baseline_ref
+    if baseline is not None or not (Path(folder) / LEDGER_FILE).is_file():
         return asked
     if not (heads := Ledger(Path(folder)).heads()):
         return asked
