@@ -50,10 +50,8 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
     verdict = result.verdict
     which = f" (confirmation {result.number})" if result.number > 1 else ""
     kind = verdict.design.kind
-    done, outcome = kind.done, verdict.final or "no verdict"
-    if verdict.noise is not None:
-        done, outcome = "measured", "noise of the baseline"
-    print(f"{done:9} {result.search}{which}: {outcome}")
+    done = f"{kind.done:9} {result.search}{which}: {verdict.final or 'no verdict'}"
+    print(done if verdict.noise is None else f"measured  {result.search}: noise of the baseline")
     print(f"verdict   {verdict.headline}")
     print(f"          {verdict.figures}")
     for comparison in result.value["comparisons"]:
@@ -124,7 +122,7 @@ def referee(
 
 def ledger(
     folder: Annotated[str, typer.Argument(help="Folder of the ledger.")],
-    plot: Path | None = option(None, "File of the accepted changes with their intervals: .svg or .html."),
+    plot: Path | None = option(None, "Drawing of the accepted changes with their intervals: .svg or .html."),
     csv: Path | None = option(None, "File of all comparisons as CSV."),
     final: bool = option(False, "Compare the head with the first baseline on fresh seeds.", None, "--final"),
     trust: bool = TRUST_OPTION,
@@ -142,7 +140,9 @@ def ledger(
         csv.write_text(result.to_csv())
     if plot is not None:
         svg = result.svg()
-        plot.write_text(svg if plot.suffix == ".svg" else f"<!doctype html><title>Ledger</title>{svg}")
+        plot.write_text(
+            svg if plot.suffix == ".svg" else f"<!doctype html><title>Ledger</title>{svg}", "utf-8"
+        )
     if as_json:
         print_json(result.to_json())
 

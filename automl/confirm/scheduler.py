@@ -66,9 +66,9 @@ class ConfirmationScheduler(Callback):
         self._left: dict[int, list[str]] = {}  # as above
         self.variants: list[Variant] = []
         self.verdict = Verdict(design=self.design)
-        self.stream = Stream.open(metadata, confirmation)
+        self.stream = Stream(metadata, confirmation) if confirmation.options.screen else None
         if self.stream is not None:
-            self.stream.reuse(self.planned, confirmation.variant_set.variants[0], self.design.seeds)
+            self.stream.reuse(self.planned)
         # Once chosen, the tuned baseline stays, even if trials are repeated.
         self._chosen = chosen_baseline(folder, confirmation.variant_set)
 
@@ -158,7 +158,7 @@ class ConfirmationScheduler(Callback):
 
     def _judge(self) -> None:
         if self.stream is not None:
-            self.stream.keep(self.planned.standing, self.variants[0])
+            self.stream.keep(self.planned.standing)
         rule = judge if self.stream is None else self.stream.judge
         rule = judge_noise if self.confirmation.options.noise else rule
         self.verdict = rule(self.design, self.variants, self._scores())

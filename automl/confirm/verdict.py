@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from automl.base.errors import InputError
 from automl.base.escape import redact_all
@@ -24,9 +24,6 @@ from automl.confirm.scores import Scores
 from automl.confirm.statistics import Difference, Ratio
 from automl.confirm.variants import Variant
 from search.config import TrialConfig
-
-if TYPE_CHECKING:
-    from automl.confirm.noise import Noise
 
 CONFIRM_FOLDER, VERDICT_FILE = "confirm", "verdict.json"
 
@@ -124,7 +121,7 @@ class Verdict:
     pending: Sequence[Variant] = ()
     warnings: Sequence[str] = ()
     decision: Decision | None = None
-    noise: "Noise | None" = None
+    noise: Mapping[str, float] | None = None
 
     @property
     def winner(self) -> Variant | None:
@@ -195,8 +192,8 @@ class Verdict:
                 for variant in variants
             ],
             "warnings": list(self.warnings),
-            **({} if self.decision is None else {"ledger": self.decision.to_json()}),
-            **({} if self.noise is None else {"noise": vars(self.noise)}),
+            **({} if self.decision is None else {"ledger": vars(self.decision)}),
+            **({} if self.noise is None else {"noise": self.noise}),
         }
 
 

@@ -7,25 +7,24 @@ import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 from automl.base.errors import InputError
 from automl.base.options import format_option
-from automl.base.units import pluralize
 from automl.confirm import evalues
-from automl.confirm.ledger import LEDGER_FILE, Head, Ledger, Program, draw_pool
+from automl.confirm.ledger import COMPARISON, LEDGER_FILE, Head, Ledger, Program, draw_pool
 from automl.confirm.options import RefereeOptions
 from automl.confirm.stream import check_metric
 from automl.storage.user_code import check_trusted, command_in
 from search.config import TrialConfig
 
-# Options that --ledger does not take.
-REFUSED = ("margin", "chance", "seed", "sequential", "storage")
+REFUSED = ("margin", "chance", "seed", "sequential", "storage")  # options that a ledger decides
 LEAST = 10  # smallest number of pairs that may be enough, whatever the level
 
 
 def complete(asked: RefereeOptions) -> RefereeOptions:
-    """Return the options of a comparison in a ledger, with the head as the baseline if none was given.
+    """Return the options of a comparison in a ledger, with the head as the baseline if none is named.
 
     Raise InputError for options that a ledger decides.
     """
@@ -37,12 +36,13 @@ def complete(asked: RefereeOptions) -> RefereeOptions:
         raise InputError(f"--ledger must be a folder on this machine; got {folder}")
     if asked.seeds is not None and asked.seeds < LEAST:
         raise InputError(f"--seeds must be {LEAST} or more with --ledger; got {asked.seeds}")
-    for option, value in (("--candidate", asked.candidates), ("--candidate-ref", asked.candidate_refs)):
-        if not isinstance(value, str) and len(value) > 1:
-            raise InputError(f"a ledger compares one change at a time; give one {option}, not {len(value)}")
+    if any(
+        not isinstance(value, str) and len(value) > 1 for value in (asked.candidates, asked.candidate_refs)
+    ):
+        raise InputError("a ledger compares one change at a time; give one candidate")
     name = asked.name or f"change-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     asked = replace(asked, storage=folder, name=name, seeds=asked.seeds or evalues.MOST)
-    baseline = asked.baseline if not asked.candidate_refs else asked.baseline_ref
+    baseline = asked.baseline_ref if asked.candidate_refs else asked.baseline
     if baseline is not None or not (Path(folder) / LEDGER_FILE).is_file():
         return asked
     if not (heads := Ledger(Path(folder)).heads()):
@@ -50,24 +50,29 @@ def complete(asked: RefereeOptions) -> RefereeOptions:
     head = heads[-1].program
     if Path(head.folder) != Path.cwd():
         raise InputError(f"the head of the ledger runs in {head.folder}; run this there")
+    if bool(head.commit) != bool(asked.candidate_refs):
+        option = "--candidate-ref" if head.commit else "--candidate"
+        raise InputError(f"the head of the ledger is {head}; give the change as {option}")
     check_trusted("the baseline", [command_in(head.folder, head.command)], trust=asked.trust)
-    if asked.candidate_refs:
-        return replace(asked, baseline_ref=head.commit or None, command=asked.command or head.command)
     if head.commit:
-        raise InputError(f"the head of the ledger is {head}; give the change as --candidate-ref")
+        return replace(asked, baseline_ref=head.commit, command=asked.command or head.command)
     return replace(asked, baseline=head.command)
 
 
 def describe(command: str, *, commit: str = "") -> Program:
     """Return the program of a command in the current folder, or of a commit of its repository."""
+    folder = str(Path.cwd())
     if commit:
         tree = git("rev-parse", f"{commit}^{{tree}}") or commit
-        return Program(command=command, folder=str(Path.cwd()), commit=commit, tree=tree)
-    files = {word: digest for word in shlex.split(command) if (digest := _digest(Path(word)))}
+        return Program(command=command, folder=folder, commit=commit, tree=tree)
     root = Path(git("rev-parse", "--show-toplevel") or ".")
-    names = (git("diff", "--name-only", "HEAD") or "").splitlines()
-    changed = {name: digest for name in names if (digest := _digest(root / name))}
-    return Program(command=command, folder=str(Path.cwd()), files=files, changed=changed)
+    changed = (git("diff", "--name-only", "HEAD") or "").splitlines()
+    return Program(
+        command=command,
+        folder=folder,
+        files={word: digest for word in shlex.split(command) if (digest := _digest(Path(word)))},
+        changed={name: digest for name in changed if (digest := _digest(root / name))},
+    )
 
 
 def _digest(file: Path) -> str:
@@ -84,36 +89,6 @@ def git(*words: str) -> str | None:
     except FileNotFoundError:
         return None
     return done.stdout.strip() if done.returncode == 0 else None
-
-
-def find_head(folder: str, baseline: Program, candidate: Program) -> tuple[Ledger, Head]:
-    """Return the ledger and its head, which must be the baseline.
-
-    Raise InputError if the baseline is another program, or the same as the candidate.
-    """
-    if baseline.identity == candidate.identity:
-        raise InputError(
-            f"the candidate {candidate} is the same program as the baseline, with equal files; change it "
-            f"first"
-        )
-    ledger = Ledger(Path(folder), create=True)
-    head = ledger.begin_head(baseline, draw_pool())
-    if head.program.identity == baseline.identity:
-        return ledger, head
-    known = "It is no accepted change of this ledger"
-    for earlier, later in zip(heads := ledger.heads(), heads[1:], strict=False):
-        if earlier.program.identity == baseline.identity:
-            when = time.strftime("%Y-%m-%d %H:%M", time.localtime(later.time))
-            known = f"{later.program} replaced it on {when}, in {later.comparison}"
-    if baseline.command == head.program.command and not baseline.commit:
-        names = [name for name, digest in head.program.files.items() if baseline.files.get(name) != digest]
-        known = (
-            f"{pluralize(len(names), 'file')} changed since: {', '.join(names)}. Restore it, or use commits"
-        )
-    raise InputError(
-        f"the baseline {baseline} is not the head of the ledger in {folder}, which is {head.program}. "
-        f"{known}. Leave the baseline out to compare with the head, or begin another --ledger"
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +110,8 @@ class Change:
 
     def record(self, name: str, seeds: Sequence[int]) -> None:
         """Record that its comparison begins."""
-        self.ledger.add(name, self.head.number, self.candidate, seeds)
+        row = {"head": self.head.number, "candidate": vars(self.candidate), "seeds": list(seeds)}
+        self.ledger.set_once(name, {**row, "began": time.time()}, COMPARISON)
 
 
 def enter(
@@ -143,9 +119,26 @@ def enter(
 ) -> Change:
     """Return a change that may be compared in the ledger: two commands, or the command of two commits.
 
-    Raise InputError if the metric or the baseline are not the ledger's.
+    Raise InputError if the metric or the baseline are not the ledger's, or the programs are the same.
     """
     programs = [describe(commands[0], commit=commit) for commit in commits] or [*map(describe, commands)]
-    ledger, head = find_head(folder, *programs)
+    baseline, candidate = programs
+    if baseline.identity == candidate.identity:
+        raise InputError(f"the candidate {candidate} is the same program as the baseline, with equal files")
+    ledger = Ledger(Path(folder), create=True)
     check_metric(ledger, configs[0], equal)
-    return Change(ledger=ledger, head=head, candidate=programs[1])
+    head = ledger.begin_head(baseline, draw_pool())
+    if head.program.identity == baseline.identity:
+        return Change(ledger=ledger, head=head, candidate=candidate)
+    known = "It is no accepted change of this ledger"
+    for earlier, later in pairwise(ledger.heads()):
+        if earlier.program.identity == baseline.identity:
+            when = time.strftime("%Y-%m-%d %H:%M", time.localtime(later.time))
+            known = f"{later.program} replaced it on {when}, in {later.comparison}"
+    if baseline.command == head.program.command and not baseline.commit:
+        files = [name for name, digest in head.program.files.items() if baseline.files.get(name) != digest]
+        known = f"These have changed since: {', '.join(files)}. Restore them, or use commits"
+    raise InputError(
+        f"the baseline {baseline} is not the head of the ledger in {folder}, which is {head.program}. "
+        f"{known}. Leave the baseline out to compare with the head, or begin another --ledger"
+    )

@@ -7,7 +7,6 @@ variants are commands, in the folder of a search without trials, so `automl stat
 
 import os
 import secrets
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -196,7 +195,9 @@ def _tracked(asked: RefereeOptions, commits: Sequence["Commit"]) -> set[str]:
     tracked = set()
     for path in [*named_paths(asked.evaluate or ""), *_listed(asked.protect)]:
         name = os.path.relpath(path)
-        known = [_git("rev-parse", "--quiet", "--verify", f"{commit.digest}:./{name}") for commit in commits]
+        known = [
+            changes.git("rev-parse", "--quiet", "--verify", f"{commit.digest}:./{name}") for commit in commits
+        ]
         if len({*known}) > 1:
             shown = ", ".join(map(str, commits))
             raise InputError(
@@ -328,9 +329,11 @@ def find_commits(baseline: str, candidates: list[str]) -> list[Commit]:
 
     Raise InputError if the current folder is in no repository, it has no such commit, or two are the same.
     """
+    if changes.git("--version") is None:
+        raise InputError("--baseline-ref needs git, which is not installed")
     commits: list[Commit] = []
     for option, ref in [("--baseline-ref", baseline), *(("--candidate-ref", ref) for ref in candidates)]:
-        digest = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
+        digest = changes.git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
         if digest is None:
             raise InputError(
                 f"{option} {ref} is no commit of the repository around {Path.cwd()}; give a branch, a tag or "
@@ -340,8 +343,8 @@ def find_commits(baseline: str, candidates: list[str]) -> list[Commit]:
         if same := next((other for other in commits if other.digest == digest), None):
             raise InputError(f"{same} and {commit} are the same commit, {digest[:SHORT]}; compare two")
         commits.append(commit)
-        print(f"{commit} is {_git('log', '-1', '--format=%h %s', digest)}", file=sys.stderr)
-    if _git("status", "--porcelain", "--untracked-files=no"):
+        print(f"{commit} is {changes.git('log', '-1', '--format=%h %s', digest)}", file=sys.stderr)
+    if changes.git("status", "--porcelain", "--untracked-files=no"):
         print("warning: uncommitted changes are in none of these commits", file=sys.stderr)
     return commits
 
@@ -351,25 +354,16 @@ def check_out(commit: Commit) -> Path:
 
     Raise InputError if the commit has no such folder, or git fails.
     """
-    root = Path(_git("rev-parse", "--show-toplevel") or ".")
+    root = Path(changes.git("rev-parse", "--show-toplevel") or ".")
     (cache_root() / FOLDER).mkdir(parents=True, exist_ok=True)
     copy = Path(tempfile.mkdtemp(prefix=f"{commit.digest[:SHORT]}-", dir=cache_root() / FOLDER))
     for words in (
         ("clone", "--quiet", "--shared", "--no-checkout", str(root), str(copy)),
         ("-C", str(copy), "checkout", "--quiet", "--detach", commit.digest),
     ):
-        if _git(*words) is None:
+        if changes.git(*words) is None:
             raise InputError(f"{commit} cannot be checked out into {copy}; try git {' '.join(words)}")
     inside = copy / Path.cwd().resolve().relative_to(root.resolve())
     if not inside.is_dir():
         raise InputError(f"{commit} has no folder {inside.relative_to(copy)}; run this in one that it has")
     return inside
-
-
-def _git(*words: str) -> str | None:
-    """Return what a command of git prints, or None if it fails. Raise InputError without git."""
-    try:
-        done = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        raise InputError("--baseline-ref needs git, which is not installed") from None
-    return done.stdout.strip() if done.returncode == 0 else None

@@ -3,8 +3,9 @@
 import csv
 import io
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,25 @@ from automl.base.serialise import to_json
 from automl.base.summary import Summary
 from automl.base.units import pluralize
 from automl.confirm import evalues
-from automl.confirm.ledger import ACCEPTED, Decision, Head, Ledger
+from automl.confirm.ledger import (
+    ACCEPTED,
+    COMPARISON,
+    FACT,
+    FINAL,
+    TEST,
+    VERDICT,
+    Decision,
+    Head,
+    Ledger,
+    Program,
+)
 from automl.confirm.stream import METRIC
-from automl.confirm.verdict import WrittenComparison, WrittenVerdict, read_verdicts
+from automl.confirm.verdict import read_verdicts
 from automl.storage.user_code import check_trusted, command_in
 from automl.tasks.command.changes import describe
 from automl.tasks.command.referee import run_referee
 
-COLUMNS = ("number", "name", "began", "candidate", "outcome", "screened", "pairs", "test", "level", "e_value",
-           "difference", "low", "high", "trainings")  # fmt: skip
+WIDTH, ROW, PLOT = 700, 40, 10  # of a drawing, of its rows, and where its axis begins [pixels]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -29,11 +40,10 @@ class LedgerResult(Summary):
     """A ledger as it stands. It shows itself in a few lines.
 
     Attributes:
-        folder: The folder of the ledger.
         metric: The options of its metric.
         heads: The first baseline and the accepted changes, in order. The last one is the head.
-        comparisons: All comparisons in order, each with its `verdict`, or None if it has not ended.
-        left: The share of the level that is left.
+        comparisons: All comparisons in order, with the fields of their verdicts. `candidate` is the program.
+        tests: How many tests have spent a part of the level, of which the share `left` is left.
         finals: Comparisons of a head with the first baseline on fresh seeds, in order.
     """
 
@@ -41,6 +51,7 @@ class LedgerResult(Summary):
     metric: dict[str, Any]
     heads: Sequence[Head]
     comparisons: Sequence[dict[str, Any]]
+    tests: int
     left: float
     finals: Sequence[dict[str, Any]]
 
@@ -48,91 +59,59 @@ class LedgerResult(Summary):
         """Return plain values."""
         return {name: to_json(value) for name, value in vars(self).items()}
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield a row of plain values for each comparison."""
-        for entry in self.comparisons:
-            verdict = entry["verdict"] or Decision(outcome="not finished")
-            low, high = verdict.interval or (None, None)
-            values = {
-                **vars(verdict),
-                **entry,
-                "low": low,
-                "high": high,
-                "candidate": str(entry["candidate"]),
-            }
-            values["began"] = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry["began"]))
-            yield {name: values[name] for name in COLUMNS}
-
     def to_csv(self) -> str:
         """Return the comparisons as CSV."""
-        text = io.StringIO()
-        writer = csv.DictWriter(text, COLUMNS)
+        text, rows = io.StringIO(), [{**row, "candidate": str(row["candidate"])} for row in self.comparisons]
+        writer = csv.DictWriter(text, list(rows[0]) if rows else [])
         writer.writeheader()
-        writer.writerows(self.rows())
+        writer.writerows(rows)
         return text.getvalue()
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """Yield the lines that the command prints, as label and text."""
-        for row in self.rows():
-            gain = "" if row["difference"] is None else f", {row['difference']:+.4g}"
-            gain += "" if row["low"] is None else f" ({row['low']:.4g} to {row['high']:.4g})"
-            yield row["outcome"], f"{row['name']}: {row['candidate']}{gain}, {row['trainings']} runs"
-        accepted = len(self.heads) - 1
+        for row in self.comparisons:
+            yield row["outcome"], f"{row['name']}: {row['candidate']}{_gain(row)}, {row['trainings']} runs"
         yield "head", str(self.heads[-1].program)
-        yield "level", f"{self.left:.0%} left after {pluralize(self._tests, 'test')}, {accepted} accepted"
+        tests = pluralize(self.tests, "test")
+        yield "level", f"{self.left:.0%} left after {tests}, {len(self.heads) - 1} accepted"
         for final in self.finals:
-            what = "" if final["head"] == self.heads[-1].number else f", of head {final['head']} before"
-            yield "final", f"{final['headline']}{what}. {final['figures']}"
-
-    @property
-    def _tests(self) -> int:
-        return sum(entry["test"] is not None for entry in self.comparisons)
+            yield (
+                "final",
+                f"head {final['head']} against the first baseline: {final['headline']}{_gain(final)}",
+            )
 
     def svg(self) -> str:
         """Draw the accepted changes, each against the head before it, and the last final comparison."""
-        from automl.report.forest import forest  # and Altair, which takes a second
-
-        shown = [
-            WrittenComparison(
-                variant=f"{entry['name']}: {entry['candidate']}",
-                role="accepted",
-                difference=entry["verdict"].difference,
-                interval=entry["verdict"].interval,
-            )
-            for entry in self.comparisons
-            if entry["verdict"] is not None and entry["verdict"].outcome == ACCEPTED
-        ]
-        shown += [
-            WrittenComparison(
-                variant="the head: against the first baseline",
-                role="final",
-                difference=final["difference"],
-                interval=final["interval"],
-            )
-            for final in self.finals[-1:]
-        ]
-        plot = forest(
-            WrittenVerdict(
-                confirmation=1,
-                complete=True,
-                verdict=None,
-                headline="",
-                figures="",
-                winner=None,
-                finalist=None,
-                seeds=0,
-                margin=0.0,
-                unit=self.metric.get("unit") or "",
-                metric=self.metric.get("metric", ""),
-                split="",
-                resolution=0.0,
-                comparisons=shown,
-                variants=[],
-            )
-        )
-        if plot.figure is None:
+        rows = [row for row in self.comparisons if row["outcome"] == ACCEPTED] + list(self.finals[-1:])
+        rows = [row for row in rows if row["interval"] is not None]
+        if not rows:
             raise InputError(f"the ledger in {self.folder} has no accepted change to draw")
-        return plot.figure.svg()
+        ends = [0.0, *(end for row in rows for end in row["interval"])]
+        low, reach, marks = min(ends), (max(ends) - min(ends)) or 1.0, ""
+        scale = (WIDTH - PLOT - 20) / reach
+        for i, row in enumerate(rows):
+            y, (left, middle, right) = (
+                ROW * i + 20,
+                (
+                    PLOT + scale * (end - low)
+                    for end in (row["interval"][0], row["difference"], row["interval"][1])
+                ),
+            )
+            text = escape(f"{row['name']}: {row['candidate']}")
+            marks += f'<text x="4" y="{y - 8}">{text}</text><path stroke="#0072B2" d="M{left} {y}H{right}"/>'
+            marks += f'<circle cx="{middle}" cy="{y}" r="4" fill="#0072B2"/>'
+        zero, height = PLOT - scale * low, ROW * len(rows) + 30
+        unit = escape(f"{self.metric.get('metric', '')} {self.metric.get('unit', '')}".strip())
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" font-size="12" '
+            f'stroke-width="2">{marks}<path stroke="#808080" d="M{zero} 0V{height - 18}"/>'
+            f'<text x="{zero}" y="{height - 4}">0: no gain in {unit}</text></svg>'
+        )
+
+
+def _gain(row: Mapping[str, Any]) -> str:
+    interval = "" if row["interval"] is None else " ({:.4g} to {:.4g})".format(*row["interval"])
+    return "" if row["difference"] is None else f", {row['difference']:+.4g}{interval}"
 
 
 def run_ledger(folder: str, *, final: bool = False, trust: bool = False) -> LedgerResult:
@@ -150,54 +129,55 @@ def run_ledger(folder: str, *, final: bool = False, trust: bool = False) -> Ledg
         InputError: There is no ledger, or the programs of `final` have changed.
     """
     ledger = Ledger(Path(folder))
-    every = ledger.heads()
-    if not every:
+    if not (heads := ledger.heads()):
         raise InputError(f"the ledger in {folder} has no comparison yet")
-    first = max(i for i, head in enumerate(every) if head.comparison is None)
-    heads = every[first:]
     if final:
         _compare_ends(ledger, heads, trust=trust)
+    verdicts, tests = ledger.rows(VERDICT), ledger.rows(TEST)
     return LedgerResult(
         folder=folder,
-        metric=ledger.fact(METRIC) or {},
+        metric=ledger.rows(FACT).get(METRIC, {}),
         heads=heads,
-        comparisons=ledger.comparisons(),
-        left=evalues.share_left(len(ledger.tested())),
-        finals=[_final(Path(folder) / name, head) for name, head in ledger.finals()],
+        comparisons=[
+            {"name": name, **row, "candidate": Program(**row["candidate"])}
+            | verdicts.get(name, {**vars(Decision(outcome="not finished")), "index": tests.get(name)})
+            | {"head": row["head"]}
+            for name, row in ledger.rows(COMPARISON).items()
+        ],
+        tests=len(tests),
+        left=evalues.share_left(len(tests)),
+        finals=[_final(Path(folder) / name, head) for name, head in ledger.rows(FINAL).items()],
     )
 
 
 def _compare_ends(ledger: Ledger, heads: Sequence[Head], *, trust: bool) -> None:
-    """Compare the head with the first baseline."""
     first, head = heads[0].program, heads[-1].program
-    if first == head:
+    if len(heads) == 1:
         raise InputError(f"the ledger in {ledger.folder} has no accepted change to compare")
-    if Path(head.folder) != Path.cwd():
-        raise InputError(f"the programs of the ledger run in {head.folder}; run this there")
     for program in (first, head):
+        if Path(program.folder) != Path.cwd():
+            raise InputError(f"{program} runs in {program.folder}; run this there")
         if describe(program.command, commit=program.commit).identity != program.identity:
             raise InputError(f"the files of {program} have changed since; restore them first")
     names = [command_in(program.folder, program.command) for program in (first, head)]
     check_trusted("the comparison", names, trust=trust)
-    fact = ledger.fact(METRIC)
-    programs: dict[str, Any] = {"baseline": first.command, "candidates": head.command}
+    options: dict[str, Any] = {"baseline": first.command, "candidates": head.command}
     if head.commit:
-        programs = {"command": head.command, "baseline_ref": first.commit, "candidate_refs": head.commit}
+        options = {"command": head.command, "baseline_ref": first.commit, "candidate_refs": head.commit}
+    fact = ledger.rows(FACT)[METRIC]
+    options |= {key: fact[key] for key in ("metric", "last", "minimize", "unit", "equal")}
+    options |= {"metric_file": fact["metric_file"] or None, "evaluate": fact["evaluate"] or None}
     name = f"final-{time.strftime('%Y%m%d-%H%M%S')}"
-    ledger.add_final(name, heads[-1].number)
-    options = {key: fact[key] for key in ("metric", "last", "minimize", "unit", "equal")}
-    file = fact["metric_file"] or None
-    run_referee(**programs, **options, metric_file=file, name=name, storage=str(ledger.folder))
+    ledger.set_once(name, heads[-1].number, FINAL)
+    run_referee(**options, protect=list(fact["protect"]), name=name, storage=str(ledger.folder))
 
 
 def _final(folder: Path, head: int) -> dict[str, Any]:
     """Return the figures of a comparison of a head with the first baseline."""
-    verdicts = read_verdicts(folder) if folder.is_dir() else []
-    result: dict[str, Any] = {"name": folder.name, "head": head, "headline": "not finished", "figures": ""}
-    result |= {"difference": None, "interval": None}
-    if verdicts and verdicts[-1].comparisons:
-        verdict = verdicts[-1]
-        shown = verdict.comparisons[0]
-        result |= {"headline": verdict.headline, "figures": verdict.figures}
-        result |= {"difference": shown.difference, "interval": shown.interval}
-    return result
+    value = {"name": folder.name, "head": head, "candidate": f"head {head} against the first baseline"}
+    if not (verdicts := read_verdicts(folder)) or not verdicts[-1].comparisons:
+        return {**value, "headline": "not finished", "difference": None, "interval": None}
+    verdict, shown = verdicts[-1], verdicts[-1].comparisons[0]
+    return {
+        **value, "headline": verdict.headline, "difference": shown.difference, "interval": shown.interval
+    }  # fmt: skip
