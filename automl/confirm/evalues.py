@@ -97,12 +97,9 @@ def interval(differences: np.ndarray, before: np.ndarray, alpha: float = ALPHA) 
 
     limits = []
     for sign in (-1, 1):
-        shifts = mean + sign * unit * np.geomspace(1e-3, 1e6, 400)
-        kept = np.flatnonzero(~rejected(shifts))
-        if len(kept) and kept[-1] == len(shifts) - 1:
+        shifts = mean + sign * unit * np.concatenate([[0.0], np.geomspace(1e-3, 1e6, 4000)])
+        last = int(np.flatnonzero(~rejected(shifts)).max(initial=0))
+        if last == len(shifts) - 1:
             return -math.inf, math.inf
-        low, high = (shifts[kept[-1]], shifts[kept[-1] + 1]) if len(kept) else (mean, shifts[0])
-        fine = np.linspace(low, high, 100)
-        inside = np.flatnonzero(~rejected(fine))
-        limits.append(float(fine[min(len(fine) - 1, inside[-1] + 1)] if len(inside) else high))
+        limits.append(float(shifts[last + 1]))
     return limits[0], limits[1]

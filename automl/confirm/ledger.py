@@ -11,7 +11,7 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,22 +21,21 @@ from automl.confirm import evalues
 
 LEDGER_FILE = "ledger.db"
 WAIT = 60.0  # for other callers, each of which writes for milliseconds [s]
-SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS rows (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, key TEXT NOT NULL, "
-    "value TEXT NOT NULL, time REAL NOT NULL, UNIQUE (kind, key))",
-    *(
-        f"CREATE TRIGGER IF NOT EXISTS no_{action} BEFORE {action} ON rows BEGIN SELECT RAISE(ABORT, "
-        f"'a ledger only grows'); END"
-        for action in ("UPDATE", "DELETE")
-    ),
-)
-# Kinds of rows. The key of a fact is its name, of a head its number, of a run in the pool the head and the
-# seed, and of the others the name of a comparison.
-FACT, HEAD, POOL, COMPARISON, TEST, VERDICT, FINAL = (
-    "fact", "head", "pool", "comparison", "test", "verdict", "final",
-)  # fmt: skip
+SCHEMA = """
+    BEGIN IMMEDIATE;
+    CREATE TABLE IF NOT EXISTS rows (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, key TEXT NOT NULL,
+        value TEXT NOT NULL, time REAL NOT NULL, UNIQUE (kind, key));
+    CREATE TRIGGER IF NOT EXISTS no_update BEFORE UPDATE ON rows
+        BEGIN SELECT RAISE(ABORT, 'a ledger only grows'); END;
+    CREATE TRIGGER IF NOT EXISTS no_delete BEFORE DELETE ON rows
+        BEGIN SELECT RAISE(ABORT, 'a ledger only grows'); END;
+    COMMIT;
+"""
+# Kinds of rows. The key of a fact is its name, of a head its number, of a run in the pool of a head its seed,
+# and of the others the name of a comparison.
+FACT, HEAD, POOL, COMPARISON = "fact", "head", "pool {}", "comparison"
+TEST, VERDICT, FINAL = "test", "verdict", "final"
 ACCEPTED, STALE = "accepted", "another head"  # outcomes that the ledger itself decides
-INTERVAL = "The interval holds whenever the test stops, if differences are symmetric around the true one."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,12 +74,7 @@ class Head:
     program: Program
     seeds: Sequence[int]
     comparison: str | None
-    time: float = 0.0
-
-    def __str__(self) -> str:
-        return f"{self.program}, " + (
-            f"accepted in {self.comparison}" if self.comparison else "its first baseline"
-        )
+    time: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,13 +110,12 @@ class Decision:
     def lines(self) -> list[str]:
         """Return lines on the level, the head and the cost."""
         test = "The screen spent nothing of the level"
-        if self.index is not None and self.level is not None:
+        if self.level is not None:
             test = f"Test {self.index} of the ledger at level {self.level:.2g}"
         return [
             f"{test}; {self.left:.0%} of the level is left.",
             f"The head of the ledger is {self.head}.",
             f"{self.trainings} runs were needed, and {self.reused} of the baseline were reused.",
-            *([INTERVAL] if self.interval is not None else []),
         ]
 
 
@@ -134,37 +127,31 @@ class Ledger:
 
     def __init__(self, folder: Path, *, create: bool = False) -> None:
         self.folder, self.file = folder, folder / LEDGER_FILE
-        if create:
-            folder.mkdir(parents=True, exist_ok=True)
-            with self._writing() as database:
-                for statement in SCHEMA:
-                    database.execute(statement)
-        elif not self.file.is_file():
-            raise InputError(
-                f"there is no ledger in {folder}; begin one with automl referee --ledger {folder}"
-            )
+        if not self.file.is_file() and not create:
+            raise InputError(f"there is no ledger in {folder}; automl referee --ledger {folder} begins one")
+        folder.mkdir(parents=True, exist_ok=True)
+        with self._open() as database:
+            database.executescript(SCHEMA if create else "")
 
     @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
+    def _open(self, *statements: str) -> Iterator[sqlite3.Connection]:
         try:
             with closing(sqlite3.connect(self.file, timeout=WAIT, isolation_level=None)) as database:
-                database.execute("PRAGMA trusted_schema = OFF")
+                for statement in ("PRAGMA trusted_schema = OFF", *statements):
+                    database.execute(statement)
                 yield database
+                if database.in_transaction:
+                    database.execute("COMMIT")
         except (sqlite3.Error, ValueError, TypeError) as error:
             raise InputError(
-                f"{self.file} cannot be used ({error}). If it is damaged, restore it from a copy, or begin "
-                f"another ledger"
+                f"{self.file} cannot be used ({error}). Restore it from a copy, or begin another ledger"
             ) from error
 
-    @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        """Yield a connection inside a transaction that excludes other writers."""
-        with self._open() as database:
-            database.execute("BEGIN IMMEDIATE")
-            yield database  # closing rolls back after an error
-            database.execute("COMMIT")
+    def _writing(self) -> AbstractContextManager[sqlite3.Connection]:
+        """Return a transaction that excludes other writers. An error, or a kill, takes it back."""
+        return self._open("BEGIN IMMEDIATE")
 
-    def rows(self, kind: str) -> dict[str, Any]:
+    def rows(self, kind: str = FACT) -> dict[str, Any]:
         """Return the values of the rows of a kind, in order."""
         with self._open() as database:
             return _rows(database, kind)
@@ -176,35 +163,27 @@ class Ledger:
 
     def heads(self) -> list[Head]:
         """Return the first baseline and the accepted changes, in order. The last one is the head."""
-        heads = [_head(int(number), value) for number, value in self.rows(HEAD).items()]
-        first = max((i for i, head in enumerate(heads) if head.comparison is None), default=0)
-        return heads[first:]
+        rows = self.rows(HEAD).items()
+        heads = [
+            Head(**{**row, "program": Program(**row["program"]), "number": int(key)}) for key, row in rows
+        ]
+        return heads[max((i for i, head in enumerate(heads) if head.comparison is None), default=0) :]
 
-    def begin_head(self, program: Program, seeds: Sequence[int]) -> Head:
+    def begin_head(self, program: Program) -> Head:
         """Make a program the first head, if there is none, or none that has a score. Return the head."""
         with self._writing() as database:
-            heads, pool = _rows(database, HEAD), _rows(database, POOL)
-            if not heads or (
-                Program(**heads[str(len(heads))]["program"]).identity != program.identity
-                and heads[str(len(heads))]["comparison"] is None
-                and not any(key.startswith(f"{len(heads)}/") for key in pool)
-            ):
-                _add_head(database, vars(program), seeds, None)
+            heads = list(_rows(database, HEAD).values())
+            replaced = (
+                heads and heads[-1]["comparison"] is None and not _rows(database, POOL.format(len(heads)))
+            )
+            if not heads or (replaced and Program(**heads[-1]["program"]).identity != program.identity):
+                _add_head(database, vars(program), None)
         return self.heads()[-1]
-
-    def pool(self, head: int) -> dict[int, Any]:
-        """Return the runs of a head that screens reuse, by seed: their comparison and metrics."""
-        keys = ((key.split("/"), value) for key, value in self.rows(POOL).items())
-        return {int(seed): value for (number, seed), value in keys if int(number) == head}
 
     def begin_test(self, name: str) -> int:
         """Return the number of the test of a comparison. The first call spends it."""
         with self._writing() as database:
             return int(_add(database, TEST, name, len(_rows(database, TEST)) + 1))
-
-    def discoveries(self) -> int:
-        """Return how many changes were accepted."""
-        return sum(value["outcome"] == ACCEPTED for value in self.rows(VERDICT).values())
 
     def decision(self, name: str) -> Decision | None:
         """Return the verdict of a comparison, or None before it ends."""
@@ -220,15 +199,10 @@ class Ledger:
             comparison, value = _rows(database, COMPARISON)[name], dict(vars(decision))
             if name not in _rows(database, VERDICT) and decision.outcome == ACCEPTED:
                 if len(_rows(database, HEAD)) == comparison["head"]:
-                    _add_head(database, comparison["candidate"], draw_pool(), name)
+                    _add_head(database, comparison["candidate"], name)
                 else:
                     value["outcome"] = STALE
             return Decision(**_add(database, VERDICT, name, value))
-
-
-def draw_pool() -> list[int]:
-    """Draw the seeds of the screens of a new head."""
-    return [secrets.randbelow(evalues.SEEDS) for _ in range(evalues.POOL)]
 
 
 def _rows(database: sqlite3.Connection, kind: str) -> dict[str, Any]:
@@ -242,12 +216,7 @@ def _add(database: sqlite3.Connection, kind: str, key: str, value: Any) -> Any:
     return _rows(database, kind)[key]
 
 
-def _add_head(
-    database: sqlite3.Connection, program: Mapping[str, Any], seeds: Sequence[int], comparison: str | None
-) -> None:
-    value = {"program": program, "seeds": list(seeds), "comparison": comparison, "time": time.time()}
+def _add_head(database: sqlite3.Connection, program: Mapping[str, Any], comparison: str | None) -> None:
+    seeds = [secrets.randbelow(evalues.SEEDS) for _ in range(evalues.POOL)]
+    value = {"program": program, "seeds": seeds, "comparison": comparison, "time": time.time()}
     _add(database, HEAD, str(len(_rows(database, HEAD)) + 1), value)
-
-
-def _head(number: int, value: Mapping[str, Any]) -> Head:
-    return Head(number=number, **{**value, "program": Program(**value["program"])})

@@ -19,7 +19,7 @@ from automl.confirm import evalues
 from automl.confirm.decision import Outcome
 from automl.confirm.design import Design
 from automl.confirm.judge import CONSTANT, Judge
-from automl.confirm.ledger import ACCEPTED, COMPARISON, POOL, STALE, TEST, Decision, Ledger
+from automl.confirm.ledger import ACCEPTED, COMPARISON, POOL, STALE, TEST, VERDICT, Decision, Ledger
 from automl.confirm.protocol import Confirmation
 from automl.confirm.scores import Scores
 from automl.confirm.statistics import Difference, Ratio
@@ -58,27 +58,28 @@ class Stream:
                 f"{self.ledger.file} has no comparison {self.name!r}; give the folder of its ledger"
             )
         self.head: int = row["head"]
-        self.seeds = confirmation.seeds[: self.screen]
+        self.pool, self.seeds = POOL.format(self.head), confirmation.seeds[: self.screen]
 
     def reuse(self, planned: FixedScheduler) -> None:
         """Add runs of the baseline that earlier comparisons have kept, as finished trials."""
         known = {record.config.seed for record in planned.standing if record.variant == self.baseline.name}
-        for seed, run in self.ledger.pool(self.head).items():
-            if seed in self.seeds and seed not in known:
+        pool = self.ledger.rows(self.pool)
+        for seed in self.seeds:
+            if (run := pool.get(str(seed))) is not None and seed not in known:
                 config = replace(self.baseline.config, seed=seed)
                 record = planned._add(self.baseline.role, config, variant=self.baseline.name)
                 planned.end(record.number, Report(history=run["history"], finished=True))
 
     def keep(self, records: Iterable[TrialRecord]) -> None:
         """Keep new runs of the baseline for later screens. Raise InputError if the metric is another one."""
-        pool = self.ledger.pool(self.head)
+        pool = self.ledger.rows(self.pool)
         for record in records:
             seed = record.config.seed
             new = record.variant == self.baseline.name and record.state is State.COMPLETE
-            if new and seed in self.seeds and seed not in pool:
+            if new and seed in self.seeds and str(seed) not in pool:
                 check_metric(self.ledger, record.config, self.equal, begin=True)
                 run = {"comparison": self.name, "history": [dict(metrics) for metrics in record.history]}
-                self.ledger.set_once(f"{self.head}/{seed}", run, POOL)
+                self.ledger.set_once(str(seed), run, self.pool)
 
     def needed(self, trials: Sequence[PlannedTrial], seeds: Sequence[int]) -> list[PlannedTrial]:
         """Return those of the trials that are needed now."""
@@ -117,7 +118,9 @@ class Stream:
                 kept = {n: {str(s): scored.scores[s] for s in ended} for n, scored in scores.items()}
                 decision = replace(decision, outcome=outcome, trainings=runs, scores=kept)
                 decision = self.ledger.decide(self.name, decision)
-        decision = replace(decision, head=str(self.ledger.heads()[-1]))
+        head = self.ledger.heads()[-1]
+        accepted = f"accepted in {head.comparison}" if head.comparison else "its first baseline"
+        decision = replace(decision, head=f"{head.program}, {accepted}")
         lead = _compare(variants[1], d[-len(used) :], decision, time)
         outcome, words = WORDS[decision.outcome]
         size = f"{abs(lead.difference.mean):.{design.decimals}f} {design.unit}"
@@ -140,21 +143,22 @@ class Stream:
         index = self.ledger.rows(TEST).get(self.name)
         if index is None and len(screen) == self.screen and not blocked and not self._is_stale():
             index = self.ledger.begin_test(self.name)
-        pool, tests = self.ledger.pool(self.head), len(self.ledger.rows(TEST))
+        origins = {seed: run["comparison"] for seed, run in self.ledger.rows(self.pool).items()}
         decision = Decision(
             pairs=len(test),
             screened=len(screen),
             index=index,
             difference=float((test if len(test) else screen).mean()),
-            left=evalues.share_left(tests),
-            reused=sum(pool[seed]["comparison"] != self.name for seed in self.seeds if seed in pool),
+            left=evalues.share_left(len(self.ledger.rows(TEST))),
+            reused=sum(origins.get(str(seed), self.name) != self.name for seed in self.seeds),
         )
         if index is None or not len(test):
             return decision
         interval = evalues.interval(test, screen)
+        outcomes = [verdict["outcome"] for verdict in self.ledger.rows(VERDICT).values()]
         return replace(
             decision,
-            level=float(evalues.level(index, self.ledger.discoveries())),
+            level=float(evalues.level(index, outcomes.count(ACCEPTED))),
             e_value=math.exp(min(float(evalues.log_e_values(test, screen)[-1]), LARGEST)),
             interval=interval if math.isfinite(interval[0]) else None,
         )
@@ -195,7 +199,7 @@ def check_metric(ledger: Ledger, config: TrialConfig, equal: str, *, begin: bool
     own |= {"minimize": not training.reports.maximize, "unit": training.reports.unit, "equal": equal}
     own["evaluate"] = training.guard.evaluate.replace(str(config.data.path), ".")
     own |= {"evaluator": Path(training.guard.evaluator).name, "protect": dict(training.guard.protect)}
-    fact = ledger.set_once(METRIC, own) if begin else ledger.rows("fact").get(METRIC, own)
+    fact = ledger.set_once(METRIC, own) if begin else ledger.rows().get(METRIC, own)
     if fact != own:
         key = next(key for key, value in own.items() if fact.get(key) != value)
         raise InputError(

@@ -96,3 +96,36 @@ def test_a_run_sees_its_gpu_alone(
         assert set(names) == {os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]}
         assert set(counts) == {"1"}
         assert set(losses) == {"8.0"}
+
+
+@pytest.mark.long
+def test_two_callers_of_a_ledger_are_killed(tmp_path: Path) -> None:
+    """Two changes at once, one of them a gain. Both callers are killed, and both are resumed."""
+    (tmp_path / "train.py").write_text(TRAIN)
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'mlflow.db'}"}
+    train = f"{shlex.quote(sys.executable)} -S train.py {{seed}}"
+    options = ["--metric", "accuracy", "--metric-file", "log.csv", "--equal", "none", "--ledger", "runs"]
+    options += ["--baseline", f"{train} 0 {{out}}", "--concurrent", "1"]
+    runs, callers = tmp_path / "runs.txt", []
+    (tmp_path / "train.py").write_text(TRAIN.replace('"runs"', '"runs.txt"'))
+    for name, gain in (("gain", "3"), ("loss", "-3")):
+        command = [*AUTOML, "referee", *options, "--name", name, "--candidate", f"{train} {gain} {{out}}"]
+        callers.append(subprocess.Popen(command, cwd=tmp_path, env=environment))
+    while not (runs.exists() and len(runs.read_text().splitlines()) >= 6):
+        assert any(caller.poll() is None for caller in callers)
+        time.sleep(0.05)
+    for caller in callers:
+        os.kill(caller.pid, signal.SIGKILL)
+        caller.wait()
+    for name, code in (("loss", 1), ("gain", 0)):
+        command = [*AUTOML, "referee", "--resume", name, "--ledger", "runs"]
+        ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert ended.returncode == code, ended.stdout + ended.stderr
+    shown = subprocess.run(
+        [*AUTOML, "ledger", "runs", "--json"], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    ledger = json.loads(shown.stdout)
+    outcomes = {entry["name"]: entry["outcome"] for entry in ledger["comparisons"]}
+    assert outcomes == {"gain": "accepted", "loss": "no gain in sight"}
+    assert [head["comparison"] for head in ledger["heads"]] == [None, "gain"]
+    assert ledger["tests"] == 1

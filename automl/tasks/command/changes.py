@@ -1,6 +1,6 @@
 """A change of a ledger, before it is compared: its program, its baseline, and its seeds."""
 
-import hashlib
+import os
 import secrets
 import shlex
 import subprocess
@@ -13,10 +13,11 @@ from pathlib import Path
 from automl.base.errors import InputError
 from automl.base.options import format_option
 from automl.confirm import evalues
-from automl.confirm.ledger import COMPARISON, LEDGER_FILE, Head, Ledger, Program, draw_pool
+from automl.confirm.ledger import COMPARISON, LEDGER_FILE, Head, Ledger, Program
 from automl.confirm.options import RefereeOptions
 from automl.confirm.stream import check_metric
 from automl.storage.user_code import check_trusted, command_in
+from automl.tasks.command.evaluator import digest_of, read_contents
 from search.config import TrialConfig
 
 REFUSED = ("margin", "chance", "seed", "sequential", "storage")  # options that a ledger decides
@@ -70,16 +71,9 @@ def describe(command: str, *, commit: str = "") -> Program:
     return Program(
         command=command,
         folder=folder,
-        files={word: digest for word in shlex.split(command) if (digest := _digest(Path(word)))},
-        changed={name: digest for name in changed if (digest := _digest(root / name))},
+        files={word: digest_of(read_contents(word)) for word in shlex.split(command) if os.path.isfile(word)},
+        changed={name: digest_of(read_contents(root / name)) for name in changed},
     )
-
-
-def _digest(file: Path) -> str:
-    try:
-        return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
-    except OSError:
-        return ""
 
 
 def git(*words: str) -> str | None:
@@ -127,7 +121,7 @@ def enter(
         raise InputError(f"the candidate {candidate} is the same program as the baseline, with equal files")
     ledger = Ledger(Path(folder), create=True)
     check_metric(ledger, configs[0], equal)
-    head = ledger.begin_head(baseline, draw_pool())
+    head = ledger.begin_head(baseline)
     if head.program.identity == baseline.identity:
         return Change(ledger=ledger, head=head, candidate=candidate)
     known = "It is no accepted change of this ledger"

@@ -14,25 +14,14 @@ from automl.base.serialise import to_json
 from automl.base.summary import Summary
 from automl.base.units import pluralize
 from automl.confirm import evalues
-from automl.confirm.ledger import (
-    ACCEPTED,
-    COMPARISON,
-    FACT,
-    FINAL,
-    TEST,
-    VERDICT,
-    Decision,
-    Head,
-    Ledger,
-    Program,
-)
+from automl.confirm.ledger import ACCEPTED, COMPARISON, FINAL, TEST, VERDICT, Decision, Ledger, Program
 from automl.confirm.stream import METRIC
 from automl.confirm.verdict import read_verdicts
 from automl.storage.user_code import check_trusted, command_in
 from automl.tasks.command.changes import describe
 from automl.tasks.command.referee import run_referee
 
-WIDTH, ROW, PLOT = 700, 40, 10  # of a drawing, of its rows, and where its axis begins [pixels]
+WIDTH, ROW = 700, 40  # of a drawing, and of its rows [pixels]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -40,16 +29,25 @@ class LedgerResult(Summary):
     """A ledger as it stands. It shows itself in a few lines.
 
     Attributes:
+        folder: The folder of the ledger.
         metric: The options of its metric.
         heads: The first baseline and the accepted changes, in order. The last one is the head.
         comparisons: All comparisons in order, with the fields of their verdicts. `candidate` is the program.
-        tests: How many tests have spent a part of the level, of which the share `left` is left.
+        tests: How many tests have spent a part of the level.
+        left: The share of the level that is left.
         finals: Comparisons of a head with the first baseline on fresh seeds, in order.
+
+    Example:
+        After the example of `run_ledger`:
+
+        >>> ledger = automl.run_ledger("runs")
+        >>> ledger.tests, len(ledger.to_csv().splitlines())
+        (1, 2)
     """
 
     folder: str
     metric: dict[str, Any]
-    heads: Sequence[Head]
+    heads: Sequence[Any]
     comparisons: Sequence[dict[str, Any]]
     tests: int
     left: float
@@ -87,26 +85,17 @@ class LedgerResult(Summary):
         if not rows:
             raise InputError(f"the ledger in {self.folder} has no accepted change to draw")
         ends = [0.0, *(end for row in rows for end in row["interval"])]
-        low, reach, marks = min(ends), (max(ends) - min(ends)) or 1.0, ""
-        scale = (WIDTH - PLOT - 20) / reach
+        scale, marks = WIDTH / ((max(ends) - min(ends)) or 1.0), ""
         for i, row in enumerate(rows):
-            y, (left, middle, right) = (
-                ROW * i + 20,
-                (
-                    PLOT + scale * (end - low)
-                    for end in (row["interval"][0], row["difference"], row["interval"][1])
-                ),
+            low, high, mean = (scale * (end - min(ends)) for end in (*row["interval"], row["difference"]))
+            text, y = escape(f"{row['name']}: {row['candidate']}{_gain(row)}"), ROW * (i + 1)
+            marks += (
+                f'<text stroke="none" y="{y - 9}">{text}</text><path stroke="#0072B2" d="M{low} {y}H{high}"/>'
             )
-            text = escape(f"{row['name']}: {row['candidate']}")
-            marks += f'<text x="4" y="{y - 8}">{text}</text><path stroke="#0072B2" d="M{left} {y}H{right}"/>'
-            marks += f'<circle cx="{middle}" cy="{y}" r="4" fill="#0072B2"/>'
-        zero, height = PLOT - scale * low, ROW * len(rows) + 30
-        unit = escape(f"{self.metric.get('metric', '')} {self.metric.get('unit', '')}".strip())
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" font-size="12" '
-            f'stroke-width="2">{marks}<path stroke="#808080" d="M{zero} 0V{height - 18}"/>'
-            f'<text x="{zero}" y="{height - 4}">0: no gain in {unit}</text></svg>'
-        )
+            marks += f'<circle cx="{mean}" cy="{y}" r="4" fill="#0072B2"/>'
+        zero = f'<path stroke="#808080" d="M{-scale * min(ends)} 0v{ROW * len(rows) + 9}"/>'
+        box = f'viewBox="-9 -9 {WIDTH + 18} {ROW * (len(rows) + 1)}" width="{WIDTH}" font-size="12"'
+        return f'<svg xmlns="http://www.w3.org/2000/svg" {box} stroke-width="2">{marks}{zero}</svg>'
 
 
 def _gain(row: Mapping[str, Any]) -> str:
@@ -127,6 +116,13 @@ def run_ledger(folder: str, *, final: bool = False, trust: bool = False) -> Ledg
 
     Raises:
         InputError: There is no ledger, or the programs of `final` have changed.
+
+    Example:
+        After the example of `run_referee`:
+
+        >>> judged = automl.run_referee(baseline, candidate, metric="acc (.*)", equal="none", ledger="runs")
+        >>> automl.run_ledger("runs").heads[-1].comparison == judged.search
+        True
     """
     ledger = Ledger(Path(folder))
     if not (heads := ledger.heads()):
@@ -136,7 +132,7 @@ def run_ledger(folder: str, *, final: bool = False, trust: bool = False) -> Ledg
     verdicts, tests = ledger.rows(VERDICT), ledger.rows(TEST)
     return LedgerResult(
         folder=folder,
-        metric=ledger.rows(FACT).get(METRIC, {}),
+        metric=ledger.rows().get(METRIC, {}),
         heads=heads,
         comparisons=[
             {"name": name, **row, "candidate": Program(**row["candidate"])}
@@ -150,7 +146,7 @@ def run_ledger(folder: str, *, final: bool = False, trust: bool = False) -> Ledg
     )
 
 
-def _compare_ends(ledger: Ledger, heads: Sequence[Head], *, trust: bool) -> None:
+def _compare_ends(ledger: Ledger, heads: Sequence[Any], *, trust: bool) -> None:
     first, head = heads[0].program, heads[-1].program
     if len(heads) == 1:
         raise InputError(f"the ledger in {ledger.folder} has no accepted change to compare")
@@ -159,12 +155,11 @@ def _compare_ends(ledger: Ledger, heads: Sequence[Head], *, trust: bool) -> None
             raise InputError(f"{program} runs in {program.folder}; run this there")
         if describe(program.command, commit=program.commit).identity != program.identity:
             raise InputError(f"the files of {program} have changed since; restore them first")
-    names = [command_in(program.folder, program.command) for program in (first, head)]
-    check_trusted("the comparison", names, trust=trust)
+        check_trusted("the comparison", [command_in(program.folder, program.command)], trust=trust)
     options: dict[str, Any] = {"baseline": first.command, "candidates": head.command}
     if head.commit:
         options = {"command": head.command, "baseline_ref": first.commit, "candidate_refs": head.commit}
-    fact = ledger.rows(FACT)[METRIC]
+    fact = ledger.rows()[METRIC]
     options |= {key: fact[key] for key in ("metric", "last", "minimize", "unit", "equal")}
     options |= {"metric_file": fact["metric_file"] or None, "evaluate": fact["evaluate"] or None}
     name = f"final-{time.strftime('%Y%m%d-%H%M%S')}"

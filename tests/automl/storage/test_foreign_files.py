@@ -156,7 +156,7 @@ def search(confirmed: Path, workspace: Path) -> Path:
         for number in range(21):
             plant_checkpoint(trials / f"{number:04}", "task, a file", workspace)
     program = Program(command=f"python {workspace}/planted.py {{seed}}", folder=str(workspace))
-    Ledger(workspace / "searches", create=True).begin_head(program, [])
+    Ledger(workspace / "searches", create=True).begin_head(program)
     return folder
 
 
