@@ -17,6 +17,7 @@ import typer
 
 from automl.base.errors import InputError
 from automl.base.escape import printable, redact
+from automl.cli.agent_commands import mcp, skill
 from automl.cli.command import Command, as_command
 from automl.cli.export_command import export, maps, predict
 from automl.cli.folder_commands import clean, remove, report, searches, status, sync
@@ -56,6 +57,7 @@ GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Train and look": (train, maps, cost, sites, check_attention),
     "Searches": (status, searches, sync, remove, clean),
     "Choices": (spaces, attentions, studies),
+    "Agents": (mcp, skill),
 }
 for group, commands in GROUPS.items():
     for command in commands:
