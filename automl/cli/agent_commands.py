@@ -6,9 +6,9 @@ from automl.base.lazy import optional
 
 
 def mcp() -> None:
-    """Serve the commands as tools of agents, by the Model Context Protocol.
+    """Serve the commands as tools of agents.
 
-    A client starts it, and speaks by standard input and output.
+    A client of the Model Context Protocol starts it, and speaks by standard input and output.
     """
     _ = optional("mcp.server.lowlevel", "mcp").Server  # or the message of the extra
     from automl.cli.main import app
@@ -19,5 +19,5 @@ def mcp() -> None:
 
 
 def skill() -> None:
-    """Print instructions for agents: when to ask a referee, and how to read its answer."""
+    """Print instructions for agents that ask a referee."""
     print(Path(__file__).with_name("SKILL.md").read_text(encoding="utf-8"), end="")

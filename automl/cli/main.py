@@ -53,11 +53,10 @@ def options(
 # Commands import what they run: Ray, MLflow and fastai take seconds each, and `automl --help` needs none.
 GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Start here": (data, search, report, export, predict),
-    "Judge": (confirm, compare, referee, solve, study),
+    "Judge": (confirm, compare, referee, solve, study, mcp, skill),
     "Train and look": (train, maps, cost, sites, check_attention),
     "Searches": (status, searches, sync, remove, clean),
     "Choices": (spaces, attentions, studies),
-    "Agents": (mcp, skill),
 }
 for group, commands in GROUPS.items():
     for command in commands:

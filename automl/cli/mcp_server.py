@@ -1,6 +1,6 @@
 """Server of `automl mcp`: each call of a tool is a process with the command's own `--json`.
 
-So a crash ends the call alone, nothing but messages gets to standard output, and an interrupted run is on disk.
+So a crash ends the call alone, and only messages get to standard output. An interrupted run is on disk.
 """
 
 import json
@@ -17,7 +17,13 @@ from anyio.streams.text import TextReceiveStream
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
-from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams, TextContent
+from mcp_types import (
+    CallToolRequestParams,
+    CallToolResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    TextContent,
+)
 from mcp_types import Tool as ListedTool
 
 from automl.base.errors import InputError, unknown
@@ -73,9 +79,7 @@ async def _serve(server: Server[Any]) -> None:
         await server.run(incoming, outgoing, server.create_initialization_options())
 
 
-async def run_command(
-    words: list[str], has_json: bool, context: ServerRequestContext[Any]
-) -> CallToolResult:
+async def run_command(words: list[str], has_json: bool, context: ServerRequestContext[Any]) -> CallToolResult:
     """Run a command, and report each line that it prints on standard error as progress.
 
     If the call is cancelled, the command is interrupted, and the function waits for its end.
