@@ -54,9 +54,8 @@ def options(
 GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Start here": (data, search, report, export, predict),
     "Judge": (confirm, compare, referee, ledger, solve, study, mcp, skill),
-    "Train and look": (train, maps, cost, sites, check_attention),
+    "Train and look": (train, maps, cost, sites, check_attention, spaces, attentions, studies),
     "Searches": (status, searches, sync, remove, clean),
-    "Choices": (spaces, attentions, studies),
 }
 for group, commands in GROUPS.items():
     for command in commands:

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -38,7 +39,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, empty_store: Path) -> Path:
+    shutil.copy(empty_store, tmp_path / "mlflow.db")
     (tmp_path / "score.py").write_text(SCORE)
     return tmp_path
 
@@ -123,7 +125,7 @@ def test_a_client_lists_and_calls(folder: Path) -> None:
             ("status", {"search": "none"}, "no search called 'none'"),
             ("status", {"serch": "none"}, "unknown argument of status 'serch'"),
             ("referee", {"seeds": "six"}, "must be an integer"),
-            ("referee", {"baseline": "a {seed}", "candidate": ["a {seed}"], "metric": "acc"}, "the same"),
+            ("referee", {"baseline": "a {seed}", "candidate": ["a {seed}"], "metric": "acc"}, "twice"),
             ("shell", {}, "unknown tool"),
         ):
             answer = await client.call_tool(name, arguments)
@@ -135,6 +137,7 @@ def test_a_client_lists_and_calls(folder: Path) -> None:
     assert not commands_in(folder)
 
 
+@pytest.mark.long
 def test_a_cancelled_call_and_a_killed_server_leave_what_can_be_resumed(folder: Path) -> None:
     runs = folder / "runs"
 
