@@ -8,7 +8,7 @@ one seed, each once before the first is shown again.
 - `signals`: the regret of the placement with the least harm by each signal, which takes no training, and
   the correlation of the harm with the effects.
 - `searches`: the mean regret of the placement sampler by number of trainings, without a prior, with each
-  signal, and with all three, over 100 runs. The first trainings are the rules of thumb, as in a search.
+  signal, and with all three, over 40 runs. The first trainings are the rules of thumb, as in a search.
 
     python benchmarks/bench_layers.py
 """
@@ -42,8 +42,8 @@ from search.placement_posterior import best_trial
 from search.placement_sampler import PlacementSampler
 from search.prior import signal_effects, write_prior
 
-RUNS, MOST = 100, 32
-AT = (4, 6, 8, 12, 16, 24, 32)
+RUNS, MOST = 40, 24
+AT = (4, 6, 8, 12, 16, 24)
 METHODS: dict[str, tuple[str, ...]] = {
     "no prior": (),
     **{signal: (signal,) for signal in SIGNALS},

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from attention import Spec
 from automl.base.serialise import write_json
 from automl.config.device import find_device, is_gpu
-from automl.tasks.language_modelling.signals import replace_layer, score, with_choices
+from automl.tasks.language_modelling.signals import WORK, replace_layer, score, with_choices
 from automl.tasks.shown import FILE, FORMAT, LayerScores
 from backbones import sites
 from search.record import TrialRecord
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from automl.tasks.language_modelling.task import LanguageModelling
 
 WINDOWS, LEAST = 64, 8  # most and fewest windows of the validation split
-WORK = {False: 1e13, True: 1e15}  # multiply-adds on a CPU and on a GPU: some minutes
 
 
 def write_sensitivity(folder: Path, task: "LanguageModelling", ranked: Sequence[TrialRecord]) -> None:

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from statistics import median
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from automl.base.errors import InputError, describe_error
 from automl.base.serialise import to_json
-from automl.config.device import copy_ahead
+from automl.config.device import copy_ahead, find_device
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
 from automl.tasks.base import EvaluationBatch, Task
@@ -238,7 +239,8 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
             m.kinds.count(FULL) for m, of in zip(hybrids, kinds, strict=True) if FULL in of and len(of) > 1
         ]
         specs = {spec.name: spec for model in hybrids for spec in model.placement.values()}
-        return signals.measure_signal(self, signal, specs, round(median(full)) if full else 0)
+        moved = type(self)(self.config, replace(self.runtime, device=find_device()))
+        return signals.measure_signal(moved, signal, specs, round(median(full)) if full else 0)
 
     def after_search(self, folder: Path, ranked: Sequence[TrialRecord]) -> None:
         write_sensitivity(folder, self, ranked)
