@@ -47,6 +47,10 @@ PAGE = ROOT / "docs" / "explanation" / "language-findings.md"
 PICTURE = ROOT / "docs" / "language-findings.svg"
 RECALL = ((4, 1), (4, 2), (6, 1), (8, 1))  # layers, and full ones
 EXAMPLES, WINDOW = 38_400, 2  # training sequences, and positions of sliding attention
+TRAINED_RECALL, FEW = (
+    ((4, 1), (6, 2), (8, 2)),
+    5_120,
+)  # decoders that solve recall, and sequences they continue with
 TRAINED_BYTES = 64_000  # of text that a trained decoder continues with
 COLOURS = {
     "full": "#d1495b",
@@ -96,6 +100,14 @@ def collect_text(folder: Path) -> str:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(path.read_bytes())
     return str(folder)
+
+
+def continued_recall(depth: int, full: int) -> Space:
+    """Return the space of recall for a decoder that has learned it already."""
+    space = recall_space(depth, full, examples=FEW, window=WINDOW)
+    assert space.with_layers is not None
+    baseline = {**BASELINE, "learning_rate": 2e-3, "window": WINDOW, "batch_size": 64}
+    return space.with_layers(rates=(1e-3, 4e-3), baseline=baseline)
 
 
 def trained_space() -> Space:
@@ -221,10 +233,14 @@ def cases(folder: Path) -> Iterator[tuple[str, str, Callable[[], Space], dict[st
     for depth, full in RECALL:
         make = partial(recall_space, depth, full, examples=EXAMPLES, window=WINDOW)
         yield f"Recall, {depth} layers, {full} full", f"recall-{depth}-{full}", make, {}
+    for depth, full in TRAINED_RECALL:
+        title = f"Recall, a trained decoder of {depth} layers, {full} full, distilled"
+        weights = str(ROOT / "benchmarks" / "data" / f"full-{depth}.safetensors")
+        settings = {"weights": weights, "distil": 0.5, "prior": "greedy"}
+        yield title, f"trained-recall-{depth}-{full}", partial(continued_recall, depth, full), settings
     title = "A trained decoder of Python's standard library, 8 layers, 2 full, distilled"
-    text = folder / "library-text-short"
+    text, weights = folder / "library-text-short", str(Path(STORAGE, NAME).resolve())
     collect_library(text, train_bytes=TRAINED_BYTES)
-    weights = str(Path(STORAGE, NAME).resolve())
     settings = {"data": str(text), "weights": weights, "distil": 0.5, "prior": "greedy"}
     yield title, "library-8-2", trained_space, settings
     text = folder / "own-text-data"
