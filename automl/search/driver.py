@@ -218,10 +218,9 @@ def end_tracking(
 
 
 def _write_files(search: Search, scheduler: Scheduler, task: Task | None) -> None:
-    """Write the result, and the table of a grid. With a task, write the sensitivity of the layers."""
+    """Write the result, and the table of a grid. With a task, write inputs that models answer differently."""
     write_json(search.folder / RESULT_FILE, search)
     if task is not None:
-        task.after_search(search.folder, rank_trials(search.trials, search.plan))
         if len(of := answered(search).of) > 1:
             ours, theirs = (group.trainings for group in of)
             save_differing(task, "validation", ours, theirs, Storage(str(search.folder)))

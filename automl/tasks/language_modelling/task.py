@@ -57,7 +57,6 @@ from automl.tasks.language_modelling.deploy import (
 from automl.tasks.language_modelling.gpt import Decoder
 from automl.tasks.language_modelling.model import check_decoder, find_decoder
 from automl.tasks.language_modelling.score import UNMARKED, LanguageEvaluator, cross_entropy, divergence
-from automl.tasks.language_modelling.sensitivity import write_sensitivity
 from automl.tasks.language_modelling.transformers_folder import NoCounterpartError, save_transformers
 from automl.tasks.task_data import SPLITS, Split
 from backbones import call, sites
@@ -65,7 +64,6 @@ from backbones.output import logits
 from backbones.take_over import find_exact, load_with_projections
 from search.config import TrialConfig
 from search.metric import Chance
-from search.record import TrialRecord
 
 AT_ONCE = 2**18  # training tokens that are copied to the device at once
 COMPARED = 8  # windows that a model of transformers is compared on
@@ -241,9 +239,6 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
         specs = {spec.name: spec for model in hybrids for spec in model.placement.values()}
         moved = type(self)(self.config, replace(self.runtime, device=find_device()))
         return signals.measure_signal(moved, signal, specs, round(median(full)) if full else 0)
-
-    def after_search(self, folder: Path, ranked: Sequence[TrialRecord]) -> None:
-        write_sensitivity(folder, self, ranked)
 
     def evaluator(self, split: Split) -> LanguageEvaluator:
         return LanguageEvaluator(self.metric.name, self.windows.bytes_per_token(split))
