@@ -142,12 +142,14 @@ def search_and_confirm(
     )
 
 
-def measure_core_hours(name: str) -> float:
+def measure_effort(name: str) -> tuple[int, float]:
+    """Return the number of trials of a search, and the core hours of it and of its confirmations."""
     folder, metadata = find_search(name, STORAGE)
     studies = [open_study(folder, name=name)]
     studies += [open_study(path, name=study_name(path, metadata)) for path in confirmations(folder)]
     history = [m for study in studies for trial in study.trials for m in read_history(trial.user_attrs)]
-    return float(sum(metrics["seconds"] for metrics in history)) / 3600
+    hours = float(sum(metrics["seconds"] for metrics in history)) / 3600
+    return len(studies[0].trials), hours
 
 
 def write_case(title: str, name: str, confirmed: ConfirmResult) -> Iterator[str]:
@@ -158,7 +160,8 @@ def write_case(title: str, name: str, confirmed: ConfirmResult) -> Iterator[str]
     yield f"## {title}"
     yield ""
     yield f"**{verdict['headline']}.** {verdict['seeds']} paired seeds, p = {verdict['p']:.2g}; "
-    yield f"{measure_core_hours(name):.2f} core hours."
+    trials, hours = measure_effort(name)
+    yield f"{trials} trials, {hours:.2f} core hours."
     yield ""
     yield f"| variant | {verdict['metric']} | difference of the searched placement | 95 % CI | time ratio |"
     yield "|---|---|---|---|---|"
@@ -211,18 +214,37 @@ def draw(confirmed: Sequence[tuple[str, ConfirmResult]]) -> None:
     plt.close(figure)
 
 
-def write_page(sections: Sequence[str], options: argparse.Namespace) -> None:
+def unbeaten(confirmed: ConfirmResult) -> list[str]:
+    """Return the models over which the lead of the searched placement may be 0."""
+    verdict = confirmed.value
+    leads = {row["variant"]: row["lead"] or verdict for row in verdict["comparisons"]}
+    leads = {"the baseline": verdict, **{n: lead for n, lead in leads.items() if n != verdict["finalist"]}}
+    return [name.split(":")[0] for name, lead in leads.items() if lead["interval"][0] <= 0]
+
+
+def summarise(confirmed: Sequence[tuple[str, ConfirmResult]]) -> list[str]:
+    """Return a table of the findings, with the controls that the searched placement does not beat."""
+    lines = ["| finding | searched layers | not beaten |", "|---|---|---|"]
+    for title, result in confirmed:
+        names = ", ".join(dict.fromkeys(unbeaten(result))) or "none: better than every control"
+        lines.append(f"| {title} | {result.value['finalist'].partition(' (')[0]} | {names} |")
+    return [*lines, ""]
+
+
+def write_page(sections: Sequence[str], confirmed: Sequence[tuple[str, ConfirmResult]]) -> None:
     lines = [
         "# Findings on the layers of language models",
         "",
         "![Layers that the searches chose, and their lead over each control](../language-findings.svg)",
         "",
-        f"Made by `make language-findings`: {options.trials} trials of each search, {options.seeds} "
-        f"paired seeds, equal training time, on {os.cpu_count()} cores ({processor()}). The baseline is the "
-        f"best model whose layers are all of one kind. Other models have the searched hyperparameters. A "
-        "positive difference favours the searched placement, whose hours are those of the search and of all "
-        "seeds.",
+        f"Made by `make language-findings` with equal training time, on {os.cpu_count()} cores "
+        f"({processor()}). The baseline is the best model whose layers are all of one kind. Other models "
+        "have the searched hyperparameters. A positive difference favours the searched placement, whose "
+        "hours are those of the search and of all seeds. Where a control has the layers of another row, it "
+        "is left out. A verdict is `cannot tell` where times were not equal for certain, as beside other "
+        "work on the machine.",
         "",
+        *summarise(confirmed),
         *sections,
     ]
     PAGE.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
@@ -265,7 +287,7 @@ def main() -> None:
         confirmed = search_and_confirm(name, make(), options, **settings)
         sections += write_case(title, name, confirmed)
         drawn.append((title, confirmed))
-        write_page(sections, options)
+        write_page(sections, drawn)
         draw(drawn)
     print(PAGE)
 
