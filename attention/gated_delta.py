@@ -151,10 +151,7 @@ def delta_rule(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, beta: Tensor) -> 
         since, until, last = total.exp(), (total[..., -1:, :] - total).exp(), total[..., -1:, :].exp()
         # What positions add at their keys to a state of zeros, and what they erase of another state.
         solution = torch.linalg.solve_triangular(
-            (k * beta) @ k.mT * decays,
-            torch.cat([v, k * since], -1) * beta,
-            upper=False,
-            unitriangular=True,
+            (k * beta) @ k.mT * decays, torch.cat([v, k * since], -1) * beta, upper=False, unitriangular=True
         )
         state = v.new_zeros(*v.shape[:2], k.shape[-1], e)
         added, read = [], []

@@ -94,12 +94,7 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
 
 
 @with_options_of(RefereeOptions)
-def referee(
-    context: typer.Context,
-    *,
-    as_json: bool = JSON_OPTION,
-    **values: Any,
-) -> None:
+def referee(context: typer.Context, *, as_json: bool = JSON_OPTION, **values: Any) -> None:
     """Compare training commands in any language with fresh seeds.
 
     Exit code: 0 better, 1 not shown, 2 mistake or failed run, 3 worse.

@@ -27,13 +27,7 @@ from automl.storage.storage import Storage
 from automl.storage.user_code import check_trusted
 from search.config import TrialConfig
 from search.metric import Metric
-from search.placement_effects import (
-    IndexedPlacement,
-    Term,
-    is_setting,
-    placement_weights,
-    trial_weights,
-)
+from search.placement_effects import IndexedPlacement, Term, is_setting, placement_weights, trial_weights
 from search.placement_model import UNKNOWN, EffectModel
 from search.placement_posterior import LEVEL, probability_of_effects
 from search.placement_sampler import fit_model

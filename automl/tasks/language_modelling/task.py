@@ -18,15 +18,7 @@ from automl.config.device import copy_ahead, find_device
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
 from automl.tasks.base import EvaluationBatch, Task
-from automl.tasks.deployment import (
-    MODEL,
-    TOKENIZER,
-    TRANSFORMERS,
-    Arrays,
-    Deployment,
-    Run,
-    spread_indices,
-)
+from automl.tasks.deployment import MODEL, TOKENIZER, TRANSFORMERS, Arrays, Deployment, Run, spread_indices
 from automl.tasks.evaluator import Evaluator
 from automl.tasks.initial import initialise
 from automl.tasks.language_modelling import (
