@@ -27,13 +27,7 @@ from backbones.torch_internals import tree_map_only
 ADDITIONS = frozenset({"add", "add_", "__add__", "__iadd__", "__radd__"})
 
 CONVOLUTIONS = frozenset(f"{kind}{n}d" for kind in ("conv", "conv_transpose") for n in (1, 2, 3))
-_SECOND = CONVOLUTIONS | {
-    "batch_norm",
-    "group_norm",
-    "instance_norm",
-    "pixel_shuffle",
-    "pixel_unshuffle",
-}
+_SECOND = CONVOLUTIONS | {"batch_norm", "group_norm", "instance_norm", "pixel_shuffle", "pixel_unshuffle"}
 _LAST = frozenset(
     {
         *("linear", "bilinear", "layer_norm", "rms_norm", "embedding", "multi_head_attention_forward"),

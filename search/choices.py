@@ -71,10 +71,7 @@ PAPERS: Sequence[tuple[str, Mapping[str, Any]]] = (
     ("stage1 branch", {"type1": "ssa", "ks1": 1}),
     ("stage1 branch", {"type1": "ssa-sym", "ks1": 1}),
     ("stage1 branch", {"type1": "sagan"}),
-    (
-        "stage3",
-        {"type1": "decomposed", "normalisation1": "softmax", "decomposed_heads1": 1, "reduction1": 2},
-    ),
+    ("stage3", {"type1": "decomposed", "normalisation1": "softmax", "decomposed_heads1": 1, "reduction1": 2}),
     (LAST, {"type1": "multihead", "heads1": 4}),
 )
 

@@ -49,12 +49,7 @@ class FixedScheduler(TrialScheduler):
     """
 
     def __init__(
-        self,
-        study: optuna.Study,
-        plan: Plan,
-        planned_trials: Sequence[PlannedTrial],
-        *,
-        retry: bool = True,
+        self, study: optuna.Study, plan: Plan, planned_trials: Sequence[PlannedTrial], *, retry: bool = True
     ) -> None:
         super().__init__(study, plan)
         self._shared_trainings = SharedTrainings(0, self.records)
@@ -147,13 +142,7 @@ class GridScheduler(FixedScheduler):
     """
 
     def __init__(
-        self,
-        study: optuna.Study,
-        space: Space,
-        plan: Plan,
-        cells: Sequence[Cell],
-        *,
-        seeds: Sequence[int],
+        self, study: optuna.Study, space: Space, plan: Plan, cells: Sequence[Cell], *, seeds: Sequence[int]
     ) -> None:
         self.cells, self.seeds = list(cells), list(seeds)
         planned = [

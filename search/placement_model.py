@@ -352,11 +352,7 @@ class EffectDraw:
     """
 
     def __init__(
-        self,
-        model: EffectModel | None,
-        values: Array,
-        random: np.random.Generator,
-        prior: Prior = NO_PRIOR,
+        self, model: EffectModel | None, values: Array, random: np.random.Generator, prior: Prior = NO_PRIOR
     ) -> None:
         self._model, self.values, self._random = model, values, random
         self._prior = prior if model is None else model.prior

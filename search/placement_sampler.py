@@ -30,15 +30,7 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from automl.base.errors import InputError
-from search.choices import (
-    MODULES,
-    NO_TYPE,
-    SITE,
-    SITES,
-    TYPE,
-    PlacementParameter,
-    parse_parameter,
-)
+from search.choices import MODULES, NO_TYPE, SITE, SITES, TYPE, PlacementParameter, parse_parameter
 from search.optuna_internals import TrialLimit
 from search.placement_effects import (
     IndexedPlacement,

@@ -45,6 +45,7 @@ EXTRAS = {  # Purpose of each extra, for messages.
     "code": "code search",
     "detection": "object detection",
     "hf": "a backbone hf:FOLDER",
+    "mcp": "automl mcp",
     "segmentation": "a backbone smp:NAME",
     "text": "a vocabulary of sub-words",
 }

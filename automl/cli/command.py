@@ -87,22 +87,14 @@ def _show_all(context: typer.Context, asked: bool) -> None:
 ConfigOption = Annotated[
     Path | None,
     typer.Option(
-        "--config",
-        callback=_read,
-        is_eager=True,
-        expose_value=False,
-        help="Read options from a YAML file.",
+        "--config", callback=_read, is_eager=True, expose_value=False, help="Read options from a YAML file."
     ),
 ]
 SaveOption = Annotated[Path | None, typer.Option("--save-config", help="Write the options to a YAML file.")]
 HelpAll = Annotated[
     bool,
     typer.Option(
-        "--help-all",
-        callback=_show_all,
-        is_eager=True,
-        expose_value=False,
-        help="Show all options.",
+        "--help-all", callback=_show_all, is_eager=True, expose_value=False, help="Show all options."
     ),
 ]
 

@@ -63,7 +63,7 @@ def clean(
     older_than: str = option("30d", "Time without use from which on files are deleted."),
     yes: bool = option(False, "Delete without asking.", None, "--yes"),
 ) -> None:
-    """Delete files of the cache and of Ray that nothing has used for long."""
+    """Delete files of the cache and of Ray that are long unused."""
     from automl.cli.remove import find_unused, run_clean
 
     unused = find_unused(older_than)

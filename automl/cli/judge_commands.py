@@ -94,12 +94,7 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
 
 
 @with_options_of(RefereeOptions)
-def referee(
-    context: typer.Context,
-    *,
-    as_json: bool = JSON_OPTION,
-    **values: Any,
-) -> None:
+def referee(context: typer.Context, *, as_json: bool = JSON_OPTION, **values: Any) -> None:
     """Compare training commands in any language with fresh seeds.
 
     Exit code: 0 better, 1 not shown, 2 mistake or failed run, 3 worse.
@@ -199,7 +194,6 @@ def solve(
     max_macs: str | None = option(None, "Limit on multiply-accumulates, such as 2G."),
     max_memory: str | None = option(None, "Limit on the memory of a step, such as 4GB."),
     full: int | None = option(None, "Number of full layers of a hybrid decoder."),
-    costs: str | None = option(None, "File of automl cost --export-costs, for another machine."),
     out: Path | None = option(None, "File of the answer, for automl confirm --solve."),
     space: str | None = option(None, "Space, if that of the search was in a notebook or its file has moved."),
     storage: str = STORAGE_OPTION,

@@ -17,6 +17,7 @@ import typer
 
 from automl.base.errors import InputError
 from automl.base.escape import printable, redact
+from automl.cli.agent_commands import mcp, skill
 from automl.cli.command import Command, as_command
 from automl.cli.export_command import export, maps, predict
 from automl.cli.folder_commands import clean, remove, report, searches, status, sync
@@ -52,10 +53,9 @@ def options(
 # Commands import what they run: Ray, MLflow and fastai take seconds each, and `automl --help` needs none.
 GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Start here": (data, search, report, export, predict),
-    "Judge": (confirm, compare, referee, ledger, solve, study),
-    "Train and look": (train, maps, cost, sites, check_attention),
+    "Judge": (confirm, compare, referee, ledger, solve, study, mcp, skill),
+    "Train and look": (train, maps, cost, sites, check_attention, spaces, attentions, studies),
     "Searches": (status, searches, sync, remove, clean),
-    "Choices": (spaces, attentions, studies),
 }
 for group, commands in GROUPS.items():
     for command in commands:

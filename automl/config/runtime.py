@@ -15,13 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from automl.base.errors import unknown
-from automl.config.device import (
-    configure,
-    device_for,
-    fast_dtype,
-    is_gpu,
-    with_index,
-)
+from automl.config.device import configure, device_for, fast_dtype, is_gpu, with_index
 
 T = TypeVar("T")
 Precision = Literal["auto", "bf16", "fp16", "fp32"]

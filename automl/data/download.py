@@ -179,10 +179,7 @@ def _receive(response: Any, address: str, to: Path, offset: int, *, checked: boo
     about = {"address": address, "size": offset + length, "version": version}
     allowed = shutil.disk_usage(to.parent).free * MAX_FRACTION_OF_DISK
     _about(to).write_text(json.dumps(about))
-    with (
-        open(to, "ab" if offset else "wb") as file,
-        progress("MiB received", length // BLOCK) as advance,
-    ):
+    with open(to, "ab" if offset else "wb") as file, progress("MiB received", length // BLOCK) as advance:
         received = 0
         while block := response.read(BLOCK):
             received += len(block)

@@ -217,12 +217,7 @@ def _prompt(text: str) -> str:
 
 
 def _write(
-    task: type[Task],
-    exported: dict[str, Any],
-    name: str,
-    outputs: Arrays,
-    folder: Path,
-    used: Counter[str],
+    task: type[Task], exported: dict[str, Any], name: str, outputs: Arrays, folder: Path, used: Counter[str]
 ) -> list[Path]:
     """Write the files of a prediction. `used` counts each name, to number duplicates."""
     stem = Path(name).stem

@@ -17,14 +17,7 @@ from automl.base.errors import InputError
 from automl.base.escape import markdown
 from automl.base.options import format_command
 from automl.config.runtime import Runtime
-from automl.export.checks import (
-    BATCH,
-    check_parity,
-    check_together,
-    machine,
-    measure_speed,
-    score_card,
-)
+from automl.export.checks import BATCH, check_parity, check_together, machine, measure_speed, score_card
 from automl.export.chosen import Chosen, choose, choose_run
 from automl.export.destination import check_hub, destination, is_full, open_up, push, send
 from automl.export.export_result import ExportResult

@@ -130,8 +130,7 @@ def _chart(
         base.transform_filter("datum.strong")
         .mark_line(strokeWidth=2.8, clip=True)
         .encode(
-            strokeDash=alt.condition(best, alt.value([6, 2]), alt.value([1, 0])),
-            **pointer_selection(search),
+            strokeDash=alt.condition(best, alt.value([6, 2]), alt.value([1, 0])), **pointer_selection(search)
         )
     )
     rungs = (

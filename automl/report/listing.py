@@ -139,12 +139,7 @@ def repeat(search: SearchData) -> Repeat:
         configs = {title: text for title, text in configs.items() if title.startswith("confirmed")}
         lines = {key: value for key, value in lines.items() if key not in ("space", "data")}
     configs["all settings of the search"] = _json(to_json(metadata.settings))
-    return Repeat(
-        command=shell(source.command),
-        lines=lines,
-        versions=source.versions,
-        configs=configs,
-    )
+    return Repeat(command=shell(source.command), lines=lines, versions=source.versions, configs=configs)
 
 
 def _seeds(search: SearchData) -> str:

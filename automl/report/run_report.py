@@ -37,7 +37,7 @@ from automl.report.network import network
 from automl.report.per_class import per_class
 from automl.report.ranks import ranks
 from automl.report.read import SearchData, read_search
-from automl.report.site_effects import gates, placement, sensitivity
+from automl.report.site_effects import gates, placement
 from automl.storage.folder import REPORT_FOLDER, NamedSearch
 from search.record import NOT_NEEDED, State
 from search.study import STUDY_FILE
@@ -84,10 +84,7 @@ class ReportResult:
 
 
 def run_report(
-    search: str | NamedSearch | None = None,
-    *,
-    out: str | Path | None = None,
-    storage: str | None = None,
+    search: str | NamedSearch | None = None, *, out: str | Path | None = None, storage: str | None = None
 ) -> ReportResult:
     """Write the report of a search as it stands: running, finished, confirmed or not.
 
@@ -158,13 +155,7 @@ def sections(search: SearchData) -> list[Section]:
             title="What the search learned",
             lead="Which type, and where, among the trials of the search. These are observations on the "
             "validation split, not proofs.",
-            plots=[
-                placement(search),
-                parts(search),
-                *sensitivity(search),
-                gates(search),
-                costs(search),
-            ],
+            plots=[placement(search), parts(search), gates(search), costs(search)],
             dense=True,
             of_trials=True,
         ),

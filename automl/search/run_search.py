@@ -102,11 +102,7 @@ def start_search(settings: Settings, describe: Callable[[Prepared], str] = lambd
     drawn, manifest = ready.drawn, ready.manifest
     remember([*settings.user_code(), *(name for config in ready.configs for name in config.user_code())])
     with new_folder(
-        ready.settings,
-        ready.plan,
-        fingerprint=drawn.fingerprint,
-        data=manifest.digest,
-        scale=describe(ready),
+        ready.settings, ready.plan, fingerprint=drawn.fingerprint, data=manifest.digest, scale=describe(ready)
     ) as (folder, metadata):
         write_manifest(folder, manifest)
         if not isinstance(ready.settings.space, str) and (source := get_source(drawn.space)):

@@ -21,13 +21,7 @@ from automl.storage.storage import Storage
 from automl.tracking.names import COMMIT, PARENT, SCALE, SEARCH, SOURCE, SOURCE_TYPE, VERSION
 from search.config import TrialConfig
 from search.metric import Metric
-from search.record import (
-    TrialRecord,
-    attention_options,
-    chosen_options,
-    format_options,
-    model_options,
-)
+from search.record import TrialRecord, attention_options, chosen_options, format_options, model_options
 
 METRIC_FILE = "metric.json"  # the metric of a user-defined task, whose code readers do not run
 RUNS_FILE = "mlflow.json"  # MLflow's environment of a trial, in the folder of the trial

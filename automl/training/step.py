@@ -62,9 +62,7 @@ def make_step(
     if runtime.workers > 1:
         # Buffers need no broadcast, as synchronised norms compute the same on every worker.
         forward = nn.parallel.DistributedDataParallel(
-            model,
-            device_ids=[runtime.device] if is_gpu(runtime.device) else None,
-            broadcast_buffers=False,
+            model, device_ids=[runtime.device] if is_gpu(runtime.device) else None, broadcast_buffers=False
         )
     if mode == "off":
         return Step(task, forward, optimizer, scaler)

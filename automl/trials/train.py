@@ -179,11 +179,7 @@ def _epochs(
 
 
 def _train(
-    task: Task,
-    epochs: Iterator[Metrics],
-    trial: record.TrialRecord,
-    folder: Path,
-    asked: RunOptions,
+    task: Task, epochs: Iterator[Metrics], trial: record.TrialRecord, folder: Path, asked: RunOptions
 ) -> TrainResult:
     location = Storage(str(folder))
     spec = RunSpec(

@@ -83,12 +83,7 @@ class Layer(nn.Module):
     """
 
     def __init__(
-        self,
-        channels: int,
-        heads: int,
-        intermediate: int,
-        dropout: float,
-        activation: Activation = "gelu",
+        self, channels: int, heads: int, intermediate: int, dropout: float, activation: Activation = "gelu"
     ) -> None:
         super().__init__()
         self.mixer = SelfAttention(channels, heads)

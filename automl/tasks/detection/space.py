@@ -49,12 +49,7 @@ SCENES_PLAIN: Mapping[str, Any] = {
 COCO = DetectionData(source="coco", size=800)
 FULL = DetectionModel(backbone="torchvision:resnet50")
 COCO_TRAINING = DetectionTraining(
-    epochs=12,
-    batch_size=16,
-    learning_rate=2e-4,
-    weight_decay=5e-2,
-    schedule="warmup-cosine",
-    clip=1.0,
+    epochs=12, batch_size=16, learning_rate=2e-4, weight_decay=5e-2, schedule="warmup-cosine", clip=1.0
 )
 COCO_PLAIN: Mapping[str, Any] = {
     "modules": 0,

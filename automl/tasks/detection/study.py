@@ -56,10 +56,7 @@ class _Detector:
             options = {**DECOMPOSED, **self.more, **options}
         placement = {site: Spec(kind, dict(options)) for site in self.sites(model, count)}
         return TrialConfig(
-            task=space.TASK,
-            data=self.data,
-            model=replace(model, placement=placement),
-            training=self.training,
+            task=space.TASK, data=self.data, model=replace(model, placement=placement), training=self.training
         )
 
     def normalisation(self, trial: optuna.Trial) -> TrialConfig:

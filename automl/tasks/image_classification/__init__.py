@@ -22,10 +22,7 @@ SPEC = TaskSpec(
     metrics=CLASSIFICATION,
     drawn=True,
     task="automl.tasks.image_classification.task:ImageClassification",
-    spaces=(
-        "automl.tasks.image_classification.space",
-        "automl.tasks.image_classification.vit_space",
-    ),
+    spaces=("automl.tasks.image_classification.space", "automl.tasks.image_classification.vit_space"),
     fit="automl.tasks.image_classification.fit:fit",
     overview="automl.tasks.image_classification.data.overview:summarise_folder",
     published="automl.tasks.image_classification.data.sources:DATASETS",

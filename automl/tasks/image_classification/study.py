@@ -40,9 +40,7 @@ def _xresnet(
     return TrialConfig(
         data=data,
         model=Model(
-            backbone="xresnet18",
-            options=options,
-            placement={} if spec is None else {SSA_SITE: Spec(spec)},
+            backbone="xresnet18", options=options, placement={} if spec is None else {SSA_SITE: Spec(spec)}
         ),
         training=ImageTraining(epochs=epochs, batch_size=64, learning_rate=rate),
     )
@@ -62,11 +60,7 @@ def _compared(
 
 # Data, epochs and options of each form of the two grids: the published data and stem, or a narrow model.
 _SSA_FORMS: Mapping[str, Mapping[str, Any]] = {
-    "": {
-        "data": ImageData(source="woof1", size=128),
-        "epochs": 50,
-        "options": {"stem": "32-64-64"},
-    },
+    "": {"data": ImageData(source="woof1", size=128), "epochs": 50, "options": {"stem": "32-64-64"}},
     SMALL: {"data": ImageData(source="digits", size=32), "epochs": 4, "options": {"width": 0.25}},
     SMALL + PHOTOS: {"data": ImageData(source="folder", size=64), "epochs": 4, "options": {"width": 0.25}},
 }

@@ -24,9 +24,7 @@ TASK = "stereo"
 # The bundled pairs, and a model whose epoch takes half a minute on a CPU. It begins to match after some
 # hundred steps, so batches are small.
 PLANES = StereoData(source="planes", height=64, width=128, max_disparity=48)
-SMALL = StereoModel(
-    options={"width": 0.25, "blocks": 3, "pool": 16, "aggregation": "basic", "groups": 8},
-)
+SMALL = StereoModel(options={"width": 0.25, "blocks": 3, "pool": 16, "aggregation": "basic", "groups": 8})
 PLANES_PLAIN: Mapping[str, Any] = {
     "modules": 0,
     "learning_rate": 4e-3,

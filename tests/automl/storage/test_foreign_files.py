@@ -65,7 +65,19 @@ RUNS: Mapping[str, Sequence[str]] = {
     "referee": ["--resume", "mine"],
 }
 # These have no such files, and run the code that the command line names.
-ALONE = ("data", "spaces", "attentions", "check-attention", "studies", "study", "sites", "cost", "clean")
+ALONE = (
+    "data",
+    "spaces",
+    "attentions",
+    "check-attention",
+    "studies",
+    "study",
+    "sites",
+    "cost",
+    "clean",
+    "mcp",
+    "skill",
+)
 OF_FILES = {"search", "storage", "resume", "run", "folder", "trust"}  # options of commands with such files
 
 # Code that a configuration may name.

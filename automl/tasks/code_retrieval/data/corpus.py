@@ -27,11 +27,7 @@ from automl.tasks.code_retrieval.data.published import (
     read_codesearchnet,
     read_cosqa,
 )
-from automl.tasks.code_retrieval.data.source_folder import (
-    join_reasons,
-    list_source_files,
-    read_source_folder,
-)
+from automl.tasks.code_retrieval.data.source_folder import join_reasons, list_source_files, read_source_folder
 
 WITHIN = (".", "final/jsonl", "python/final/jsonl")  # folders of the splits in CodeSearchNet's archives
 MIN_DOCUMENTED = 2  # documented functions of a split, so that a search has a choice

@@ -18,11 +18,4 @@ from automl.tasks.detection.data.dataset import (
 )
 from automl.tasks.detection.data.objects import Objects
 
-__all__ = [
-    "DetectionImages",
-    "Objects",
-    "is_coco",
-    "open_detection_records",
-    "open_split",
-    "shared_name",
-]
+__all__ = ["DetectionImages", "Objects", "is_coco", "open_detection_records", "open_split", "shared_name"]

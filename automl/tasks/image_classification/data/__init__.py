@@ -8,20 +8,7 @@ overview  Summary of a dataset, and a sheet of sample images and their augmented
 """
 
 from automl.data.pictures import cache_side, decode
-from automl.tasks.image_classification.data.dataset import (
-    Images,
-    open_image_records,
-    open_split,
-    shared_name,
-)
+from automl.tasks.image_classification.data.dataset import Images, open_image_records, open_split, shared_name
 from automl.tasks.image_classification.data.sources import SOURCES
 
-__all__ = [
-    "SOURCES",
-    "Images",
-    "cache_side",
-    "decode",
-    "open_image_records",
-    "open_split",
-    "shared_name",
-]
+__all__ = ["SOURCES", "Images", "cache_side", "decode", "open_image_records", "open_split", "shared_name"]

@@ -315,10 +315,7 @@ def _check_classes(folder: Path, split: str, classes: Mapping[str, object], know
 
 
 def _make_items(
-    root: Path,
-    classes: Mapping[str, list[Path]],
-    folders: list[str],
-    groups: Mapping[Path, str],
+    root: Path, classes: Mapping[str, list[Path]], folders: list[str], groups: Mapping[Path, str]
 ) -> list[Item]:
     labelled = [(label, image) for label, name in enumerate(folders) for image in classes.get(name, [])]
     hashes = hash_contents([image for _, image in labelled])

@@ -18,11 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from automl.tasks.sequence_classification.larnn.loop import Kind, Norm, Statistics, Weights
-from automl.tasks.sequence_classification.larnn.window import (
-    WindowAttention,
-    WindowNorm,
-    WindowNormGradients,
-)
+from automl.tasks.sequence_classification.larnn.window import WindowAttention, WindowNorm, WindowNormGradients
 
 elu_backward = torch.ops.aten.elu_backward.grad_input
 sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
@@ -65,14 +61,7 @@ class _Run(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        inputs: Tensor,
-        attention: Tensor,
-        memory: Tensor,
-        *others: Any,
-    ) -> Any:
+    def forward(ctx: Any, x: Tensor, inputs: Tensor, attention: Tensor, memory: Tensor, *others: Any) -> Any:
         offsets, query_scale, output, affine, *norm_values, kind = others
         T, C, B = x.shape
         H = attention.shape[1]

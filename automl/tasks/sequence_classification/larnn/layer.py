@@ -151,10 +151,7 @@ class Layer(nn.Module):
         check_window_and_heads(hidden, heads, window)
         self.channels, self.hidden, self.mode, self.dropout = channels, hidden, mode, dropout
         self.kind = Kind(
-            heads=heads,
-            window=window,
-            elu=cell_activation == "elu",
-            activation=activation_on_keys_and_values,
+            heads=heads, window=window, elu=cell_activation == "elu", activation=activation_on_keys_and_values
         )
         self.query = nn.Linear(channels + hidden, hidden)
         if mode == "residual":

@@ -1,0 +1,86 @@
+"""Tools of agents, without a server: the schemas and command lines are those of the program."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import typer.main
+
+from automl.base.errors import InputError
+from automl.cli.main import app
+from automl.cli.tools import LEFT_OUT, TOOLS, read_tools
+
+ROOT = Path(__file__).parents[3]
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+READ = read_tools(app)
+VALUES = {"string": "-x y", "integer": 3, "number": 0.5, "boolean": True, "array": ["a b", "--trust"]}
+
+
+def test_tools_are_those_of_the_page() -> None:
+    page = (ROOT / "docs/how-to/agents.md").read_text().partition("## Answers")[0]
+    listed = [
+        name for row in re.findall(r"^\| (`.*?) \|", page, re.M) for name in re.findall(r"`(\w+)`", row)
+    ]
+    assert listed == list(TOOLS)
+    assert set(READ) >= {"referee", "search", "status", "report", "solve", "export"}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_arguments_are_the_options(name: str) -> None:
+    tool = READ[name]
+    options = {each.name for each in COMMANDS[TOOLS[name][0]].params} - {*LEFT_OUT, TOOLS[name][1]}
+    assert {each.name for each in tool.parameters.values()} == options
+    jsonschema.Draft202012Validator.check_schema(tool.schema)
+    assert all(each["description"] for each in tool.schema["properties"].values())
+    assert tool.description
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_call_is_its_command_line(name: str) -> None:
+    """Parse a call with every argument, one with none and one with null."""
+    tool = READ[name]
+    call = {key: VALUES[schema["type"]] for key, schema in tool.schema["properties"].items()}
+    jsonschema.validate(call, tool.schema)
+    words = tool.to_words(call)
+    parsed = COMMANDS[words[0]].make_context(words[0], words[1:]).params
+    for key, parameter in tool.parameters.items():
+        value = parsed[parameter.name]
+        assert (str(value) if isinstance(value, Path) else value) == call[key], key
+    assert parsed.get("as_json") in (True, None)
+    assert tool.fixed is None or parsed[tool.fixed]
+    assert tool.to_words({}) == tool.to_words(dict.fromkeys(tool.parameters))
+
+
+def test_no_is_passed_on() -> None:
+    assert "--no-sequential" in READ["referee"].to_words({"sequential": False})
+    assert READ["referee"].to_words({"trust": False}) == ["referee", "--json"]
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "message"),
+    [
+        ("status", {"serch": "a"}, "unknown argument of status 'serch'; choose from .*Did you mean 'search'"),
+        ("status", {"as_json": True}, "unknown argument"),
+        ("referee", {"config": "a.yaml"}, "unknown argument"),
+        ("referee", {"seeds": "ten"}, 'seeds of referee must be an integer; got "ten"'),
+        ("referee", {"seeds": True}, "must be an integer; got true"),
+        ("referee", {"margin": "1"}, "must be a number"),
+        ("referee", {"last": "yes"}, "must be true or false"),
+        ("referee", {"candidate": "a"}, "must be a list, each a text"),
+        ("referee", {"candidate": ["a", 1]}, "must be a list, each a text"),
+        ("referee", {"metric": "a\0b"}, "zero byte"),
+    ],
+)
+def test_a_bad_argument_has_one_message(name: str, call: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        READ[name].to_words(call)
+
+
+def test_the_skill_is_printed(cli: Any) -> None:
+    code, out, _ = cli("skill")
+    assert (code, out) == (0, (ROOT / "docs/agents/SKILL.md").read_text())
+    assert re.match(r"---\nname: [a-z-]+\ndescription: .+\n---\n", out)
+    for rule in ("edit the evaluator", "retry until it passes", "pick seeds"):
+        assert rule in out

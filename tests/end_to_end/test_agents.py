@@ -1,0 +1,207 @@
+"""`automl mcp` over real pipes, with the client of the package `mcp`."""
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psutil
+import pytest
+from killable import AUTOML
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+from automl.cli.main import app
+from automl.cli.tools import read_tools
+
+pytestmark = pytest.mark.usefixtures("cache")
+PYTHON = f"{shlex.quote(sys.executable)} -S"
+SCORE = """
+import random, sys, time
+seed, gain, pause = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
+open("runs", "a").write(f"{gain} {seed}\\n")
+time.sleep(pause)
+print("acc=%r" % (gain + random.Random(seed).gauss(0, 1) + random.Random(f"{gain}{seed}").gauss(0, 0.1)))
+"""
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, empty_store: Path) -> Path:
+    shutil.copy(empty_store, tmp_path / "mlflow.db")
+    (tmp_path / "score.py").write_text(SCORE)
+    return tmp_path
+
+
+def call(gain: int, pause: float, name: str) -> dict[str, Any]:
+    commands = [f"{PYTHON} score.py {{seed}} {each} {pause}" for each in (0, gain)]
+    return {
+        "baseline": commands[0],
+        "candidate": commands[1:],
+        **{"metric": "acc=(.*)", "name": name, "seeds": 6, "equal": "none"},
+    }
+
+
+@asynccontextmanager
+async def connect(folder: Path) -> AsyncIterator[Client]:
+    database = f"sqlite:///{folder / 'mlflow.db'}"
+    parameters = StdioServerParameters(
+        command=AUTOML[0],
+        args=[*AUTOML[1:], "mcp"],
+        env={**os.environ, "MLFLOW_TRACKING_URI": database},
+        cwd=folder,
+    )
+    async with Client(stdio_client(parameters)) as client:
+        yield client
+
+
+def talk(conversation: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        with anyio.fail_after(200):
+            await conversation()
+
+    anyio.run(limited)
+
+
+def commands_in(folder: Path) -> list[psutil.Process]:
+    """Return the processes in a folder that run a command of a tool."""
+    listed = []
+    for process in psutil.process_iter():
+        try:
+            if "automl.cli.attended" in process.cmdline() and process.cwd() == str(folder):
+                listed.append(process)
+        except psutil.Error:
+            pass
+    return listed
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():
+        await anyio.sleep(0.1)
+
+
+def test_a_client_lists_and_calls(folder: Path) -> None:
+    lines: list[str] = []
+
+    async def keep(progress: float, total: float | None, message: str | None) -> None:
+        lines.append(str(message))
+
+    async def conversation() -> None:
+        async with connect(folder) as client, connect(folder) as other:
+            listed = (await client.list_tools()).tools
+            assert {tool.name: tool.input_schema for tool in listed} == {
+                name: tool.schema for name, tool in read_tools(app).items()
+            }
+            async with anyio.create_task_group() as group:
+                group.start_soon(ask_for_what_is_missing, other)
+                answer = await client.call_tool("referee", call(9, 0, "mine"), progress_callback=keep)
+            value = answer.structured_content
+            assert (answer.is_error, value["exit_code"]) == (False, 0), value["text"]
+            page = (Path(__file__).parents[2] / "docs/how-to/agents.md").read_text()
+            keys = page.partition("The main keys")[2].partition("## A loop")[0]
+            for row in keys.splitlines()[4:-1]:
+                for key in row.split("|")[1].replace("`", "").split(","):
+                    assert key.strip() in value["result"]
+            assert value["result"]["winner"] == "candidate"
+            assert any("seed" in line for line in lines)
+            assert lines[-1] in value["text"]
+            status = (await other.call_tool("status", {"search": "mine"})).structured_content
+            assert (status["exit_code"], status["result"]["outcome"]) == (0, "better")
+
+    async def ask_for_what_is_missing(client: Client) -> None:
+        for name, arguments, message in (
+            ("status", {"search": "none"}, "no search called 'none'"),
+            ("status", {"serch": "none"}, "unknown argument of status 'serch'"),
+            ("referee", {"seeds": "six"}, "must be an integer"),
+            ("referee", {"baseline": "a {seed}", "candidate": ["a {seed}"], "metric": "acc"}, "twice"),
+            ("shell", {}, "unknown tool"),
+        ):
+            answer = await client.call_tool(name, arguments)
+            assert (answer.is_error, answer.structured_content["exit_code"]) == (True, 2)
+            assert message in answer.content[0].text
+            assert "Traceback" not in answer.content[0].text
+
+    talk(conversation)
+    assert not commands_in(folder)
+
+
+@pytest.mark.long
+def test_a_cancelled_call_and_a_killed_server_leave_what_can_be_resumed(folder: Path) -> None:
+    runs = folder / "runs"
+
+    def has_runs(count: int) -> Callable[[], bool]:
+        return lambda: runs.exists() and len(runs.read_text().splitlines()) >= count
+
+    async def cancel() -> None:
+        async with connect(folder) as client:
+            async with anyio.create_task_group() as group:
+                group.start_soon(client.call_tool, "referee", call(9, 0.3, "mine"))
+                await until(has_runs(3))
+                group.cancel_scope.cancel()
+            await until(lambda: not commands_in(folder))
+            answer = await client.call_tool("status", {"search": "mine"})  # the server still answers
+            assert answer.structured_content["result"]["outcome"] == "unfinished"
+
+    talk(cancel)
+    before = len(runs.read_text().splitlines())
+    assert before < 12
+    server = subprocess.Popen(
+        [*AUTOML, "mcp"], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert server.stdin is not None
+    for message in (
+        '{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18", '
+        '"capabilities": {}, "clientInfo": {"name": "lines", "version": "1"}}}',
+        '{"jsonrpc": "2.0", "method": "notifications/initialized"}',
+        '{"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "referee", "arguments": '
+        '{"resume": "mine"}}}',
+    ):
+        print(message, file=server.stdin, flush=True)
+    deadline = time.monotonic() + 100
+    while not has_runs(before + 1)() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(server.pid, signal.SIGKILL)
+    server.communicate()
+    while commands_in(folder):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    done = subprocess.run(
+        [*AUTOML, "referee", "--resume", "mine"], cwd=folder, capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(runs.read_text().splitlines()) <= 12 + 4 * (os.cpu_count() or 1)
+
+
+@pytest.mark.long
+def test_the_loop_of_the_page_keeps_what_is_better(tmp_path: Path, automl_docs: list[str]) -> None:
+    loop, train = automl_docs
+    (tmp_path / "train.py").write_text(train)
+    if "ledger" not in read_tools(app):
+        loop = loop.replace('"--ledger", "runs", ', "")
+    done = subprocess.run([sys.executable, "-c", loop], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert [line.split("--")[0].strip() for line in done.stdout.splitlines()[:3]] == [
+        "dropped",
+        "kept",
+        "dropped",
+    ]
+    assert done.stdout.splitlines()[-1].endswith("--rate 0.03")
+
+
+@pytest.fixture
+def automl_docs() -> list[str]:
+    """Return the two programs of the page."""
+    page = (Path(__file__).parents[2] / "docs/how-to/agents.md").read_text()
+    return [block.partition("```")[0] for block in page.split("```python\n")[1:]]
