@@ -124,12 +124,12 @@ def ledger(
     as_json: bool = JSON_OPTION,
 ) -> None:
     """List the changes that a ledger has judged."""
+    import automl
     from automl.base.errors import InputError
-    from automl.tasks.command.run_ledger import run_ledger
 
     if plot is not None and plot.suffix not in (".svg", ".html"):
         raise InputError(f"--plot must end in .svg or .html; got {plot}")
-    result = run_ledger(folder, final=final, trust=trust)
+    result = automl.run_ledger(folder, final=final, trust=trust)
     print(repr(result))
     if csv is not None:
         csv.write_text(result.to_csv())
