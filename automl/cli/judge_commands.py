@@ -61,7 +61,8 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
         if guard["evaluate"]:
             print(f"evaluator {Path(guard['evaluator']).name[:SHOWN_DIGITS]}, a copy in {guard['evaluator']}")
         hashes = (f"{path} {digest[:SHOWN_DIGITS]}" for path, digest in guard["protect"].items())
-        print(printable(f"protected {', '.join(hashes)}"))
+        if guard["protect"]:
+            print(printable(f"protected {', '.join(hashes)}"))
     for remark in verdict.remarks:
         print(f"          {remark}")
     for warning in result.value["warnings"]:
@@ -104,7 +105,7 @@ def referee(context: typer.Context, *, as_json: bool = JSON_OPTION, **values: An
     if values["resume"] is not None:
         only(context, "resume", "storage", "ledger", "as_json", "trust", *CORRECTED)
     result = run_referee(**{name: value for name, value in values.items() if value is not None})
-    print_confirm(result, values["storage"])
+    print_confirm(result, result.storage)
     if as_json:
         print_json(result.value)
     verdict = result.verdict

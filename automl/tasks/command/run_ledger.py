@@ -68,7 +68,8 @@ class LedgerResult(Summary):
     def lines(self) -> Iterator[tuple[str, str]]:
         """Yield the lines that the command prints, as label and text."""
         for row in self.comparisons:
-            yield row["outcome"], f"{row['name']}: {row['candidate']}{_gain(row)}, {row['trainings']} runs"
+            text = f"{row['candidate']}{_gain(row)}, {row['trainings']} runs"
+            yield "change", f"{row['name']}: {row['outcome']}, {text}"
         yield "head", str(self.heads[-1].program)
         tests = pluralize(self.tests, "test")
         yield "level", f"{self.left:.0%} left after {tests}, {len(self.heads) - 1} accepted"
