@@ -99,6 +99,7 @@ bench-search: setup
 		echo "benchmarks/bench_$$name.py"; $(BIN)/python benchmarks/bench_$$name.py || exit 1; done
 	$(BIN)/python benchmarks/bench_scale.py --driver
 	$(BIN)/python benchmarks/bench_recall.py table
+	$(BIN)/python benchmarks/bench_layers.py
 	$(BIN)/python benchmarks/bench_recall.py search
 	$(BIN)/python benchmarks/draw_placements.py
 

@@ -42,10 +42,6 @@ class TokenMixer(Gated):
         self.causal = causal
 
     @abstractmethod
-    def empty_state(self, batch: int) -> State:
-        """Return the state before the first token of `batch` sequences."""
-
-    @abstractmethod
     def begin(self, x: Tensor) -> tuple[Tensor, State]:
         """Compute the updates `(B, N, C)` of the first N tokens, and the state after them."""
 

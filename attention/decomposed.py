@@ -98,11 +98,6 @@ class DecomposedAttention(TokenMixer):
         v = self._heads(project(self.value, x))
         return self._join(self._causal_sums(q, k, v) if self.causal else q @ (k.mT @ v))
 
-    def empty_state(self, batch: int) -> State:
-        widths = [layer.out_features // self.heads for layer in (self.key, self.value)]
-        sums = self.gamma.new_zeros(batch, self.heads, *widths)
-        return (sums, torch.full_like(sums[..., :1], MASKED)) if self.normalisation == "softmax" else (sums,)
-
     def begin(self, x: Tensor) -> tuple[Tensor, State]:
         q, k = self._queries_and_keys(x, None)
         v = self._heads(project(self.value, x))

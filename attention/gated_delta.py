@@ -90,11 +90,6 @@ class GatedDeltaNet(TokenMixer):
         update = self._output(x, mixed)
         return update if mask is None else update.gather(1, ranks)
 
-    def empty_state(self, batch: int) -> State:
-        d = self.channels // self.heads
-        signal = self.gamma.new_zeros(batch, self.kernel - 1, 3 * self.channels)
-        return signal, self.gamma.new_zeros(batch, self.heads, d, d)
-
     def begin(self, x: Tensor) -> tuple[Tensor, State]:
         signal = F.pad(project(self.in_proj_qkv, x), (0, 0, self.kernel - 1, 0))
         mixed, state = delta_rule(*self._inputs(x, signal))

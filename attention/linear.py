@@ -56,10 +56,6 @@ class LinearAttention(Heads):
         q, k, v = self._with_ones(x, mask)
         return self._join(causal_sums(q, k, v) if self.causal else q @ (k.mT @ v))
 
-    def empty_state(self, batch: int) -> State:
-        d = self.channels // self.heads
-        return (self.gamma.new_zeros(batch, self.heads, d, d + 1),)
-
     def begin(self, x: Tensor) -> tuple[Tensor, State]:
         q, k, v = self._with_ones(x)
         return self._join(causal_sums(q, k, v)), (last_sums(k, v),)

@@ -167,10 +167,6 @@ class MultiHeadAttention(Heads):
     def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
         return self._attend(*self._heads(x, spatial), mask, spatial)
 
-    def empty_state(self, batch: int) -> State:
-        keys = self.gamma.new_zeros(batch, self.heads, 0, self.channels // self.heads)
-        return keys, keys
-
     def begin(self, x: Tensor) -> tuple[Tensor, State]:
         spatial = x.shape[1:2]
         q, k, v = self._heads(x, spatial)

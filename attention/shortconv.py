@@ -60,9 +60,6 @@ class ShortConvolution(TokenMixer):
         update = self._mix(gate, F.pad(signal, (0, 0, self.kernel - 1 - after, after)))
         return update if mask is None else update.gather(1, ranks)
 
-    def empty_state(self, batch: int) -> State:
-        return (self.gamma.new_zeros(batch, self.kernel - 1, self.channels),)
-
     def begin(self, x: Tensor) -> tuple[Tensor, State]:
         gate, signal = self._project(x)
         signal = F.pad(signal, (0, 0, self.kernel - 1, 0))

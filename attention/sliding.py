@@ -88,10 +88,6 @@ class SlidingAttention(Heads):
         update = self._attend(*self._heads(x), end)
         return update if mask is None else update.gather(1, ranks)
 
-    def empty_state(self, batch: int) -> State:
-        keys = self.gamma.new_zeros(batch, self.heads, self.window - 1, self.channels // self.heads)
-        return keys, keys
-
     def begin(self, x: Tensor) -> tuple[Tensor, State]:
         N = x.shape[1]
         q, k, v = self._heads(x)

@@ -9,10 +9,10 @@
     automl.load("digits").resume(trials="+8")
 
 Run:      run_search, run_confirm, run_compare, run_report, run_export, run_predict, run_code_search,
-          run_maps, run_solve, run_train, run_study, run_referee
+          run_maps, run_solve, run_train, run_study, run_referee, run_ledger
 Manage:   load, Search, list_searches, read_status, run_sync, run_remove, run_clean
 Before:   preview_search, describe_data, measure_cost, check_attention
-Results:  ConfirmResult, Verdict, Compared, ReportResult, ExportResult,
+Results:  ConfirmResult, Verdict, Compared, LedgerResult, ReportResult, ExportResult,
           Predictions, Prediction, CodeSearch, TrainResult, StudyResult
 Spaces:   Settings, Space, Trial, TrialConfig
 Models:   Attention, Choices, Spec, Site, sites, insert, attention_maps, AttentionMap
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from automl.tasks import Task, register_task
     from automl.tasks.code_retrieval.search import CodeSearch, run_code_search
     from automl.tasks.command.referee import run_referee
+    from automl.tasks.command.run_ledger import LedgerResult, run_ledger
     from automl.tasks.function.trial import Trial
     from automl.trials.train import TrainResult, run_train
     from backbones import Site, insert, sites
@@ -76,6 +77,7 @@ __all__ = [
     "ConfirmResult",
     "ExportResult",
     "InputError",
+    "LedgerResult",
     "Metric",
     "Prediction",
     "Predictions",
@@ -109,6 +111,7 @@ __all__ = [
     "run_compare",
     "run_confirm",
     "run_export",
+    "run_ledger",
     "run_maps",
     "run_predict",
     "run_referee",

@@ -36,7 +36,7 @@ DATA = Path(__file__).parent / "data"
 FILE = DATA / "layers.parquet"
 KINDS = {4: ("sliding", "linear"), 6: ("sliding",), 8: ("sliding",)}  # by the number of layers
 TABLES = ((4, 1), (4, 2), (6, 2), (8, 2))  # layers, and full ones
-SEEDS, STEPS, FULL_STEPS, BATCH = 4, 80, 600, 64
+SEEDS, STEPS, FULL_STEPS, BATCH = 3, 80, 600, 64
 WINDOW = 2
 HERE = Runtime(device=torch.device("cpu"), precision="fp32")
 

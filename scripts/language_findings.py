@@ -47,6 +47,10 @@ PAGE = ROOT / "docs" / "explanation" / "language-findings.md"
 PICTURE = ROOT / "docs" / "language-findings.svg"
 RECALL = ((4, 1), (4, 2), (6, 1), (8, 1))  # layers, and full ones
 EXAMPLES, WINDOW = 38_400, 2  # training sequences, and positions of sliding attention
+TRAINED_RECALL, FEW = (
+    ((4, 1), (6, 2), (8, 2)),
+    5_120,
+)  # decoders that solve recall, and sequences they continue with
 TRAINED_BYTES = 64_000  # of text that a trained decoder continues with
 COLOURS = {
     "full": "#d1495b",
@@ -98,6 +102,14 @@ def collect_text(folder: Path) -> str:
     return str(folder)
 
 
+def continued_recall(depth: int, full: int) -> Space:
+    """Return the space of recall for a decoder that has learned it already."""
+    space = recall_space(depth, full, examples=FEW, window=WINDOW)
+    assert space.with_layers is not None
+    baseline = {**BASELINE, "learning_rate": 2e-3, "window": WINDOW, "batch_size": 64}
+    return space.with_layers(rates=(1e-3, 4e-3), baseline=baseline)
+
+
 def trained_space() -> Space:
     """Return the space of the trained decoder's layers."""
     return HybridSpace(
@@ -130,12 +142,14 @@ def search_and_confirm(
     )
 
 
-def measure_core_hours(name: str) -> float:
+def measure_effort(name: str) -> tuple[int, float]:
+    """Return the number of trials of a search, and the core hours of it and of its confirmations."""
     folder, metadata = find_search(name, STORAGE)
     studies = [open_study(folder, name=name)]
     studies += [open_study(path, name=study_name(path, metadata)) for path in confirmations(folder)]
     history = [m for study in studies for trial in study.trials for m in read_history(trial.user_attrs)]
-    return float(sum(metrics["seconds"] for metrics in history)) / 3600
+    hours = float(sum(metrics["seconds"] for metrics in history)) / 3600
+    return len(studies[0].trials), hours
 
 
 def write_case(title: str, name: str, confirmed: ConfirmResult) -> Iterator[str]:
@@ -146,7 +160,8 @@ def write_case(title: str, name: str, confirmed: ConfirmResult) -> Iterator[str]
     yield f"## {title}"
     yield ""
     yield f"**{verdict['headline']}.** {verdict['seeds']} paired seeds, p = {verdict['p']:.2g}; "
-    yield f"{measure_core_hours(name):.2f} core hours."
+    trials, hours = measure_effort(name)
+    yield f"{trials} trials, {hours:.2f} core hours."
     yield ""
     yield f"| variant | {verdict['metric']} | difference of the searched placement | 95 % CI | time ratio |"
     yield "|---|---|---|---|---|"
@@ -199,18 +214,37 @@ def draw(confirmed: Sequence[tuple[str, ConfirmResult]]) -> None:
     plt.close(figure)
 
 
-def write_page(sections: Sequence[str], options: argparse.Namespace) -> None:
+def unbeaten(confirmed: ConfirmResult) -> list[str]:
+    """Return the models over which the lead of the searched placement may be 0."""
+    verdict = confirmed.value
+    leads = {row["variant"]: row["lead"] or verdict for row in verdict["comparisons"]}
+    leads = {"the baseline": verdict, **{n: lead for n, lead in leads.items() if n != verdict["finalist"]}}
+    return [name.split(":")[0] for name, lead in leads.items() if lead["interval"][0] <= 0]
+
+
+def summarise(confirmed: Sequence[tuple[str, ConfirmResult]]) -> list[str]:
+    """Return a table of the findings, with the controls that the searched placement does not beat."""
+    lines = ["| finding | searched layers | not beaten |", "|---|---|---|"]
+    for title, result in confirmed:
+        names = ", ".join(dict.fromkeys(unbeaten(result))) or "none: better than every control"
+        lines.append(f"| {title} | {result.value['finalist'].partition(' (')[0]} | {names} |")
+    return [*lines, ""]
+
+
+def write_page(sections: Sequence[str], confirmed: Sequence[tuple[str, ConfirmResult]]) -> None:
     lines = [
         "# Findings on the layers of language models",
         "",
         "![Layers that the searches chose, and their lead over each control](../language-findings.svg)",
         "",
-        f"Made by `make language-findings`: {options.trials} trials of each search, {options.seeds} "
-        f"paired seeds, equal training time, on {os.cpu_count()} cores ({processor()}). The baseline is the "
-        f"best model whose layers are all of one kind. Other models have the searched hyperparameters. A "
-        "positive difference favours the searched placement, whose hours are those of the search and of all "
-        "seeds.",
+        f"Made by `make language-findings` with equal training time, on {os.cpu_count()} cores "
+        f"({processor()}). The baseline is the best model whose layers are all of one kind. Other models "
+        "have the searched hyperparameters. A positive difference favours the searched placement, whose "
+        "hours are those of the search and of all seeds. Where a control has the layers of another row, it "
+        "is left out. A verdict is `cannot tell` where times were not equal for certain, as beside other "
+        "work on the machine.",
         "",
+        *summarise(confirmed),
         *sections,
     ]
     PAGE.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
@@ -221,10 +255,14 @@ def cases(folder: Path) -> Iterator[tuple[str, str, Callable[[], Space], dict[st
     for depth, full in RECALL:
         make = partial(recall_space, depth, full, examples=EXAMPLES, window=WINDOW)
         yield f"Recall, {depth} layers, {full} full", f"recall-{depth}-{full}", make, {}
+    for depth, full in TRAINED_RECALL:
+        title = f"Recall, a trained decoder of {depth} layers, {full} full, distilled"
+        weights = str(ROOT / "benchmarks" / "data" / f"full-{depth}.safetensors")
+        settings = {"weights": weights, "distil": 0.5, "prior": "greedy"}
+        yield title, f"trained-recall-{depth}-{full}", partial(continued_recall, depth, full), settings
     title = "A trained decoder of Python's standard library, 8 layers, 2 full, distilled"
-    text = folder / "library-text-short"
+    text, weights = folder / "library-text-short", str(Path(STORAGE, NAME).resolve())
     collect_library(text, train_bytes=TRAINED_BYTES)
-    weights = str(Path(STORAGE, NAME).resolve())
     settings = {"data": str(text), "weights": weights, "distil": 0.5, "prior": "greedy"}
     yield title, "library-8-2", trained_space, settings
     text = folder / "own-text-data"
@@ -249,7 +287,7 @@ def main() -> None:
         confirmed = search_and_confirm(name, make(), options, **settings)
         sections += write_case(title, name, confirmed)
         drawn.append((title, confirmed))
-        write_page(sections, options)
+        write_page(sections, drawn)
         draw(drawn)
     print(PAGE)
 

@@ -50,8 +50,8 @@ class Metric:
     Example:
         >>> import automl
         >>> metric = automl.Metric(name="accuracy", maximize=True, scale=100, unit="%", gap="points")
-        >>> metric.show(0.8213), metric.show_gap(0.0125)
-        ('82.13 %', '+1.25 points')
+        >>> metric.show(0.8213)
+        '82.13 %'
     """
 
     name: str
@@ -110,17 +110,6 @@ class Metric:
             The scaled value with its unit.
         """
         return f"{self.scale * value:.4g}{f' {self.unit}' if self.unit else ''}"
-
-    def show_gap(self, difference: float) -> str:
-        """Format a difference, such as `+1.25 points`.
-
-        Args:
-            difference: The difference of two values.
-
-        Returns:
-            The scaled difference with its sign and unit.
-        """
-        return f"{self.scale * difference:+.3g} {self.gap_unit}"
 
     @property
     def declaration(self) -> "Metric":

@@ -4,7 +4,7 @@ main              The commands, and the handling of errors
 command           Options of every command: `--config`, `--save-config`, `--json`, `--help-all`
 options           Options of several commands
 search_command    `automl search`, `automl studies` and `automl study`, with their final output
-judge_commands    `automl confirm`, `referee`, `compare` and `solve`, the best placement under limits
+judge_commands    `automl confirm`, `referee`, `ledger`, `compare` and `solve`
 train_command     `automl train`
 export_command    `automl export`, `automl predict` and `automl maps`: pictures of what modules attend to
 folder_commands   `automl status`, `searches`, `remove`, `sync` and `report`

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,14 +11,11 @@ from automl.base.errors import InputError
 from automl.base.units import format_count
 from automl.config.device import find_device
 from automl.config.runtime import Runtime
-from automl.config.settings import split_names
-from automl.costs.exported import ExportedCosts, export_costs
 from automl.costs.profile import ModelCost, measure_costs
 from automl.tasks.checks import ModelCheck, check_model
 from automl.tasks.subject import CLASSES, Subject, make_subject
 from backbones import BACKBONES, insert
 from backbones.memory_format import set_format
-from search.choices import TYPES
 
 
 def read_placement(texts: Sequence[str]) -> dict[str, Spec]:
@@ -94,20 +90,6 @@ def costs(subject: Subject, placement: Mapping[str, Spec], batch: int | None = N
     for model in models.values():
         set_format(model, check.memory_format)
     return measure_costs(models, subject, batch, runtime)
-
-
-def write_costs(
-    subject: Subject, options: Mapping[str, Any], file: Path, attention: str | None, batch: int | None
-) -> ExportedCosts:
-    """Write the costs of modules of some types, by default of the spaces' types, at all sites to a file."""
-    return export_costs(
-        subject,
-        options,
-        file,
-        types=split_names(attention) or TYPES,
-        batch=_batch(subject, batch),
-        runtime=Runtime(device=find_device()),
-    )
 
 
 def _batch(subject: Subject, batch: int | None) -> int:

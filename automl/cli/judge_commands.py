@@ -1,4 +1,4 @@
-"""`automl confirm`, `automl referee`, `automl compare` and `automl solve`."""
+"""`automl confirm`, `automl referee`, `automl ledger`, `automl compare` and `automl solve`."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -50,7 +50,8 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
     verdict = result.verdict
     which = f" (confirmation {result.number})" if result.number > 1 else ""
     kind = verdict.design.kind
-    print(f"{kind.done:9} {result.search}{which}: {verdict.final or 'no verdict'}")
+    done = f"{kind.done:9} {result.search}{which}: {verdict.final or 'no verdict'}"
+    print(done if verdict.noise is None else f"measured  {result.search}: noise of the baseline")
     print(f"verdict   {verdict.headline}")
     print(f"          {verdict.figures}")
     for comparison in result.value["comparisons"]:
@@ -106,15 +107,44 @@ def referee(
     from automl.tasks.command.referee import CORRECTED, run_referee
 
     if values["resume"] is not None:
-        only(context, "resume", "storage", "as_json", "trust", *CORRECTED)
+        only(context, "resume", "storage", "ledger", "as_json", "trust", *CORRECTED)
     result = run_referee(**{name: value for name, value in values.items() if value is not None})
     print_confirm(result, values["storage"])
     if as_json:
         print_json(result.value)
     verdict = result.verdict
+    if verdict.noise is not None and not verdict.is_constant:
+        return
     is_mistake = verdict.is_constant or (not verdict.complete and bool(result.logs))
     if is_mistake or verdict.final != "better":
         sys.exit(2 if is_mistake else CODES.get(str(verdict.final), 1))
+
+
+def ledger(
+    folder: Annotated[str, typer.Argument(help="Folder of the ledger.")],
+    plot: Path | None = option(None, "Drawing of the accepted changes with their intervals: .svg or .html."),
+    csv: Path | None = option(None, "File of all comparisons as CSV."),
+    final: bool = option(False, "Compare the head with the first baseline on fresh seeds.", None, "--final"),
+    trust: bool = TRUST_OPTION,
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """List the changes that a ledger has judged."""
+    from automl.base.errors import InputError
+    from automl.tasks.command.run_ledger import run_ledger
+
+    if plot is not None and plot.suffix not in (".svg", ".html"):
+        raise InputError(f"--plot must end in .svg or .html; got {plot}")
+    result = run_ledger(folder, final=final, trust=trust)
+    print(repr(result))
+    if csv is not None:
+        csv.write_text(result.to_csv())
+    if plot is not None:
+        svg = result.svg()
+        plot.write_text(
+            svg if plot.suffix == ".svg" else f"<!doctype html><title>Ledger</title>{svg}", "utf-8"
+        )
+    if as_json:
+        print_json(result.to_json())
 
 
 @with_options_of(CompareOptions)
@@ -169,7 +199,6 @@ def solve(
     max_macs: str | None = option(None, "Limit on multiply-accumulates, such as 2G."),
     max_memory: str | None = option(None, "Limit on the memory of a step, such as 4GB."),
     full: int | None = option(None, "Number of full layers of a hybrid decoder."),
-    costs: str | None = option(None, "File of automl cost --export-costs, for another machine."),
     out: Path | None = option(None, "File of the answer, for automl confirm --solve."),
     space: str | None = option(None, "Space, if that of the search was in a notebook or its file has moved."),
     storage: str = STORAGE_OPTION,

@@ -20,7 +20,7 @@ from automl.base.escape import printable, redact
 from automl.cli.command import Command, as_command
 from automl.cli.export_command import export, maps, predict
 from automl.cli.folder_commands import clean, remove, report, searches, status, sync
-from automl.cli.judge_commands import compare, confirm, referee, solve
+from automl.cli.judge_commands import compare, confirm, ledger, referee, solve
 from automl.cli.search_command import search, studies, study
 from automl.cli.space_commands import attentions, check_attention, cost, data, sites, spaces
 from automl.cli.train_command import train
@@ -52,7 +52,7 @@ def options(
 # Commands import what they run: Ray, MLflow and fastai take seconds each, and `automl --help` needs none.
 GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Start here": (data, search, report, export, predict),
-    "Judge": (confirm, compare, referee, solve, study),
+    "Judge": (confirm, compare, referee, ledger, solve, study),
     "Train and look": (train, maps, cost, sites, check_attention),
     "Searches": (status, searches, sync, remove, clean),
     "Choices": (spaces, attentions, studies),

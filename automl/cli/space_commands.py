@@ -1,7 +1,6 @@
 """`automl data`, `spaces`, `attentions`, `sites`, `cost` and `check-attention`."""
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,7 +8,6 @@ import typer
 from automl.base.errors import InputError
 from automl.base.escape import printable, shell
 from automl.base.options import split_option
-from automl.base.serialise import to_json
 from automl.cli.command import print_json
 from automl.cli.options import JSON_OPTION, option
 
@@ -136,29 +134,15 @@ def cost(
         None, "Module: SITE=TYPE or SITE=TYPE:option=value,option=value. Repeatable.", None, "--place"
     ),
     batch: int | None = option(None, "Batch size of a training step.", shown="8; stereo and detection 2"),
-    export_costs: Path | None = option(
-        None, "Write costs of modules at all sites to this file, for solve --costs."
-    ),
-    attention: str | None = option(
-        None, "Types in that file: ssa,timm:se,file.py:Class.", shown="the spaces' types"
-    ),
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Print parameters, MACs, memory and step time of a model.
 
     With a placement, also of the model with it.
     """
-    from automl.cli.cost import costs, lines, read_placement, write_costs
+    from automl.cli.cost import costs, lines, read_placement
 
-    if attention is not None and export_costs is None:
-        raise InputError("--attention chooses the types of --export-costs; add it, or give --place SITE=TYPE")
     chosen = _subject(backbone, size, option, task)
-    if export_costs is not None:
-        exported = write_costs(chosen, _options(backbone, option), export_costs, attention, batch)
-        print(printable(f"wrote {export_costs}: {len(exported.modules)} modules, on {exported.device}"))
-        if as_json:
-            print_json(to_json(exported))
-        return
     values = costs(chosen, read_placement(modules or []), batch)
     for line in lines(values, chosen.description):
         print(printable(line))

@@ -16,6 +16,7 @@ from scipy.special import zeta
 from automl.confirm.statistics import ALPHA
 
 SCREEN, POOL = 6, 10  # largest number of pairs of a screen, and seeds that its baseline has in all
+SEEDS = 2**31  # seeds are below it
 MOST = 60  # default of the largest number of pairs of a test
 STAKES = (0.5, 1.0, 2.0)  # of the bets on the next sign; the e-process is their mean
 DECAY = 1.3  # test number t has a share of the level that falls with t to this power

@@ -34,7 +34,7 @@ def judge(design: Design, variants: Sequence[Variant], scores: Mapping[str, Scor
     If a finalist beats the baseline and the plain variant with its own hyperparameters has no scores yet, the
     verdict waits for these.
     """
-    return _Judge(design, variants, scores).judge()
+    return Judge(design, variants, scores).judge()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,9 @@ class _Analysis:
 
 
 @dataclass(frozen=True)
-class _Judge:
+class Judge:
+    """Judge the finalists by the rules of `automl.confirm.rules`."""
+
     design: Design
     variants: Sequence[Variant]
     scores: Mapping[str, Scores]
@@ -105,11 +107,15 @@ class _Judge:
         if not is_final:  # This is an intermediate state, not an interim analysis.
             seen = seen if awaited else ended
             analysis = self._analyse(seen, ())
-        warnings = [*self._failures(), *self._unequal_trainings(seen)]
+        warnings = self.warnings(seen)
         if analysis is None:
             return Verdict(design=self.design, complete=is_final, warnings=warnings)
         verdict = self._verdict(analysis, awaited, is_final=is_final)
         return replace(verdict, warnings=[*warnings, *self._doubts(analysis, verdict)])
+
+    def warnings(self, seen: Sequence[int]) -> list[str]:
+        """Return the failed runs, and doubts about the times at the seeds `seen`."""
+        return [*self._failures(), *self._unequal_trainings(seen)]
 
     def _has_ended(self, seed: int) -> bool:
         competing = [self.scores[variant.name] for variant in (self.baseline, *self.finalists)]
@@ -140,10 +146,10 @@ class _Judge:
         evidence = Evidence(
             differences=[self._difference(variant, self.baseline, used) for variant in standing],
             plain=[self._from_plain(variant, used) for variant in standing],
-            times=self._times(standing, used) if self.design.equal == "time" else (),
+            times=self.times(standing, used) if self.design.equal == "time" else (),
             family=family,
             level=level,
-            constant=self._constant(competing, used) if len(used) >= CONSTANT else "",
+            constant=self.constant(competing, used) if len(used) >= CONSTANT else "",
             is_guessing=self._is_guessing(competing, used),
             is_coarse=0 < self.design.margin < self.design.resolution,
             of_commands=self.design.kind.opaque,
@@ -202,7 +208,7 @@ class _Judge:
         used, finalists = analysis.used, analysis.finalists
         factors = holm_factors([d.p for d in analysis.evidence.both], family=len(self.finalists))
         comparisons = []
-        for variant, time, factor in zip(finalists, self._times(finalists, used), factors, strict=True):
+        for variant, time, factor in zip(finalists, self.times(finalists, used), factors, strict=True):
             alpha = (analysis.level or ALPHA) / factor
             d = self._difference(variant, self.baseline, used, alpha)
             comparisons.append(
@@ -263,7 +269,7 @@ class _Judge:
         used = analysis.used
         if self.design.kind.opaque and not analysis.evidence.constant:
             competing = [self.baseline, *analysis.finalists]
-            if name := self._constant(competing, used):
+            if name := self.constant(competing, used):
                 count = len(used)
                 yield f"Check that {name} uses its seed: its {count} scores so far are equal in every digit."
             baseline, *rows = ([self.scores[v.name].scores[seed] for seed in used] for v in competing)
@@ -301,7 +307,8 @@ class _Judge:
         both = [seed for seed in seeds if seed in self.scores[name].scores]
         return self._difference(variant, self.plain[name], both, alpha) if len(both) >= 2 else None
 
-    def _times(self, variants: Sequence[Variant], seeds: Sequence[int]) -> list[Ratio | None]:
+    def times(self, variants: Sequence[Variant], seeds: Sequence[int]) -> list[Ratio | None]:
+        """Return the time ratio of each variant at these seeds, or None if it is not known."""
         baseline = self.scores[self.baseline.name]
         return [time_ratio(self.scores[variant.name], baseline, seeds) for variant in variants]
 
@@ -310,7 +317,7 @@ class _Judge:
         scores = self.scores[name]
         return bool(scores.failed) or all(scores.ended(seed) for seed in seeds)
 
-    def _constant(self, variants: Sequence[Variant], seeds: Sequence[int]) -> str:
+    def constant(self, variants: Sequence[Variant], seeds: Sequence[int]) -> str:
         """Return the name of the first command with equal scores at all seeds, or an empty string."""
         if not self.design.kind.opaque:
             return ""

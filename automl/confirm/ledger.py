@@ -1,8 +1,8 @@
 """The ledger of a stream of changes: `ledger.db` in a folder, which every comparison of it reads and writes.
 
-SQLite with a rollback journal. Each step is one transaction that begins with the lock for writing, and does
-nothing the second time. So callers in parallel see one order of steps, and a caller that was killed repeats
-its last step without effect. Rows are never changed or deleted; triggers see to that.
+It is one table of rows that are added once and never changed. Each step is one transaction, which has the
+lock for writing from its beginning. So callers in parallel see one order of steps, and a caller that was
+killed repeats its last step without effect.
 """
 
 import hashlib
@@ -21,20 +21,22 @@ from automl.confirm import evalues
 
 LEDGER_FILE = "ledger.db"
 WAIT = 60.0  # for other callers, each of which writes for milliseconds [s]
-TABLES = {
-    "facts": "key TEXT PRIMARY KEY, value TEXT NOT NULL",
-    "heads": "number INTEGER PRIMARY KEY, program TEXT NOT NULL, seeds TEXT NOT NULL, "
-    "comparison TEXT UNIQUE, time REAL NOT NULL",
-    "comparisons": "number INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, head INTEGER NOT NULL, "
-    "candidate TEXT NOT NULL, seeds TEXT NOT NULL, time REAL NOT NULL",
-    "pool": "head INTEGER NOT NULL, seed INTEGER NOT NULL, comparison TEXT NOT NULL, history TEXT NOT NULL, "
-    "PRIMARY KEY (head, seed)",
-    "tests": "number INTEGER PRIMARY KEY, comparison TEXT UNIQUE NOT NULL, time REAL NOT NULL",
-    "verdicts": "comparison TEXT PRIMARY KEY, outcome TEXT NOT NULL, value TEXT NOT NULL, time REAL NOT NULL",
-    "finals": "number INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, head INTEGER NOT NULL, "
-    "time REAL NOT NULL",
-}
+SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS rows (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, key TEXT NOT NULL, "
+    "value TEXT NOT NULL, time REAL NOT NULL, UNIQUE (kind, key))",
+    *(
+        f"CREATE TRIGGER IF NOT EXISTS no_{action} BEFORE {action} ON rows BEGIN SELECT RAISE(ABORT, "
+        f"'a ledger only grows'); END"
+        for action in ("UPDATE", "DELETE")
+    ),
+)
+# Kinds of rows. The key of a fact is its name, of a head its number, of a run in the pool the head and the
+# seed, and of the others the name of a comparison.
+FACT, HEAD, POOL, COMPARISON, TEST, VERDICT, FINAL = (
+    "fact", "head", "pool", "comparison", "test", "verdict", "final",
+)  # fmt: skip
 ACCEPTED, STALE = "accepted", "another head"  # outcomes that the ledger itself decides
+INTERVAL = "The interval holds whenever the test stops, if differences are symmetric around the true one."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +44,10 @@ class Program:
     """A command and what it runs.
 
     Attributes:
-        command: The command, as it was given.
         folder: The folder in which it runs.
         files: The digest of each file that the command names, by the word in the command.
-        changed: The digest of each other file of the repository that differs from its commit.
-        commit: The commit that it runs in a copy of, if any.
-        tree: The digest of that commit's files.
+        changed: The digest of each file of the repository that differs from its commit.
+        commit: The commit that it runs in a copy of, if any, and the digest of that commit's files.
     """
 
     command: str
@@ -69,13 +69,18 @@ class Program:
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """A baseline of the ledger: its program and the seeds of its screens. The last one is the head."""
+    """A baseline of the ledger, the seeds of its screens, and the comparison that accepted it, if any."""
 
     number: int
     program: Program
     seeds: Sequence[int]
     comparison: str | None
-    time: float
+    time: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.program}, " + (
+            f"accepted in {self.comparison}" if self.comparison else "its first baseline"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,29 +88,42 @@ class Decision:
     """The verdict of a comparison.
 
     Attributes:
-        outcome: `accepted`, or why it was not.
-        pairs: Pairs of the test, 0 if the screen ended the comparison.
-        screened: Pairs of the screen.
-        index: The number of the test, or None without one.
-        level: The level of the test, and `e_value` what was reached. The change is accepted from
-            `1 / level` on.
+        outcome: `accepted`, or the reason why it was not.
+        pairs: Pairs of the test, 0 if the screen ended the comparison, which had `screened` pairs.
+        index: The number of the test, or None without one. Its level is `level`.
+        e_value: The evidence. The change is accepted from `1 / level` on.
         difference: The mean difference, above 0 if the candidate is better, with its `interval`.
         left: The share of the level that was left.
-        trainings: How many runs the comparison needed.
+        trainings: How many runs were needed, besides `reused` ones of the baseline.
+        head: The head of the ledger after it.
         scores: The score of each run, by command and seed.
     """
 
-    outcome: str
+    outcome: str = ""
     pairs: int = 0
     screened: int = 0
     index: int | None = None
     level: float | None = None
     e_value: float | None = None
     difference: float | None = None
-    interval: tuple[float, float] | None = None
+    interval: Sequence[float] | None = None
     left: float = 1.0
     trainings: int = 0
+    reused: int = 0
+    head: str = ""
     scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    def lines(self) -> list[str]:
+        """Return lines on the level, the head and the cost."""
+        test = "The screen spent nothing of the level"
+        if self.index is not None and self.level is not None:
+            test = f"Test {self.index} of the ledger at level {self.level:.2g}"
+        return [
+            f"{test}; {self.left:.0%} of the level is left.",
+            f"The head of the ledger is {self.head}.",
+            f"{self.trainings} runs were needed, and {self.reused} of the baseline were reused.",
+            *([INTERVAL] if self.interval is not None else []),
+        ]
 
 
 class Ledger:
@@ -117,18 +135,10 @@ class Ledger:
     def __init__(self, folder: Path, *, create: bool = False) -> None:
         self.folder, self.file = folder, folder / LEDGER_FILE
         if create:
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise InputError(f"--ledger {folder} cannot be written ({error.strerror})") from error
+            folder.mkdir(parents=True, exist_ok=True)
             with self._writing() as database:
-                for name, columns in TABLES.items():
-                    database.execute(f"CREATE TABLE IF NOT EXISTS {name} ({columns})")
-                    for action in ("UPDATE", "DELETE"):
-                        database.execute(
-                            f"CREATE TRIGGER IF NOT EXISTS {name}_{action} BEFORE {action} ON {name} "
-                            f"BEGIN SELECT RAISE(ABORT, 'a ledger only grows'); END"
-                        )
+                for statement in SCHEMA:
+                    database.execute(statement)
         elif not self.file.is_file():
             raise InputError(
                 f"there is no ledger in {folder}; begin one with automl referee --ledger {folder}"
@@ -140,7 +150,7 @@ class Ledger:
             with closing(sqlite3.connect(self.file, timeout=WAIT, isolation_level=None)) as database:
                 database.execute("PRAGMA trusted_schema = OFF")
                 yield database
-        except (sqlite3.Error, ValueError, KeyError, TypeError) as error:
+        except (sqlite3.Error, ValueError, TypeError) as error:
             raise InputError(
                 f"{self.file} cannot be used ({error}). If it is damaged, restore it from a copy, or begin "
                 f"another ledger"
@@ -154,110 +164,64 @@ class Ledger:
             yield database  # closing rolls back after an error
             database.execute("COMMIT")
 
-    def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+    def rows(self, kind: str) -> dict[str, Any]:
+        """Return the values of the rows of a kind, in order."""
         with self._open() as database:
-            return database.execute(query, values).fetchall()
+            return _rows(database, kind)
 
-    def set_once(self, key: str, value: Any) -> Any:
-        """Set a fact, if it is not set yet. Return the fact as it is then."""
+    def check(self, seen: Mapping[str, str]) -> dict[str, str]:
+        """Return the text of all rows. Raise InputError if one that was `seen` before has changed."""
+        with self._open() as database:
+            query = "SELECT kind || ' ' || key, value FROM rows"
+            rows: dict[str, str] = dict(database.execute(query).fetchall())
+        if changed := [name for name, value in seen.items() if rows.get(name) != value]:
+            raise InputError(
+                f"the {changed[0]} in {self.file} has changed, which a command must have done. Restore the "
+                f"file from a copy, or begin another ledger"
+            )
+        return rows
+
+    def set_once(self, key: str, value: Any, kind: str = FACT) -> Any:
+        """Add a row, unless there is one with this key. Return the value as it is then."""
         with self._writing() as database:
-            database.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (key, json.dumps(value)))
-            return json.loads(database.execute("SELECT value FROM facts WHERE key = ?", (key,)).fetchone()[0])
-
-    def fact(self, key: str) -> Any:
-        """Return a fact, or None if it is not set."""
-        rows = self._rows("SELECT value FROM facts WHERE key = ?", key)
-        return json.loads(rows[0][0]) if rows else None
-
-    def begin_head(self, program: Program, seeds: Sequence[int]) -> Head:
-        """Make a program the first head, if there is none. Return the head."""
-        with self._writing() as database:
-            if database.execute("SELECT count(*) FROM heads").fetchone()[0] == 0:
-                _add_head(database, program, seeds, None)
-        return self.heads()[-1]
+            return _add(database, kind, key, value)
 
     def heads(self) -> list[Head]:
         """Return the first baseline and the accepted changes, in order. The last one is the head."""
-        rows = self._rows("SELECT number, program, seeds, comparison, time FROM heads ORDER BY number")
-        return [
-            Head(
-                number=n,
-                program=Program(**json.loads(program)),
-                seeds=json.loads(seeds),
-                comparison=c,
-                time=t,
-            )
-            for n, program, seeds, c, t in rows
-        ]
+        heads = [_head(int(number), value) for number, value in self.rows(HEAD).items()]
+        first = max((i for i, head in enumerate(heads) if head.comparison is None), default=0)
+        return heads[first:]
 
-    def add(self, name: str, head: int, candidate: Program, seeds: Sequence[int]) -> None:
-        """Record a comparison with the head number `head`, once."""
+    def begin_head(self, program: Program, seeds: Sequence[int]) -> Head:
+        """Make a program the first head, if there is none, or none that has a score. Return the head."""
         with self._writing() as database:
-            database.execute(
-                "INSERT OR IGNORE INTO comparisons (name, head, candidate, seeds, time) "
-                "VALUES (?, ?, ?, ?, ?)",
-                (name, head, json.dumps(vars(candidate)), json.dumps(list(seeds)), time.time()),
-            )
+            heads, pool = _rows(database, HEAD), _rows(database, POOL)
+            if not heads or (
+                Program(**heads[str(len(heads))]["program"]).identity != program.identity
+                and heads[str(len(heads))]["comparison"] is None
+                and not any(key.startswith(f"{len(heads)}/") for key in pool)
+            ):
+                _add_head(database, vars(program), seeds, None)
+        return self.heads()[-1]
 
-    def comparisons(self) -> list[dict[str, Any]]:
-        """Return all comparisons in order, each with its verdict or None."""
-        rows = self._rows(
-            "SELECT c.number, c.name, c.head, c.candidate, c.seeds, c.time, v.value, v.time, t.number "
-            "FROM comparisons c LEFT JOIN verdicts v ON v.comparison = c.name "
-            "LEFT JOIN tests t ON t.comparison = c.name ORDER BY c.number"
-        )
-        keys = ("number", "name", "head", "candidate", "seeds", "began", "verdict", "ended", "test")
-        return [
-            {
-                **dict(zip(keys, row, strict=True)),
-                "candidate": Program(**json.loads(row[3])),
-                "seeds": json.loads(row[4]),
-                "verdict": None if row[6] is None else _decision(row[6]),
-            }
-            for row in rows
-        ]
-
-    def head_of(self, name: str) -> int:
-        """Return the number of the head that a comparison has as its baseline."""
-        rows = self._rows("SELECT head FROM comparisons WHERE name = ?", name)
-        if not rows:
-            raise InputError(f"{self.file} has no comparison {name!r}; was it copied from another ledger?")
-        return int(rows[0][0])
-
-    def pool(self, head: int) -> dict[int, tuple[str, list[dict[str, float]]]]:
-        """Return the comparison and the metrics of each run of a head that screens reuse, by seed."""
-        rows = self._rows("SELECT seed, comparison, history FROM pool WHERE head = ?", head)
-        return {seed: (comparison, json.loads(history)) for seed, comparison, history in rows}
-
-    def add_to_pool(
-        self, head: int, seed: int, comparison: str, history: Sequence[Mapping[str, Any]]
-    ) -> None:
-        """Keep a run of a head for later screens. The first run of a seed stays."""
-        with self._writing() as database:
-            row = (head, seed, comparison, json.dumps([dict(metrics) for metrics in history]))
-            database.execute("INSERT OR IGNORE INTO pool VALUES (?, ?, ?, ?)", row)
+    def pool(self, head: int) -> dict[int, Any]:
+        """Return the runs of a head that screens reuse, by seed: their comparison and metrics."""
+        keys = ((key.split("/"), value) for key, value in self.rows(POOL).items())
+        return {int(seed): value for (number, seed), value in keys if int(number) == head}
 
     def begin_test(self, name: str) -> int:
         """Return the number of the test of a comparison. The first call spends it."""
         with self._writing() as database:
-            database.execute(
-                "INSERT OR IGNORE INTO tests (comparison, time) VALUES (?, ?)", (name, time.time())
-            )
-            row = database.execute("SELECT number FROM tests WHERE comparison = ?", (name,)).fetchone()
-            return int(row[0])
-
-    def tests(self) -> int:
-        """Return how many tests were begun."""
-        return int(self._rows("SELECT count(*) FROM tests")[0][0])
+            return int(_add(database, TEST, name, len(_rows(database, TEST)) + 1))
 
     def discoveries(self) -> int:
         """Return how many changes were accepted."""
-        return int(self._rows("SELECT count(*) FROM verdicts WHERE outcome = ?", ACCEPTED)[0][0])
+        return sum(value["outcome"] == ACCEPTED for value in self.rows(VERDICT).values())
 
     def decision(self, name: str) -> Decision | None:
         """Return the verdict of a comparison, or None before it ends."""
-        rows = self._rows("SELECT value FROM verdicts WHERE comparison = ?", name)
-        return _decision(rows[0][0]) if rows else None
+        value = self.rows(VERDICT).get(name)
+        return None if value is None else Decision(**value)
 
     def decide(self, name: str, decision: Decision) -> Decision:
         """Record the verdict of a comparison once, and return the one that is recorded.
@@ -265,51 +229,37 @@ class Ledger:
         An accepted change becomes the head in the same step, unless another one did so before.
         """
         with self._writing() as database:
-            row = database.execute("SELECT value FROM verdicts WHERE comparison = ?", (name,)).fetchone()
-            if row is not None:
-                return _decision(row[0])
-            head, candidate = database.execute(
-                "SELECT head, candidate FROM comparisons WHERE name = ?", (name,)
-            ).fetchone()
-            value = vars(decision)
-            if decision.outcome == ACCEPTED:
-                if database.execute("SELECT max(number) FROM heads").fetchone()[0] != head:
-                    value = {**value, "outcome": STALE}
+            comparison, value = _rows(database, COMPARISON)[name], dict(vars(decision))
+            if name not in _rows(database, VERDICT) and decision.outcome == ACCEPTED:
+                if len(_rows(database, HEAD)) == comparison["head"]:
+                    _add_head(database, comparison["candidate"], draw_pool(), name)
                 else:
-                    seeds = draw_pool()
-                    _add_head(database, Program(**json.loads(candidate)), seeds, name)
-            text = json.dumps(value)
-            database.execute(
-                "INSERT INTO verdicts VALUES (?, ?, ?, ?)", (name, value["outcome"], text, time.time())
-            )
-        return _decision(text)
-
-    def add_final(self, name: str, head: int) -> None:
-        """Record a comparison of a head with the first baseline on fresh seeds."""
-        with self._writing() as database:
-            row = (name, head, time.time())
-            database.execute("INSERT OR IGNORE INTO finals (name, head, time) VALUES (?, ?, ?)", row)
-
-    def finals(self) -> list[tuple[str, int]]:
-        """Return the name and the head of each comparison of a head with the first baseline."""
-        return [(name, head) for name, head in self._rows("SELECT name, head FROM finals ORDER BY number")]
+                    value["outcome"] = STALE
+            return Decision(**_add(database, VERDICT, name, value))
 
 
 def draw_pool() -> list[int]:
     """Draw the seeds of the screens of a new head."""
-    return [secrets.randbelow(2**31) for _ in range(evalues.POOL)]
+    return [secrets.randbelow(evalues.SEEDS) for _ in range(evalues.POOL)]
 
 
-def _decision(text: str) -> Decision:
-    value = json.loads(text)
-    interval = value.pop("interval")
-    return Decision(**value, interval=None if interval is None else tuple(interval))
+def _rows(database: sqlite3.Connection, kind: str) -> dict[str, Any]:
+    query = "SELECT key, value FROM rows WHERE kind = ? ORDER BY number"
+    return {key: json.loads(value) for key, value in database.execute(query, (kind,))}
+
+
+def _add(database: sqlite3.Connection, kind: str, key: str, value: Any) -> Any:
+    row = (kind, key, json.dumps(value), time.time())
+    database.execute("INSERT OR IGNORE INTO rows (kind, key, value, time) VALUES (?, ?, ?, ?)", row)
+    return _rows(database, kind)[key]
 
 
 def _add_head(
-    database: sqlite3.Connection, program: Program, seeds: Sequence[int], comparison: str | None
+    database: sqlite3.Connection, program: Mapping[str, Any], seeds: Sequence[int], comparison: str | None
 ) -> None:
-    database.execute(
-        "INSERT INTO heads (program, seeds, comparison, time) VALUES (?, ?, ?, ?)",
-        (json.dumps(vars(program)), json.dumps(list(seeds)), comparison, time.time()),
-    )
+    value = {"program": program, "seeds": list(seeds), "comparison": comparison, "time": time.time()}
+    _add(database, HEAD, str(len(_rows(database, HEAD)) + 1), value)
+
+
+def _head(number: int, value: Mapping[str, Any]) -> Head:
+    return Head(number=number, **{**value, "program": Program(**value["program"])})

@@ -107,7 +107,7 @@ class RefereeOptions:
         unit: Unit of the metric, for the verdict.
         margin: Least difference that matters, in the metric's unit. With 0, no outcome is `equivalent`.
         chance: Score of guessing, which a command must beat. Otherwise no verdict is given.
-        seeds: Number of seeds of each command.
+        seeds: Number of seeds of each command. By default 10, with `ledger` up to 60, with `noise` 5.
         seed: First seed. By default a random one, so that nobody has tuned for it.
         sequential: Stop as soon as the verdict is certain.
         equal: time: better must not take longer. none: any time is fair.
@@ -119,8 +119,11 @@ class RefereeOptions:
         concurrent: Maximum number of runs at once. By default as many as fit.
         storage: Folder of all searches, or its address.
         callbacks: Callback: file.py:Name; may be repeated. In Python a list, as in `Settings`.
-        trust: With --resume, allow running commands that only the files name. Those that were compared on
-            this machine need none.
+        ledger: Folder of a stream of changes, in which at most 5 % of accepted changes are false. Without
+            `baseline`, the change is compared with the last accepted one.
+        noise: Train the baseline alone, and print which difference 10 pairs can show.
+        trust: With --resume or --ledger, allow running commands that only the files name. Those that were
+            compared on this machine need none.
     """
 
     baseline: str | None = option(None, shown=False, sentences=2)
@@ -142,7 +145,7 @@ class RefereeOptions:
     unit: str = option("", METRIC, shown=False, rare=True)
     margin: float = option(0.0, TEST)
     chance: float | None = option(None, TEST, shown=False, rare=True)
-    seeds: int = option(10, TEST)
+    seeds: int | None = option(None, TEST, shown="10")
     seed: int | None = option(None, TEST, shown="random")
     sequential: bool = option(True, TEST, "--sequential/--no-sequential")
     equal: str = option("time", TEST, sentences=2)
@@ -153,5 +156,7 @@ class RefereeOptions:
     label: Sequence[str] = option((), RESOURCES, rare=True, kind=LISTED)
     concurrent: int | None = option(None, RESOURCES, shown="as many as fit", rare=True)
     storage: str = option(STORAGE)
+    ledger: str | None = option(None, TEST, shown=False)
+    noise: bool = option(False, TEST, "--noise")
     callbacks: "Sequence[str | Callback]" = option((), None, "--callback", rare=True, kind=LISTED)
     trust: bool = option(False, None, "--trust", rare=True)

@@ -36,13 +36,20 @@ SELECTION = 3  # number of seeds whose validation chooses the tuned baseline amo
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options that a confirmation keeps, as in `ConfirmOptions`. Raises InputError if one is out of range."""
+    """Options that a confirmation keeps, as in `ConfirmOptions`. Raises InputError if one is out of range.
+
+    Attributes:
+        screen: The number of seeds that screen a change of a ledger, before those of its test. 0 without one.
+        noise: True if the baseline is trained alone, to measure its noise.
+    """
 
     top: int = 3
     seeds: int = 10
     margin: float | None = None
     sequential: bool = True
     init: str | None = None
+    screen: int = 0
+    noise: bool = False
 
     def __post_init__(self) -> None:
         if self.top < 1:
@@ -78,7 +85,8 @@ class Confirmation:
     chance: Chance | None
 
     def __post_init__(self) -> None:
-        if not any(variant.role is Role.FINALIST for variant in self.variant_set.variants):
+        finalists = [v for v in self.variant_set.variants if v.role is Role.FINALIST]
+        if not finalists and not self.options.noise:
             raise InputError("variant_set.variants has no finalist")
         if len(self.seeds) < 2 or len(set(self.seeds)) < len(self.seeds):
             raise InputError(f"seeds must be two or more different numbers; got {self.seeds}")
@@ -96,9 +104,8 @@ class Confirmation:
     @property
     def least(self) -> int:
         """Least number of seeds that can show a difference."""
-        return least_pairs(
-            ALPHA / sum(variant.role is Role.FINALIST for variant in self.variant_set.variants)
-        )
+        count = sum(variant.role is Role.FINALIST for variant in self.variant_set.variants)
+        return least_pairs(ALPHA / count) if count else 0
 
     @property
     def kind(self) -> TrainingKind:

@@ -56,7 +56,8 @@ def run_confirm(*search: Any, **options: Any) -> ConfirmResult:
     asked = ConfirmOptions(*search, **options)
     if asked.solve is not None and asked.top not in (None, 1):
         raise InputError(f"--solve has one finalist; leave --top {asked.top} out")
-    chosen = {f.name: value for f in fields(Options) if (value := getattr(asked, f.name)) is not None}
+    values = {f.name: getattr(asked, f.name, None) for f in fields(Options)}
+    chosen = {name: value for name, value in values.items() if value is not None}
     if asked.solve is not None:
         chosen["top"] = 1
     Options(**chosen)  # Report a mistake before anything is read.
@@ -73,6 +74,8 @@ def run_confirm(*search: Any, **options: Any) -> ConfirmResult:
         called = UserCallbacks(metadata.settings.callbacks)
         draw_space = cache(partial(metadata.draw_space, asked.space))  # Only new trainings need the space.
         earlier = [Confirmation.read(path) for path in confirmations(folder)]
+        if asked.again and earlier and earlier[-1].options.screen:
+            raise InputError(f"{name!r} is of a ledger, which decides once; compare the change again there")
         if not metadata.settings.has_space:
             _check_referee(metadata, earlier, [option_name(n) for n in OF_SEARCHES if getattr(asked, n)])
         finalist = None
@@ -101,7 +104,7 @@ def run_confirm(*search: Any, **options: Any) -> ConfirmResult:
 
 
 def _check_referee(metadata: SearchMetadata, earlier: Sequence[Confirmation], refused: list[str]) -> None:
-    """Raise InputError if options of searches are given for commands, or if there are no commands yet."""
+    """Raise InputError if options of searches are values for commands, or if there are no commands yet."""
     if refused:
         raise InputError(f"{metadata.name!r} compares commands; leave {', '.join(refused)} out")
     if not earlier:

@@ -11,9 +11,11 @@ import numpy as np
 
 from automl.base.serialise import write_json
 from automl.confirm.judge import judge
+from automl.confirm.noise import judge_noise
 from automl.confirm.protocol import Confirmation, best_of_variant, chosen_baseline, study_in
 from automl.confirm.scores import Scores, collect
 from automl.confirm.statistics import paired
+from automl.confirm.stream import Stream
 from automl.confirm.variants import CONTROL_ROLES, Variant, ablations, best_validated
 from automl.confirm.verdict import VERDICT_FILE, Verdict
 from automl.confirm.wording import confidence_interval
@@ -64,6 +66,9 @@ class ConfirmationScheduler(Callback):
         self._left: dict[int, list[str]] = {}  # as above
         self.variants: list[Variant] = []
         self.verdict = Verdict(design=self.design)
+        self.stream = Stream(metadata, confirmation) if confirmation.options.screen else None
+        if self.stream is not None:
+            self.stream.reuse(self.planned)
         # Once chosen, the tuned baseline stays, even if trials are repeated.
         self._chosen = chosen_baseline(folder, confirmation.variant_set)
 
@@ -99,11 +104,13 @@ class ConfirmationScheduler(Callback):
         ]
         self.variants = [baseline, *variant_set.variants[1:], *own]
         self._judge()
-        if self.verdict.complete:  # The other trials are pruned, or do not begin.
+        if self.verdict.complete and self.stream is None:  # The other trials are pruned, or do not begin.
             seeds = [seed for seed in seeds if seed in self.verdict.used]
         own_trials = [trial for trial in _planned_trials(own, seeds) if trial.key in ended]
         awaited = _planned_trials(self.verdict.awaited, self.verdict.used)
         compared = _planned_trials([baseline, *now], seeds, alternate=self.design.kind.opaque)
+        if self.stream is not None:
+            compared = self.stream.needed(compared, self.design.seeds)
         trials = [*selection, *own_trials, *awaited, *compared]
         unique = {trial.key: trial for trial in reversed(trials)}  # the first of each variant and seed
         planned.planned_trials = list(unique.values())[::-1]
@@ -150,7 +157,11 @@ class ConfirmationScheduler(Callback):
         return any(count >= MAX_FAILURES for count in Counter(record.variant for record in broken).values())
 
     def _judge(self) -> None:
-        self.verdict = judge(self.design, self.variants, self._scores())
+        if self.stream is not None:
+            self.stream.keep(self.planned.standing)
+        rule = judge if self.stream is None else self.stream.judge
+        rule = judge_noise if self.confirmation.options.noise else rule
+        self.verdict = rule(self.design, self.variants, self._scores())
 
     def _scores(self) -> dict[str, Scores]:
         metric, seeds = self.planned.plan.metric.name, self.design.seeds

@@ -19,6 +19,7 @@ from automl.base.summary import Summary, call
 from automl.confirm import wording
 from automl.confirm.decision import OUTCOMES, Outcome
 from automl.confirm.design import Design
+from automl.confirm.ledger import Decision
 from automl.confirm.scores import Scores
 from automl.confirm.statistics import Difference, Ratio
 from automl.confirm.variants import Variant
@@ -91,6 +92,8 @@ class Verdict:
         is_constant: True if a command gives the same score with every seed, so it seems to ignore its seed.
         pending: Controls that have not ended with all of the seeds.
         warnings: Reasons to doubt the verdict.
+        decision: The verdict in a ledger, with its evidence so far. None without a ledger.
+        noise: The noise of the baseline, if only that was measured.
 
     Example:
         After the example of `run_confirm`:
@@ -117,6 +120,8 @@ class Verdict:
     is_constant: bool = False
     pending: Sequence[Variant] = ()
     warnings: Sequence[str] = ()
+    decision: Decision | None = None
+    noise: Mapping[str, float] | None = None
 
     @property
     def winner(self) -> Variant | None:
@@ -187,6 +192,8 @@ class Verdict:
                 for variant in variants
             ],
             "warnings": list(self.warnings),
+            **({} if self.decision is None else {"ledger": vars(self.decision)}),
+            **({} if self.noise is None else {"noise": self.noise}),
         }
 
 

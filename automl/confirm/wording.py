@@ -8,6 +8,7 @@ from search.record import Role
 
 if TYPE_CHECKING:
     from automl.confirm.design import Design
+    from automl.confirm.ledger import Decision
     from automl.confirm.statistics import Difference
     from automl.confirm.verdict import Comparison, Verdict
 
@@ -24,6 +25,8 @@ _CONCLUSIONS = {
 
 def headline(verdict: "Verdict") -> str:
     """Return the verdict in at most 15 words."""
+    if verdict.noise is not None:
+        return verdict.words
     if verdict.outcome is None or verdict.lead is None:
         return "No verdict: fewer than two seeds are complete"
     if not verdict.complete:
@@ -56,6 +59,8 @@ def fields(design: "Design", lead: "Comparison", constant: str) -> dict[str, Any
 
 def figures(verdict: "Verdict") -> str:
     """Return the difference, its interval, p, the seeds and the time, in short sentences."""
+    if verdict.noise is not None:
+        return verdict.explanation
     if verdict.outcome is None or verdict.lead is None:
         return INCOMPLETE.format(finalist=verdict.design.kind.finalist)
     design, lead = verdict.design, verdict.lead
@@ -68,7 +73,7 @@ def figures(verdict: "Verdict") -> str:
         sentences.append(f"Over seeds and test examples {low:.{decimals}f} to {high:.{decimals}f}")
     paired = f"{d.count} paired {'shared partial trainings' if design.shared_trainings else 'seeds'}"
     sentences += [
-        _probability(verdict, lead),
+        _probability(verdict, lead) if verdict.decision is None else _evidence(verdict.decision),
         f"Only {paired}" if d.count < FEW_SEEDS else paired,
         _time(lead.time, design.equal),
     ]
@@ -88,6 +93,8 @@ def remarks(verdict: "Verdict") -> list[str]:
     """Return lines with reasons, advice and the results of the other variants."""
     if verdict.lead is None or verdict.outcome is None:
         return []
+    if verdict.decision is not None:
+        return verdict.decision.lines()
     design, lines = verdict.design, []
     if verdict.complete:
         if verdict.explanation:
@@ -129,6 +136,13 @@ def _probability(verdict: "Verdict", lead: "Comparison") -> str:
     finalists = sum(comparison.p_holm is not None for comparison in verdict.comparisons)
     noun = verdict.design.kind.finalist
     return f"{text}, adjusted for {finalists} {noun}s" if finalists > 1 else text
+
+
+def _evidence(decision: "Decision") -> str:
+    """Return the e-value of a test in a ledger, beside the one at which the change is accepted."""
+    if decision.level is None or decision.e_value is None:
+        return "No evidence, as the runs of a screen are none"
+    return f"E = {decision.e_value:.3g}; accepted from {1 / decision.level:.3g} on"
 
 
 def _time(time: Ratio | None, equal: str) -> str:

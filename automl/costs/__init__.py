@@ -1,6 +1,5 @@
 """Costs of a configuration before it is trained: parameters, MACs, memory, latency, time ratio.
 
-exported      Costs of modules in a file, measured on one machine and read on another
 forecast      Predicts the costs of a configuration before it is built
 gpu_fraction  The fraction of a GPU for each trial, by a measurement of the baseline
 profile       Measures the costs of a configuration before it is trained, and those of a model

@@ -37,7 +37,7 @@ from automl.report.network import network
 from automl.report.per_class import per_class
 from automl.report.ranks import ranks
 from automl.report.read import SearchData, read_search
-from automl.report.site_effects import gates, placement, sensitivity
+from automl.report.site_effects import gates, placement
 from automl.storage.folder import REPORT_FOLDER, NamedSearch
 from search.record import NOT_NEEDED, State
 from search.study import STUDY_FILE
@@ -161,7 +161,6 @@ def sections(search: SearchData) -> list[Section]:
             plots=[
                 placement(search),
                 parts(search),
-                *sensitivity(search),
                 gates(search),
                 costs(search),
             ],

@@ -1,4 +1,4 @@
-"""Effects by site and type: of trained placements, of one replaced layer, and the gates after training.
+"""Effects by site and type of trained placements, and the gates after training.
 
 A new module has a gate of 0 and is the identity.
 """
@@ -10,14 +10,11 @@ from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
 import altair as alt
-from scipy.stats import spearmanr
 
-from automl.base.serialise import read_json
 from automl.base.units import pluralize
 from automl.report import style
 from automl.report.figure import Figure, Plot, Table, absent
 from automl.report.read import SearchData
-from automl.tasks.shown import FILE, FORMAT, LayerScores
 from search.record import Role
 
 LEAST = 4  # cells of a rank correlation
@@ -184,53 +181,6 @@ def _draw_cells(search: SearchData, cells: Mapping[tuple[str, str], Effect]) -> 
         for field, dy in (("first", -11), ("spread", 0), ("count", 11))
     ]
     return Figure(charts=[style.layer(boxes, *words, height=40 * len(sites))], data={"effects": rows})
-
-
-def sensitivity(search: SearchData) -> list[Plot]:
-    """Plot the one-layer sensitivity, if the search has measured it."""
-    if not (file := search.folder / FILE).exists():
-        return []
-    measured = read_json(LayerScores, file, format=FORMAT)
-    scale = search.sign * search.factor
-    cells = {
-        (site, kind): Effect(
-            mean=scale * (score - measured.original), score=search.factor * score, spread=None, count=1
-        )
-        for site, scores in measured.replaced.items()
-        for kind, score in scores.items()
-    }
-    trained, _ = effects(search)
-    both = [cell for cell in cells if cell in trained]
-    best, worst = _extremes(cells)
-    says = (
-        f"Least sensitive: {best[0]} as {best[1]}, {search.gap(cells[best].mean)}; most: {worst[0]} as "
-        f"{worst[1]}, {search.gap(cells[worst].mean)}."
-    )
-    if len(both) >= LEAST:
-        rho = spearmanr(*([values[cell].mean for cell in both] for values in (cells, trained))).statistic
-        says += (
-            f" Rank correlation with the mean effects in trained placements: {rho:.2f}, {len(both)} cells."
-        )
-    rows = [
-        [*cell, effect.mean, trained[cell].mean if cell in trained else None]
-        for cell, effect in sorted(cells.items(), key=lambda item: natural(item[0][0]))
-    ]
-    return [
-        Plot(
-            name="sensitivity",
-            title="Effect of one layer without training",
-            figure=_draw_cells(search, cells),
-            says=says,
-            note=(
-                f"The score of the original with one layer replaced, minus the original's, on "
-                f"{measured.windows} windows of the validation split. The new mixer has the projections of "
-                f"the old one, and nothing was trained. This is the usual heuristic for the choice of layers."
-            ),
-            table=Table(
-                columns=["site", "type", f"alone, {search.unit}", f"mean in trials, {search.unit}"], rows=rows
-            ),
-        )
-    ]
 
 
 def gates(search: SearchData) -> Plot:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
-from pathlib import Path
 from typing import Any
 
 from optuna import Study
@@ -18,7 +17,6 @@ from automl.base.errors import InputError
 from automl.base.options import option_name
 from automl.config.runtime import Runtime
 from automl.confirm.variants import with_placement
-from automl.costs.exported import read_latencies
 from automl.costs.forecast import predict_cost
 from search.choices import MODULES, NO_TYPE, OWN, SITE, SITES, TYPE
 from search.config import TrialConfig
@@ -116,17 +114,11 @@ class PlacementProblem:
         """Return the name of a placement."""
         return describe_placement(self.config(placement))
 
-    def costs(
-        self, name: str, trials: Sequence[TrialRecord], runtime: Runtime, file: str | None
-    ) -> AdditiveCost:
-        """Return what modules add to a cost: from a file, exactly, or from the measurements of the search."""
+    def costs(self, name: str, trials: Sequence[TrialRecord], runtime: Runtime) -> AdditiveCost:
+        """Return what modules add to a cost: exactly, or from the measurements of the search."""
         modules = list(list_modules(self.choices))
         configs = {module: self.single(module) for module in modules}
         replaces = bool(self.plain.model.own_layer)
-        if name == "latency" and file is not None:
-            if replaces:
-                raise InputError("--costs has modules that are added, not layers of decoders; leave it out")
-            return read_latencies(Path(file), self.plain, configs)
         if name in ("params", "macs"):
             return count_costs(
                 lambda config: getattr(predict_cost(config, runtime), name), self.plain, configs
@@ -180,7 +172,7 @@ def fit_costs(
     if len(measured) < LEAST:
         raise InputError(
             f"{option_name(LIMIT_SETTINGS[name])} needs the {name} of {LEAST} placements that this search "
-            f"measured; it has {len(measured)}. Run more trials, or give --costs FILE"
+            f"measured; it has {len(measured)}. Run more trials"
         )
     prefix = next((placement.prefix for placement in measured if placement.prefix), "")
     # A slow measurement is cut off as a low score is.

@@ -117,7 +117,6 @@ def run_solve(
     max_macs: str | None = None,
     max_memory: str | None = None,
     full: int | None = None,
-    costs: str | None = None,
     storage: str | None = None,
     space: str | SpaceFunction | Space | None = None,
     trust: bool = False,
@@ -131,7 +130,6 @@ def run_solve(
         max_macs: Limit on multiply-accumulates of one input, such as `2G`.
         max_memory: Limit on the memory of a training step, such as `4GB`.
         full: The number of full layers of a hybrid decoder.
-        costs: File of `automl cost --export-costs` with latencies on another machine.
         storage: The storage of the search. By default that of the result, or `searches`.
         space: The space of the search. Needed if it was a function of a notebook.
         trust: Allow running the user-defined code that the files of the search name.
@@ -141,7 +139,7 @@ def run_solve(
 
     Raises:
         InputError: The search has no completed trial with a placement or several objectives, no placement
-            meets the limits, the file of costs does not fit, or there is user-defined code without `trust`.
+            meets the limits, or there is user-defined code without `trust`.
 
     Example:
         After the example of `run_search`:
@@ -158,8 +156,6 @@ def run_solve(
         max_memory=max_memory,
     )
     limits = {name: limit for name, limit in asdict(settings.limits).items() if limit is not None}
-    if costs is not None and "latency" not in limits:
-        raise InputError("--costs has latencies for --max-latency-ms; add the limit, or leave --costs out")
     name, storage = resolve_search(search, storage)
     folder, metadata = find_model_search(name, storage)
     check_not_lost(folder, metadata)
@@ -175,7 +171,7 @@ def run_solve(
     study, model = _fit_study(folder, metadata, records)
     problem = PlacementProblem(loaded, study, full)
     runtime = metadata.settings.runtime
-    additive = {limit: problem.costs(limit, records, runtime, costs) for limit in limits}
+    additive = {limit: problem.costs(limit, records, runtime) for limit in limits}
     return _solve(problem, model, additive, limits, metadata, select_leaders(records, metadata.plan)[1])
 
 

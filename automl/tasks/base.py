@@ -22,7 +22,6 @@ from automl.tasks.task_data import SPLITS, Split, TaskData
 from backbones import call, insert
 from search.config import Data, Model, TaskSpec, Training, TrialConfig
 from search.metric import Metric
-from search.record import TrialRecord
 
 Inputs = Any  # inputs of a model: a tensor, a tuple of positional or a dictionary of keyword arguments
 Batch = Any  # a pytree of tensors, which the task's `loss` takes
@@ -350,14 +349,6 @@ class Task(TaskData, TaskDeployment, Generic[DataT_co, ModelT_co, TrainingT_co])
             The harm of each type, in any unit, by site.
         """
         raise NotImplementedError
-
-    def after_search(self, folder: Path, ranked: Sequence[TrialRecord]) -> None:
-        """Measure what the report of a search shows of this task beside its trials. By default nothing.
-
-        Args:
-            folder: The folder of the search.
-            ranked: The completed trials, the best first.
-        """
 
 
 class RecordTask(Task[DataT_co, ModelT_co, TrainingT_co]):

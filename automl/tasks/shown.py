@@ -1,6 +1,6 @@
 """Parts of a report that show a task: inputs to look at, and the scores with one layer replaced."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,21 +32,3 @@ def spread_over_classes(labels: Tensor, count: int) -> Tensor:
     counts = labels.bincount()
     rank = torch.arange(len(labels)) - (counts.cumsum(0) - counts)[labels[order]]
     return order[rank.argsort(stable=True)][:count]
-
-
-FILE, FORMAT = "sensitivity.json", 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class LayerScores:
-    """Scores of a model with one layer replaced.
-
-    Attributes:
-        original: The score of the model with its own layers.
-        replaced: The score by site and type.
-    """
-
-    metric: str
-    windows: int
-    original: float
-    replaced: Mapping[str, Mapping[str, float]]

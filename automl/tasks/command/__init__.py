@@ -1,9 +1,11 @@
 """A training that is any command.
 
-config     Configuration of a training that is any command: the command, and where it reports its metric
-evaluator  Score what commands write with an evaluator, and check files before and after runs
-loop       Runs a trial that is a command, measures it, and finds the metric that it printed or wrote
-referee    Compare commands with fresh paired seeds, without a search: `automl referee`
+config      Configuration of a training that is any command: the command, and where it reports its metric
+evaluator   Score what commands write with an evaluator, and check files before and after runs
+loop        Runs a trial that is a command, measures it, and finds the metric that it printed or wrote
+changes     A change of a ledger: its program, its baseline and its seeds
+run_ledger  List and draw a ledger, and compare its head with its first baseline
+referee     Compare commands with fresh paired seeds, without a search: `automl referee`
 """
 
 from automl.tasks.command.config import CommandModel, CommandTraining

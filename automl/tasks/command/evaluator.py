@@ -106,6 +106,7 @@ def make_guard(
     evaluator's program, are not copied. Raises InputError if a path or the evaluator cannot be used.
     """
     words, digests, copied, places = shlex.split(evaluate), {}, {}, {}
+    whole: Contents = {}  # of the copy
     for path in [*named_paths(evaluate), *protect]:
         own, absolute = os.path.relpath(path), os.path.abspath(path)
         is_inside = not own.startswith("..")
@@ -120,6 +121,7 @@ def make_guard(
         digests[name], places[path] = digest_of(contents), str(folder / name)
         if is_inside and [path] != words[:1]:
             copied[own], places[path] = folder / name, own
+            whole |= {os.path.normpath(f"{own}/{inner}"): state for inner, state in contents.items()}
     guard = Guard(protect=digests, ignored=[os.path.relpath(path) for path in ignored])
     if not evaluate:
         return guard
@@ -128,16 +130,20 @@ def make_guard(
             f"--evaluate must name the evaluator's file, as in python eval.py {OUT}, or --protect must; got "
             f"{evaluate!r}"
         )
+    copy = (copies / digest_of(whole)).absolute()
+    _copy(copied, copy)
     command = shlex.join(places.get(word, word) for word in words)
-    return replace(guard, evaluate=command, evaluator=str(_copy(copied, copies)))
+    return replace(guard, evaluate=command, evaluator=str(copy))
 
 
-def _copy(sources: dict[str, Path], copies: Path) -> Path:
-    """Copy files and folders, or link large ones, into a new folder with the name of its digest."""
-    copies.mkdir(parents=True, exist_ok=True)
-    parent = Path(tempfile.mkdtemp(dir=copies))
+def _copy(sources: dict[str, Path], target: Path) -> None:
+    """Copy files and folders, or link large ones, into a folder that has the name of their digest."""
+    if target.is_dir() and digest_of(read_contents(target)) == target.name:
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(dir=target.parent))
     for name, source in sorted(sources.items()):
-        copy = parent / "new" / name
+        copy = new / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         if copy.exists():
             continue  # it came with the folder around it
@@ -147,7 +153,9 @@ def _copy(sources: dict[str, Path], copies: Path) -> Path:
             shutil.copytree(source, copy, ignore=shutil.ignore_patterns(*NO_CONTENT))
         else:
             shutil.copy2(source, copy)
-    return (parent / "new").rename(parent / digest_of(read_contents(parent / "new")))
+    shutil.rmtree(target, ignore_errors=True)  # it was changed, or does not exist
+    with suppress(OSError):  # another comparison has just made it
+        new.rename(target)
 
 
 @contextmanager

@@ -7,7 +7,6 @@ variants are commands, in the folder of a search without trials, so `automl stat
 
 import os
 import secrets
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,8 @@ from automl.base.errors import InputError
 from automl.base.options import STORAGE, format_command, with_keywords_of
 from automl.callbacks.user import UserCallbacks
 from automl.config.settings import REFEREE, Settings
+from automl.confirm.evalues import SCREEN
+from automl.confirm.noise import PAIRS
 from automl.confirm.options import RefereeOptions
 from automl.confirm.protocol import Confirmation, Options, confirmations, study_name
 from automl.confirm.run_confirm import SEEDS, begin, run_confirm
@@ -32,7 +33,7 @@ from automl.storage.logs import capture_library_logs
 from automl.storage.metadata import collect_provenance, write_metadata
 from automl.storage.storage import check_not_temporary
 from automl.storage.user_code import remember
-from automl.tasks.command import CommandModel, CommandTraining
+from automl.tasks.command import CommandModel, CommandTraining, changes
 from automl.tasks.command.config import COMMAND, OUT
 from automl.tasks.command.evaluator import COPIES, make_guard, named_paths
 from search.config import Data, TrialConfig
@@ -51,6 +52,7 @@ OF_RUNS = (
 CORRECTED = ("metric", "metric_file", "last", "minimize", "unit")
 FOLDER = "commits"  # in the cache, with the copies
 SHORT = 7  # characters of a hash in names
+NOISE_SEEDS = 5
 FRESH = 10**6  # random first seeds are below it, so that every program takes them
 
 
@@ -84,17 +86,22 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
         'better'
     """
     asked = RefereeOptions(*arguments, **options)
+    if asked.ledger is not None and asked.resume is None:
+        asked = changes.complete(asked)
     if asked.resume is not None:
-        return _resume(asked)
+        return _resume(replace(asked, storage=asked.ledger or asked.storage, ledger=None))
     check_not_temporary(asked.storage)
     commands = _commands(asked)
     commits = find_commits(asked.baseline_ref, _listed(asked.candidate_refs)) if asked.baseline_ref else []
+    seeds = (NOISE_SEEDS if asked.noise else PAIRS) if asked.seeds is None else asked.seeds
     protocol = Options(
-        top=max(len(commits), len(commands)) - 1,
-        seeds=asked.seeds,
+        top=max(1, len(commits) - 1, len(commands) - 1),
+        seeds=seeds,
         margin=asked.margin,
         sequential=asked.sequential,
         init="scratch",
+        screen=0 if asked.ledger is None else SCREEN,
+        noise=asked.noise,
     )
     configs = [_configuration(command, asked) for command in commands]
     names = [f"candidate {i}" for i in range(1, len(commands))] if len(commands) > 2 else ["candidate"]
@@ -102,29 +109,32 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
         raise InputError(f"--chance must be a finite number; got {asked.chance}")
     tracked = _tracked(asked, commits) if commits else None
     first = secrets.randbelow(FRESH) if asked.seed is None else asked.seed
-    if first > SEEDS - asked.seeds:
-        raise InputError(
-            f"--seed must be {SEEDS - asked.seeds} or less with {asked.seeds} seeds; got {first}"
-        )
+    if first > SEEDS - seeds:
+        raise InputError(f"--seed must be {SEEDS - seeds} or less with {seeds} seeds; got {first}")
     if commits:  # the checks are done
         configs = [configs[0].change(data={"path": str(check_out(commit))}) for commit in commits]
         names = [f"candidate {commit.digest[:SHORT]}" for commit in commits[1:]]
     ignored, folder = [*_listed(asked.cache), asked.storage], Path(configs[0].data.path or ".")
-    copies, evaluate = cache_root() / COPIES, asked.evaluate or ""
+    copies, evaluate = Path(asked.ledger or cache_root()) / COPIES, asked.evaluate or ""
     guard = make_guard(evaluate, _listed(asked.protect), ignored, folder, copies, tracked)
     configs = [config.change(training={"guard": guard}) for config in configs]
+    change = None
+    if asked.ledger is not None:
+        change = changes.enter(
+            asked.ledger, commands, [commit.digest for commit in commits], configs, asked.equal
+        )
     settings = Settings(
         **{"space": REFEREE, "seed": first, **{name: getattr(asked, name) for name in OF_RUNS}}
     )
     variants = [Variant(name="baseline", role=Role.BASELINE, config=configs[0])]
     variants += [
         Variant(name=name, role=Role.FINALIST, config=config, plain="baseline")
-        for name, config in zip(names, configs[1:], strict=True)
+        for name, config in zip(names, configs[1:], strict=not asked.noise)
     ]
     confirmation = Confirmation(
         number=1,
         options=protocol,
-        seeds=list(range(first, first + asked.seeds)),
+        seeds=list(range(first, first + seeds)) if change is None else change.draw_seeds(seeds),
         variant_set=VariantSet(variants=variants, baseline_candidates=[], warnings=[]),
         provenance=collect_provenance(),
         inputs=0,
@@ -135,6 +145,8 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
     called = UserCallbacks(settings.callbacks)
     remember([*settings.user_code(), *confirmation.commands()])
     with new_folder(settings, plan, fingerprint="", data="") as (folder, metadata):
+        if change is not None:
+            change.record(metadata.name, confirmation.seeds)
         path = begin(folder, confirmation)
         with capture_library_logs(path / "log.txt"):
             return run_trainings(path, metadata, confirmation, called, baseline=lambda: configs[0])
@@ -145,6 +157,8 @@ def _commands(asked: RefereeOptions) -> list[str]:
 
     Raise InputError if an argument is missing, or a command was given twice.
     """
+    if asked.noise and (asked.candidates or asked.candidate_refs or asked.baseline_ref or asked.ledger):
+        raise InputError("--noise trains the baseline alone; leave candidates, commits and --ledger out")
     of_commits = {"--command": asked.command, "--candidate-ref": asked.candidate_refs}
     if asked.baseline_ref is not None or any(of_commits.values()):
         needed = {"--baseline-ref": asked.baseline_ref, "--metric": asked.metric, **of_commits}
@@ -155,7 +169,8 @@ def _commands(asked: RefereeOptions) -> list[str]:
                 f"without --baseline and --candidate{lacking}"
             )
         return [str(asked.command)]
-    needed = {"--baseline": asked.baseline, "--metric": asked.metric, "--candidate": asked.candidates}
+    needed = {"--baseline": asked.baseline, "--metric": asked.metric}
+    needed |= {} if asked.noise else {"--candidate": asked.candidates}
     if missing := [option for option, value in needed.items() if not value]:
         raise InputError(
             f"automl referee needs {missing[0]}, as in: automl referee --baseline 'python train.py --seed "
@@ -172,7 +187,9 @@ def _tracked(asked: RefereeOptions, commits: Sequence["Commit"]) -> set[str]:
     tracked = set()
     for path in [*named_paths(asked.evaluate or ""), *_listed(asked.protect)]:
         name = os.path.relpath(path)
-        known = {_git("rev-parse", "--quiet", "--verify", f"{commit.digest}:./{name}") for commit in commits}
+        known = {
+            changes.git("rev-parse", "--quiet", "--verify", f"{commit.digest}:./{name}") for commit in commits
+        }
         if len(known) > 1:
             raise InputError(
                 f"{path} is protected or the evaluator's, and not the same in {', '.join(map(str, commits))}"
@@ -303,9 +320,11 @@ def find_commits(baseline: str, candidates: list[str]) -> list[Commit]:
 
     Raise InputError if the current folder is in no repository, it has no such commit, or two are the same.
     """
+    if changes.git("--version") is None:
+        raise InputError("--baseline-ref needs git, which is not installed")
     commits: list[Commit] = []
     for option, ref in [("--baseline-ref", baseline), *(("--candidate-ref", ref) for ref in candidates)]:
-        digest = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
+        digest = changes.git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
         if digest is None:
             raise InputError(
                 f"{option} {ref} is no commit of the repository around {Path.cwd()}; give a branch, a tag or "
@@ -315,8 +334,8 @@ def find_commits(baseline: str, candidates: list[str]) -> list[Commit]:
         if same := next((other for other in commits if other.digest == digest), None):
             raise InputError(f"{same} and {commit} are the same commit, {digest[:SHORT]}; compare two")
         commits.append(commit)
-        print(f"{commit} is {_git('log', '-1', '--format=%h %s', digest)}", file=sys.stderr)
-    if _git("status", "--porcelain", "--untracked-files=no"):
+        print(f"{commit} is {changes.git('log', '-1', '--format=%h %s', digest)}", file=sys.stderr)
+    if changes.git("status", "--porcelain", "--untracked-files=no"):
         print("warning: uncommitted changes are in none of these commits", file=sys.stderr)
     return commits
 
@@ -326,25 +345,16 @@ def check_out(commit: Commit) -> Path:
 
     Raise InputError if the commit has no such folder, or git fails.
     """
-    root = Path(_git("rev-parse", "--show-toplevel") or ".")
+    root = Path(changes.git("rev-parse", "--show-toplevel") or ".")
     (cache_root() / FOLDER).mkdir(parents=True, exist_ok=True)
     copy = Path(tempfile.mkdtemp(prefix=f"{commit.digest[:SHORT]}-", dir=cache_root() / FOLDER))
     for words in (
         ("clone", "--quiet", "--shared", "--no-checkout", str(root), str(copy)),
         ("-C", str(copy), "checkout", "--quiet", "--detach", commit.digest),
     ):
-        if _git(*words) is None:
+        if changes.git(*words) is None:
             raise InputError(f"{commit} cannot be checked out into {copy}; try git {' '.join(words)}")
     inside = copy / Path.cwd().resolve().relative_to(root.resolve())
     if not inside.is_dir():
         raise InputError(f"{commit} has no folder {inside.relative_to(copy)}; run this in one that it has")
     return inside
-
-
-def _git(*words: str) -> str | None:
-    """Return what a command of git prints, or None if it fails. Raise InputError without git."""
-    try:
-        done = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        raise InputError("--baseline-ref needs git, which is not installed") from None
-    return done.stdout.strip() if done.returncode == 0 else None

@@ -8,7 +8,8 @@ hugging_face  Causal language models of Hugging Face, from a local folder or by 
 needles       Recall of planted facts, at the length of the training and at up to eight times that length
 model         The causal language models: the built-in decoder, and those of Hugging Face by the prefix `hf:`
 score         Metrics of predicted tokens, over batches and workers
-sensitivity   One-layer sensitivity of a trained decoder: its score if one layer is replaced, without training
+signals       Signals of which layers of a trained decoder need full attention, for `--prior`
+decoding      Time of one more token after thousands
 space         Spaces of hybrid decoders: the mixer of each layer
 task          Language modelling: a causal decoder predicts the next token
 transformers_folder  A trained decoder in the format of transformers

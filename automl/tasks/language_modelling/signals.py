@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from attention import Spec
+from automl.config.device import is_gpu
 from automl.tasks.language_modelling.score import divergence
 from backbones import insert, sites
 from backbones.output import feature_map, logits, with_feature_map
@@ -36,7 +37,8 @@ Harm = list[dict[str, float]]  # of each type, by layer
 STEPS = 200  # of the gates
 GATE_RATE, MIXER_RATE = 0.05, 5e-4  # learning rates
 PRICE = 0.1  # of a squared full layer too many, in nats, at the end of the steps
-WINDOWS = 32  # of the validation split
+WINDOWS, LEAST = 32, 4  # most and fewest windows of the validation split
+WORK = {False: 1e13, True: 1e15}  # multiply-adds on a CPU and on a GPU: some minutes
 
 
 class MixerChoice(nn.Module):
@@ -101,8 +103,12 @@ def measure_signal(
     if signal == "gates":
         return train_gates(task, model, choices, list(specs), full, steps)
 
+    evaluations = len(specs) * len(choices) * (len(choices) / 2 if signal == "greedy" else 1)
+    work = sum(p.numel() for p in task.original.parameters()) * task.data.context * evaluations
+    windows = max(LEAST, min(WINDOWS, int(WORK[is_gpu(task.runtime.device)] // work)))
+
     def loss() -> float:
-        return score(task, model, WINDOWS)["loss"]
+        return score(task, model, windows)["loss"]
 
     search = _replace_greedily if signal == "greedy" else _replace_each
     return search(choices, list(specs), loss)
@@ -140,6 +146,8 @@ def _replace_greedily(
         before = min(losses[layer])
         choices[layer].chosen = losses[layer].index(before) + 1
         left.remove(layer)
+        done = f"{len(choices) - len(left)} of {len(choices)} layers replaced"
+        print(f"greedy    {done}, the last one {layer + 1}: loss {before:.3f}", file=sys.stderr)
     return harm
 
 

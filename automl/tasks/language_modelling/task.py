@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from statistics import median
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from automl.base.errors import InputError, describe_error
 from automl.base.serialise import to_json
-from automl.config.device import copy_ahead
+from automl.config.device import copy_ahead, find_device
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
 from automl.tasks.base import EvaluationBatch, Task
@@ -56,7 +57,6 @@ from automl.tasks.language_modelling.deploy import (
 from automl.tasks.language_modelling.gpt import Decoder
 from automl.tasks.language_modelling.model import check_decoder, find_decoder
 from automl.tasks.language_modelling.score import UNMARKED, LanguageEvaluator, cross_entropy, divergence
-from automl.tasks.language_modelling.sensitivity import write_sensitivity
 from automl.tasks.language_modelling.transformers_folder import NoCounterpartError, save_transformers
 from automl.tasks.task_data import SPLITS, Split
 from backbones import call, sites
@@ -64,7 +64,6 @@ from backbones.output import logits
 from backbones.take_over import find_exact, load_with_projections
 from search.config import TrialConfig
 from search.metric import Chance
-from search.record import TrialRecord
 
 AT_ONCE = 2**18  # training tokens that are copied to the device at once
 COMPARED = 8  # windows that a model of transformers is compared on
@@ -238,10 +237,8 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
             m.kinds.count(FULL) for m, of in zip(hybrids, kinds, strict=True) if FULL in of and len(of) > 1
         ]
         specs = {spec.name: spec for model in hybrids for spec in model.placement.values()}
-        return signals.measure_signal(self, signal, specs, round(median(full)) if full else 0)
-
-    def after_search(self, folder: Path, ranked: Sequence[TrialRecord]) -> None:
-        write_sensitivity(folder, self, ranked)
+        moved = type(self)(self.config, replace(self.runtime, device=find_device()))
+        return signals.measure_signal(moved, signal, specs, round(median(full)) if full else 0)
 
     def evaluator(self, split: Split) -> LanguageEvaluator:
         return LanguageEvaluator(self.metric.name, self.windows.bytes_per_token(split))

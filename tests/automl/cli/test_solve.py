@@ -2,27 +2,15 @@
 
 import itertools
 import json
-import re
 from collections.abc import Callable
-from contextlib import suppress
-from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from report_cases import frozen, made_up, plan_of, save_search
 
-from attention import Spec, ssa
-from automl.base.errors import InputError
-from automl.cli.main import main
-from automl.costs.exported import _draw, _option_params, read_latencies
 from automl.storage.metadata import SEARCH_FILE
-from automl.tasks.image_classification import ImageData
-from automl.tasks.image_classification.space import list_digits_sites
-from search.choices import TYPES
-from search.config import Model, TrialConfig
 from search.drawn import Drawn
-from search.placement_effects import IndexedModule
 from search.record import State
 from search.space import draw_randomly
 from search.spaces import SPACES
@@ -41,19 +29,6 @@ def save(storage: Path, trials: Any, space: str = "digits", **options: Any) -> s
 @pytest.fixture(scope="module")
 def storage(tmp_path_factory: pytest.TempPathFactory) -> str:
     return save(tmp_path_factory.mktemp("searches"), made_up(60))
-
-
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Costs of modules in the backbone of the search, timed twice."""
-    file = tmp_path_factory.mktemp("costs") / "costs.json"
-    model = ("xresnet18", "--size", "32", "--option", "width=0.25")
-    with pytest.MonkeyPatch.context() as patch, suppress(SystemExit):
-        for bound in ("LEAST_PASSES", "MOST_PASSES"):
-            patch.setattr(f"automl.costs.exported.{bound}", 2)
-        types = ("--attention", "ssa,conv1x1")
-        main(["cost", *model, "--export-costs", str(file), "--batch", "2", *types])
-    return file
 
 
 def test_the_best_placement_has_gain_and_probability(cli: Cli, storage: str) -> None:
@@ -124,8 +99,6 @@ def test_layers_of_a_decoder_are_compared_with_its_uniform_baseline(cli: Cli, tm
         ),
         (["made-up", "--max-latency-ms", "-1"], "--max-latency-ms must be above 0"),
         (["made-up", "--full", "1"], "--full is for hybrid decoders"),
-        (["made-up", "--costs", "x.json"], "add the limit, or leave --costs out"),
-        (["made-up", "--max-latency-ms", "9", "--costs", "x.json"], "x.json cannot be read"),
     ],
 )
 def test_mistakes_are_one_message(cli: Cli, storage: str, arguments: list[str], message: str) -> None:
@@ -157,66 +130,3 @@ def test_searches_without_an_answer(cli: Cli, tmp_path: Path) -> None:
         code, _, err = cli("solve", name, "--storage", str(tmp_path))
         assert code == 2
         assert message in err
-
-
-def test_latencies_of_another_machine_replace_those_of_the_search(
-    cli: Cli, storage: str, exported: Path, tmp_path: Path
-) -> None:
-    content = json.loads(exported.read_text())
-    # The measured latency of a module may be zero or less on a busy machine.
-    costs = {**content["modules"][0]["costs"], "latency": content["plain"]["latency"]}
-    sites = list_digits_sites()
-    for site, params in product(sites, chain(*(_option_params(kind, sites) for kind in TYPES))):
-        spec = _draw(params, site.channels)
-        content["modules"].append(
-            {"site": site.name, "type": spec.type, "options": dict(spec.options), "costs": costs}
-        )
-    file = tmp_path / "costs.json"
-    file.write_text(json.dumps(content))
-    limit = content["plain"]["latency"] + 1e-9  # a placement without modules alone has it
-    options = ("solve", "made-up", "--storage", storage, "--costs", str(file), "--max-latency-ms")
-    code, out, err = cli(*options, str(limit), "--json")
-    assert code == 0, err
-    answer = json.loads(out)
-    assert answer["params"] == {"modules": 0}
-    assert answer["best"]["costs"]["latency"] == content["plain"]["latency"]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda content: "{", "is corrupt or in an unsupported format"),
-        (
-            lambda content: {**content, "backbone": "vit"},
-            "has another backbone, vit; the search has xresnet18",
-        ),
-        (lambda content: {**content, "shapes": [[3, 64, 64]]}, "has another size of an input, [64]"),
-        (lambda content: {**content, "shapes": []}, "shapes must"),
-        (lambda content: {**content, "modules": content["modules"][1:]}, "lacks ssa(ks=1) at site stem"),
-        (
-            lambda content: {**content, "plain": {**content["plain"], "latency": -1.0}},
-            "latency must be 0 or more; got -1.0",
-        ),
-        (lambda content: {**content, "format": 1}, "its format is not 2"),
-    ],
-)
-def test_a_damaged_file_of_costs_is_one_message(
-    exported: Path, tmp_path: Path, change: Any, message: str
-) -> None:
-    file, content = tmp_path / "costs.json", change(json.loads(exported.read_text()))
-    file.write_text(content if isinstance(content, str) else json.dumps(content))
-    plain = TrialConfig(
-        data=ImageData(source="digits", size=32), model=Model(backbone="xresnet18", options={"width": 0.25})
-    )
-    placed = plain.change(model={"placement": {"stem": Spec("ssa", {"ks": 1})}})
-    with pytest.raises(InputError, match=re.escape(message)):
-        read_latencies(file, plain, {IndexedModule(0, "ssa", (("ks", 1),)): placed})
-
-
-def test_costs_are_exported_for_each_option(exported: Path) -> None:
-    content = json.loads(exported.read_text())
-    modules = [module for module in content["modules"] if module["site"] == "stem"]
-    assert [module["type"] for module in modules] == ["ssa", "ssa", "conv1x1"]
-    wide = next(module for module in modules if module["options"] == {"ks": 3})
-    assert wide["costs"]["params"] == ssa.cost(64, (16, 16), ks=3).parameters
-    assert content["plain"]["latency"] > 0

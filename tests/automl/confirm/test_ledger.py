@@ -11,8 +11,18 @@ from pathlib import Path
 import pytest
 
 from automl.base.errors import InputError
-from automl.confirm.evalues import POOL
-from automl.confirm.ledger import ACCEPTED, STALE, Decision, Ledger, Program, draw_pool
+from automl.confirm.ledger import (
+    ACCEPTED,
+    COMPARISON,
+    POOL,
+    STALE,
+    TEST,
+    VERDICT,
+    Decision,
+    Ledger,
+    Program,
+    draw_pool,
+)
 
 FORK = multiprocessing.get_context("fork")
 BASE = Program(command="train {seed}", folder="/")
@@ -34,24 +44,23 @@ def walk(folder: Path, names: list[str]) -> None:
     for name in names:
         if ledger.decision(name) is None:
             head = ledger.heads()[-1]
-            ledger.add(name, head.number, program(name), [1, 2])
-            ledger.add_to_pool(ledger.head_of(name), 7, name, [{"acc": 1.0}])
+            ledger.set_once(name, {"head": head.number, "candidate": vars(program(name))}, COMPARISON)
+            ledger.set_once(f"{ledger.rows(COMPARISON)[name]['head']}/7", {"comparison": name}, POOL)
             index = ledger.begin_test(name)
             outcome = ACCEPTED if int(name.split()[1]) % 2 == 0 else "not shown"
             ledger.decide(name, Decision(outcome=outcome, index=index))
 
 
 def check(ledger: Ledger, names: list[str]) -> None:
-    rows = ledger.comparisons()
-    assert sorted(row["name"] for row in rows) == sorted(names)
-    assert sorted(row["test"] for row in rows) == list(range(1, len(names) + 1))
-    accepted = [row["name"] for row in rows if row["verdict"].outcome == ACCEPTED]
+    rows, verdicts = ledger.rows(COMPARISON), ledger.rows(VERDICT)
+    assert sorted(rows) == sorted(verdicts) == sorted(names)
+    assert sorted(ledger.rows(TEST).values()) == list(range(1, len(names) + 1))
+    accepted = [name for name, verdict in verdicts.items() if verdict["outcome"] == ACCEPTED]
     heads = ledger.heads()
     assert sorted(head.comparison for head in heads[1:]) == sorted(accepted)
     assert [head.number for head in heads] == list(range(1, len(accepted) + 2))
-    by_name = {row["name"]: row for row in rows}
     for before, head in itertools.pairwise(heads):
-        assert by_name[head.comparison]["head"] == before.number, "each was compared with the head"
+        assert rows[head.comparison]["head"] == before.number, "each was compared with the head"
     assert ledger.discoveries() == len(accepted)
 
 
@@ -85,31 +94,32 @@ def test_killed_callers_lose_nothing(tmp_path: Path) -> None:
 
 def test_each_step_counts_once(tmp_path: Path) -> None:
     ledger = begin(tmp_path)
+    ledger.set_once("1/7", {}, POOL)
     assert ledger.begin_head(program("other"), draw_pool()).program == BASE
     for _ in range(2):
-        ledger.add("a", 1, program("a"), [1])
+        ledger.set_once("a", {"head": 1, "candidate": vars(program("a"))}, COMPARISON)
         assert ledger.begin_test("a") == 1
-        assert ledger.decide("a", Decision(outcome="not shown", interval=(1.0, 2.0))).interval == (1.0, 2.0)
+        assert ledger.decide("a", Decision(outcome="not shown", interval=(1.0, 2.0))).interval == [1.0, 2.0]
     assert ledger.decide("a", Decision(outcome=ACCEPTED)).outcome == "not shown"
-    assert (ledger.tests(), ledger.discoveries(), len(ledger.heads())) == (1, 0, 1)
+    assert (len(ledger.rows(TEST)), ledger.discoveries(), len(ledger.heads())) == (1, 0, 1)
 
 
 def test_two_changes_of_one_head(tmp_path: Path) -> None:
     ledger = begin(tmp_path)
     for name in "ab":
-        ledger.add(name, 1, program(name), [1])
+        ledger.set_once(name, {"head": 1, "candidate": vars(program(name))}, COMPARISON)
         ledger.begin_test(name)
     outcomes = [ledger.decide(name, Decision(outcome=ACCEPTED)).outcome for name in "ab"]
     assert outcomes == [ACCEPTED, STALE]
     first, head = ledger.heads()
     assert (head.comparison, head.program) == ("a", program("a"))
-    assert len(set(head.seeds)) == POOL
+    assert len(set(head.seeds)) == 10
     assert head.seeds != first.seeds
 
 
 def test_facts_are_set_once(tmp_path: Path) -> None:
     ledger = begin(tmp_path)
-    assert ledger.fact("metric") is None
+    assert ledger.rows("fact") == {}
     assert ledger.set_once("metric", {"name": "acc"}) == {"name": "acc"}
     assert ledger.set_once("metric", {"name": "loss"}) == {"name": "acc"}
 
@@ -117,7 +127,7 @@ def test_facts_are_set_once(tmp_path: Path) -> None:
 def test_a_ledger_only_grows(tmp_path: Path) -> None:
     begin(tmp_path).set_once("metric", 1)
     database = sqlite3.connect(tmp_path / "ledger.db")
-    for change in ("UPDATE facts SET value = 2", "DELETE FROM heads"):
+    for change in ("UPDATE rows SET value = 2", "DELETE FROM rows"):
         with pytest.raises(sqlite3.IntegrityError, match="only grows"):
             database.execute(change)
 

@@ -10,20 +10,17 @@ import pytest
 from optuna.distributions import IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 from report_cases import DIVERGED, facts_of, frozen, made_up, plan_of, save_search
-from scipy.stats import spearmanr
 from sklearn.metrics import confusion_matrix, f1_score, precision_recall_fscore_support
 
 from attention import Spec
-from automl.base.serialise import write_json
 from automl.report.audit import ENOUGH, LOW, audit, checks
 from automl.report.costs import costs, pareto
 from automl.report.listing import failures
 from automl.report.module_effects import parts
 from automl.report.per_class import per_class
 from automl.report.read import SearchData, read_search
-from automl.report.site_effects import effects, gates, placement, sensitivity
+from automl.report.site_effects import effects, gates, placement
 from automl.storage.trial_files import Answers
-from automl.tasks.shown import FILE, FORMAT, LayerScores
 from search.config import Model, TrialConfig
 from search.metric import Metric
 from search.record import Role, State
@@ -84,25 +81,6 @@ def test_the_heatmap_is_the_mean_over_the_best_baseline(
     assert {(row[0], row[1]): row[4] for row in plot.table.rows} == frame["count"].to_dict()
     best = frame["mean"].idxmax()
     assert f"Highest: {best[1]} at {best[0]}, {frame['mean'].max():+.2f} points" in plot.says
-
-
-def test_sensitivity_is_shown_beside_trained_effects(trials: list[FrozenTrial], tmp_path: Path) -> None:
-    search = make_search(tmp_path, trials)
-    assert sensitivity(search) == []
-    cells, _ = effects(search)
-    replaced: dict[str, dict[str, float]] = {}
-    for i, (site, kind) in enumerate(sorted(cells)):
-        replaced.setdefault(site, {})[kind] = 0.5 + 0.01 * i
-    measured = LayerScores(metric="accuracy", windows=64, original=0.5, replaced=replaced)
-    write_json(search.folder / FILE, measured, format=FORMAT)
-    (plot,) = sensitivity(search)
-    assert plot.table is not None
-    rho = spearmanr([cells[cell].mean for cell in sorted(cells)], range(len(cells))).statistic
-    assert f"in trained placements: {rho:.2f}, {len(cells)} cells" in plot.says
-    site, kind = max(cells)
-    assert f"Least sensitive: {site} as {kind}, {len(cells) - 1:+.2f} points" in plot.says
-    rows = {(row[0], row[1]): row[2:] for row in plot.table.rows}
-    assert rows[site, kind] == pytest.approx([len(cells) - 1, cells[site, kind].mean])
 
 
 def test_a_backbone_is_compared_with_its_own_baseline(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from automl.base import loading
 from automl.base.errors import InputError
 from automl.cli.main import app
 from automl.confirm.compare import run_compare
+from automl.confirm.ledger import Ledger, Program
 from automl.export.predict import run_predict
 from automl.export.run_export import run_export
 from automl.export.run_maps import run_maps
@@ -49,6 +50,7 @@ READS: Mapping[str, Sequence[str]] = {
     "report": ["--search", "mine"],
     "compare": ["mine:baseline", "mine"],
     "sync": ["mine"],
+    "ledger": ["searches"],
     "solve": ["mine"],
     "export": ["--best", "--search", "mine"],
     "predict": ["model", "a.png"],
@@ -153,6 +155,8 @@ def search(confirmed: Path, workspace: Path) -> Path:
     for trials in (folder / "trials", folder / "confirm/trials"):
         for number in range(21):
             plant_checkpoint(trials / f"{number:04}", "task, a file", workspace)
+    program = Program(command=f"python {workspace}/planted.py {{seed}}", folder=str(workspace))
+    Ledger(workspace / "searches", create=True).begin_head(program, [])
     return folder
 
 

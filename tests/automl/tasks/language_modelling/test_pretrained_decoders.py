@@ -15,7 +15,6 @@ from code_cases import CHOSEN
 from tiny_decoders import CONTEXT, DECODERS, VOCABULARY, save
 
 from automl.base.errors import InputError
-from automl.base.serialise import read_json
 from automl.config.settings import Settings
 from automl.export import run_export as export
 from automl.export.predict import run_predict
@@ -27,17 +26,14 @@ from automl.tasks.language_modelling.config import BYTES
 from automl.tasks.language_modelling.data import open_windows
 from automl.tasks.language_modelling.data.tokens import train_pairs
 from automl.tasks.language_modelling.score import UNMARKED, divergence
-from automl.tasks.language_modelling.sensitivity import measure_sensitivity, write_sensitivity
-from automl.tasks.language_modelling.signals import measure_signal, train_gates, with_choices
+from automl.tasks.language_modelling.signals import measure_signal, score, train_gates, with_choices
 from automl.tasks.language_modelling.space import mixer
 from automl.tasks.language_modelling.task import LanguageModelling
-from automl.tasks.shown import FILE, FORMAT, LayerScores
 from automl.training import checkpoint
 from automl.training.loop import fit, start
 from automl.training.shared_training import continue_training
 from search.choices import SIGNALS
 from search.config import TrialConfig
-from search.record import Role, State, TrialRecord
 from search.space import draw_randomly
 
 transformers = pytest.importorskip("transformers")
@@ -156,19 +152,18 @@ def test_distillation_needs_weights(folder: Path, texts: Path) -> None:
         open_task(config.change(model={"weights": ""}, training={"distil": 0.5}), HERE)
 
 
-def test_sensitivity_is_the_score_with_one_layer_replaced(tmp_path: Path, texts: Path) -> None:
-    """A window over the context changes nothing in Llama. Scores are those of the whole validation split."""
+def test_sensitivity_is_the_loss_with_one_layer_replaced(tmp_path: Path, texts: Path) -> None:
     folder = save(transformers, "llama", tmp_path, with_weights=True)
-    task = opened(folder, texts)
-    shape = LanguageModel(backbone=f"hf:{folder}").shape
-    wide = mixer("sliding", heads=4, window=CONTEXT, base=shape.base)
-    specs = {"sliding": wide, "linear": mixer("linear", heads=4, window=0)}
-    sensitivity = measure_sensitivity(plain(task), specs, task.size("validation"))
-    replaced = open_task(task.config.change(model={"placement": {"block2.mixer": specs["linear"]}}), HERE)
-    expected = replaced.evaluate(start(replaced).model.eval(), "validation")["loss"].item()
-    assert sensitivity.replaced["block2.mixer"]["linear"] == pytest.approx(expected, rel=1e-5)
-    assert sensitivity.replaced["block1.mixer"]["sliding"] == pytest.approx(sensitivity.original, rel=1e-5)
-    assert abs(expected - sensitivity.original) > 1e-4
+    task = plain(opened(folder, texts))
+    linear = mixer("linear", heads=4, window=0)
+    harm = measure_signal(task, "sensitivity", {"linear": linear}, 1)
+    replaced = open_task(task.config.change(model={"placement": {"block2.mixer": linear}}), HERE)
+    losses = [
+        score(task, model, task.size("validation"))["loss"]
+        for model in (start(replaced).model, task.original)
+    ]
+    assert harm[1]["linear"] == pytest.approx(losses[0] - losses[1], rel=1e-3)
+    assert abs(harm[1]["linear"]) > 1e-4
 
 
 @pytest.mark.parametrize("signal", SIGNALS)
@@ -201,19 +196,6 @@ def test_a_signal_needs_a_trained_decoder(tmp_path: Path, texts: Path) -> None:
         new.check_signal("gates")
     with pytest.raises(InputError, match="--prior gates is measured on the layers of a decoder; task image"):
         open_task(TrialConfig().change(data={"source": "digits"}), HERE).check_signal("gates")
-
-
-def test_sensitivity_needs_weights(tmp_path: Path, texts: Path) -> None:
-    task = opened(save(transformers, "llama", tmp_path / "llama", with_weights=True), texts)
-    trial = TrialRecord(number=0, config=task.config, role=Role.CANDIDATE, state=State.COMPLETE)
-    new = open_task(task.config.change(model={"weights": "", "placement": {}}), HERE)
-    write_sensitivity(tmp_path, new, [trial])
-    assert not (tmp_path / FILE).exists()
-    write_sensitivity(tmp_path, plain(task), [trial])
-    assert read_json(LayerScores, tmp_path / FILE, format=FORMAT).replaced.keys() == {
-        "block1.mixer",
-        "block2.mixer",
-    }
 
 
 def test_gpt_starts_from_a_trial(texts: Path, tmp_path: Path) -> None:

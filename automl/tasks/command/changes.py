@@ -1,0 +1,144 @@
+"""A change of a ledger, before it is compared: its program, its baseline, and its seeds."""
+
+import hashlib
+import secrets
+import shlex
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+from automl.base.errors import InputError
+from automl.base.options import format_option
+from automl.confirm import evalues
+from automl.confirm.ledger import COMPARISON, LEDGER_FILE, Head, Ledger, Program, draw_pool
+from automl.confirm.options import RefereeOptions
+from automl.confirm.stream import check_metric
+from automl.storage.user_code import check_trusted, command_in
+from search.config import TrialConfig
+
+REFUSED = ("margin", "chance", "seed", "sequential", "storage")  # options that a ledger decides
+LEAST = 10  # smallest number of pairs that may be enough, whatever the level
+
+
+def complete(asked: RefereeOptions) -> RefereeOptions:
+    """Return the options of a comparison in a ledger, with the head as the baseline if none is named.
+
+    Raise InputError for options that a ledger decides.
+    """
+    default, folder = RefereeOptions(), str(asked.ledger)
+    if refused := [name for name in REFUSED if getattr(asked, name) != getattr(default, name)]:
+        text = ", ".join(format_option(name, getattr(asked, name)) for name in refused)
+        raise InputError(f"--ledger decides seeds, stopping and storage itself; leave {text} out")
+    if "://" in folder:
+        raise InputError(f"--ledger must be a folder on this machine; got {folder}")
+    if asked.seeds is not None and asked.seeds < LEAST:
+        raise InputError(f"--seeds must be {LEAST} or more with --ledger; got {asked.seeds}")
+    if any(
+        not isinstance(value, str) and len(value) > 1 for value in (asked.candidates, asked.candidate_refs)
+    ):
+        raise InputError("a ledger compares one change at a time; give one candidate")
+    name = asked.name or f"change-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+    asked = replace(asked, storage=folder, name=name, seeds=asked.seeds or evalues.MOST)
+    baseline = asked.baseline_ref if asked.candidate_refs else asked.baseline
+    if baseline is not None or not (Path(folder) / LEDGER_FILE).is_file():
+        return asked
+    if not (heads := Ledger(Path(folder)).heads()):
+        return asked
+    head = heads[-1].program
+    if Path(head.folder) != Path.cwd():
+        raise InputError(f"the head of the ledger runs in {head.folder}; run this there")
+    if bool(head.commit) != bool(asked.candidate_refs):
+        option = "--candidate-ref" if head.commit else "--candidate"
+        raise InputError(f"the head of the ledger is {head}; give the change as {option}")
+    check_trusted("the baseline", [command_in(head.folder, head.command)], trust=asked.trust)
+    if head.commit:
+        return replace(asked, baseline_ref=head.commit, command=asked.command or head.command)
+    return replace(asked, baseline=head.command)
+
+
+def describe(command: str, *, commit: str = "") -> Program:
+    """Return the program of a command in the current folder, or of a commit of its repository."""
+    folder = str(Path.cwd())
+    if commit:
+        tree = git("rev-parse", f"{commit}^{{tree}}") or commit
+        return Program(command=command, folder=folder, commit=commit, tree=tree)
+    root = Path(git("rev-parse", "--show-toplevel") or ".")
+    changed = (git("diff", "--name-only", "HEAD") or "").splitlines()
+    return Program(
+        command=command,
+        folder=folder,
+        files={word: digest for word in shlex.split(command) if (digest := _digest(Path(word)))},
+        changed={name: digest for name in changed if (digest := _digest(root / name))},
+    )
+
+
+def _digest(file: Path) -> str:
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
+    except OSError:
+        return ""
+
+
+def git(*words: str) -> str | None:
+    """Return what git prints, or None if it fails or is not installed."""
+    try:
+        done = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """A candidate for the next head of a ledger."""
+
+    ledger: Ledger
+    head: Head
+    candidate: Program
+
+    def draw_seeds(self, count: int) -> list[int]:
+        """Draw some of the head's seeds for the screen, and `count` fresh ones for the test."""
+        screen = secrets.SystemRandom().sample(list(self.head.seeds), evalues.SCREEN)
+        fresh: dict[int, None] = {}
+        while len(fresh) < count:
+            if (seed := secrets.randbelow(evalues.SEEDS)) not in self.head.seeds:
+                fresh[seed] = None
+        return [*screen, *fresh]
+
+    def record(self, name: str, seeds: Sequence[int]) -> None:
+        """Record that its comparison begins."""
+        row = {"head": self.head.number, "candidate": vars(self.candidate), "seeds": list(seeds)}
+        self.ledger.set_once(name, {**row, "began": time.time()}, COMPARISON)
+
+
+def enter(
+    folder: str, commands: Sequence[str], commits: Sequence[str], configs: Sequence[TrialConfig], equal: str
+) -> Change:
+    """Return a change that may be compared in the ledger: two commands, or the command of two commits.
+
+    Raise InputError if the metric or the baseline are not the ledger's, or the programs are the same.
+    """
+    programs = [describe(commands[0], commit=commit) for commit in commits] or [*map(describe, commands)]
+    baseline, candidate = programs
+    if baseline.identity == candidate.identity:
+        raise InputError(f"the candidate {candidate} is the same program as the baseline, with equal files")
+    ledger = Ledger(Path(folder), create=True)
+    check_metric(ledger, configs[0], equal)
+    head = ledger.begin_head(baseline, draw_pool())
+    if head.program.identity == baseline.identity:
+        return Change(ledger=ledger, head=head, candidate=candidate)
+    known = "It is no accepted change of this ledger"
+    for earlier, later in pairwise(ledger.heads()):
+        if earlier.program.identity == baseline.identity:
+            when = time.strftime("%Y-%m-%d %H:%M", time.localtime(later.time))
+            known = f"{later.program} replaced it on {when}, in {later.comparison}"
+    if baseline.command == head.program.command and not baseline.commit:
+        files = [name for name, digest in head.program.files.items() if baseline.files.get(name) != digest]
+        known = f"These have changed since: {', '.join(files)}. Restore them, or use commits"
+    raise InputError(
+        f"the baseline {baseline} is not the head of the ledger in {folder}, which is {head.program}. "
+        f"{known}. Leave the baseline out to compare with the head, or begin another --ledger"
+    )

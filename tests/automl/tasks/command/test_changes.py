@@ -1,0 +1,371 @@
+"""Streams of changes in a ledger, without running a command."""
+
+import json
+import os
+import re
+import signal
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from confirm_cases import FakeCommands, FakeWorkers
+
+import automl.trials.session
+from automl.base.errors import InputError
+from automl.confirm.evalues import POOL, SCREEN
+from automl.confirm.ledger import COMPARISON, TEST, VERDICT, Ledger
+from automl.confirm.run_confirm import run_confirm
+from automl.confirm.verdict import ConfirmResult
+from automl.report.run_report import run_report
+from automl.tasks.command.referee import run_referee
+from automl.trials.session import Stopped
+
+BASELINE, CANDIDATE = "train --seed {seed}", "train --wide --seed {seed}"
+Score = Callable[[str, int], float]
+
+
+@pytest.fixture
+def at_work(played: None, monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeWorkers], FakeWorkers]:
+    def put(workers: FakeWorkers) -> FakeWorkers:
+        monkeypatch.setattr(automl.trials.session, "open_workers", workers.open)
+        return workers
+
+    return put
+
+
+def gain(size: float) -> Score:
+    return lambda variant, seed: (
+        float(np.random.default_rng([len(variant), seed]).normal()) + size * (variant == "candidate")
+    )
+
+
+def compare(candidate: str = CANDIDATE, baseline: str | None = BASELINE, **options: Any) -> ConfirmResult:
+    return run_referee(baseline, candidate, **{"metric": "acc=(.*)", "ledger": "runs"} | options)
+
+
+def outcomes() -> list[str]:
+    verdicts = Ledger(Path("runs")).rows(VERDICT)
+    return [verdicts[name]["outcome"] for name in Ledger(Path("runs")).rows(COMPARISON)]
+
+
+def test_a_gain_is_accepted_and_becomes_the_head(at_work: Any) -> None:
+    workers = at_work(FakeCommands(gain(3)))
+    result = compare()
+    decision = result.verdict.decision
+    assert decision is not None
+    assert (result.verdict.final, decision.outcome, decision.index) == ("better", "accepted", 1)
+    assert decision.e_value is not None
+    assert decision.level is not None
+    assert decision.e_value >= 1 / decision.level
+    assert decision.interval is not None
+    assert decision.interval[0] > 0
+    assert (decision.screened, decision.reused) == (SCREEN, 0)
+    assert len(workers.trained) == decision.trainings == 2 * (SCREEN + decision.pairs)
+    first, head = Ledger(Path("runs")).heads()
+    assert (first.program.command, head.program.command) == (BASELINE, CANDIDATE)
+    assert result.value["ledger"]["outcome"] == "accepted"
+    assert json.loads((result.folder / "verdict.json").read_text()) == json.loads(json.dumps(result.value))
+    assert run_report(result).index.exists()
+
+
+def test_a_change_without_effect_ends_early_and_reuses_runs(at_work: Any) -> None:
+    workers = at_work(FakeCommands(gain(-1)))
+    counts = []
+    for number in range(12):
+        before = len(workers.trained)
+        result = compare(f"train --try {number} --seed {{seed}}")
+        assert result.verdict.final == "undecided"
+        assert "No gain of candidate in sight" in result.verdict.headline
+        counts.append(len(workers.trained) - before)
+    pool = [seed for variant, seed in workers.trained if variant == "baseline"]
+    assert len(set(pool) & {*Ledger(Path("runs")).heads()[0].seeds}) <= POOL
+    assert min(counts) <= 3
+    assert sum(counts[-4:]) < sum(counts[:4])
+
+
+def test_the_verdict_spends_nothing_until_the_screen_is_passed(at_work: Any) -> None:
+    at_work(FakeCommands(gain(-9)))
+    result = compare()
+    assert Ledger(Path("runs")).rows(TEST) == {}
+    assert "The screen spent nothing of the level; 100% of the level is left." in result.verdict.remarks
+
+
+def test_the_head_is_the_baseline(at_work: Any, tmp_path: Path) -> None:
+    at_work(FakeCommands(gain(3)))
+    accepted = compare()
+    with pytest.raises(
+        InputError, match=f"is not the head.*replaced it on .*in {accepted.search}.*begin another"
+    ):
+        compare("train --deep --seed {seed}")
+    with pytest.raises(InputError, match="no accepted change"):
+        compare("train --deep --seed {seed}", "train --other --seed {seed}")
+    second = compare("train --deep --seed {seed}", None)
+    assert second.verdict.final == "better"
+    assert [head.program.command for head in Ledger(Path("runs")).heads()][-1] == "train --deep --seed {seed}"
+    assert "accepted in" in second.verdict.remarks[1]
+
+
+def test_programs_are_known_by_the_content_of_their_files(at_work: Any, tmp_path: Path) -> None:
+    at_work(FakeCommands(gain(3)))
+    Path("main.py").write_text("1")
+    Path("change.py").write_text("1")
+    main, change = "python main.py {seed}", "python change.py {seed}"
+    with pytest.raises(InputError, match="is the same program as the baseline"):
+        compare(change, main)
+    Path("change.py").write_text("2")
+    compare(change, main)
+    Path("main.py").write_text("2")
+    Path("change.py").write_text("3")
+    with pytest.raises(InputError, match=r"have changed since: change\.py"):
+        compare("python other.py {seed}", None)
+    assert compare(change, main).verdict.final == "better"
+    assert len(Ledger(Path("runs")).heads()) == 3
+
+
+def tamper(*statements: str) -> Score:
+    """Return scores of a candidate whose third run changes the ledger."""
+    calls: list[int] = []
+
+    def score(variant: str, seed: int) -> float:
+        calls.append(seed)
+        if len(calls) == 5:
+            with closing(sqlite3.connect("runs/ledger.db", isolation_level=None)) as database:
+                for statement in statements:
+                    database.execute(statement)
+        return gain(3)(variant, seed)
+
+    return score
+
+
+@pytest.mark.parametrize(
+    ("statements", "message"),
+    [
+        (
+            ("DROP TRIGGER no_UPDATE", "UPDATE rows SET value = '{}' WHERE kind = 'comparison'"),
+            "the comparison mine in",
+        ),
+        (("DROP TRIGGER no_DELETE", "DELETE FROM rows WHERE kind = 'head'"), "the head 1 in .* has changed"),
+        (
+            ("INSERT INTO rows VALUES (99, 'verdict', 'mine', '{\"outcome\": \"accepted\"}', 0)",),
+            "has a verdict on mine that a command must have written",
+        ),
+    ],
+)
+def test_a_command_that_edits_the_ledger_is_named(
+    at_work: Any, statements: tuple[str, ...], message: str
+) -> None:
+    at_work(FakeCommands(tamper(*statements)))
+    with pytest.raises(InputError, match=message):
+        compare(name="mine")
+
+
+def test_a_ledger_keeps_its_evaluator(at_work: Any, tmp_path: Path) -> None:
+    at_work(FakeCommands(gain(-9)))
+    baseline, candidate = f"{BASELINE} {{out}}", f"{CANDIDATE} {{out}}"
+    options = {"evaluate": "python eval.py {out}", "protect": "val"}
+    for file in ("eval.py", "val"):
+        Path(file).write_text("1")
+    first, second = (compare(f"{candidate} {i}", baseline, **options) for i in range(2))
+    folders = {result.verdict.lead.variant.config.training.guard.evaluator for result in (first, second)}
+    assert [Path(folder).parent for folder in folders] == [Path("runs/evaluators").absolute()]
+    Path("val").write_text("2")
+    with pytest.raises(
+        InputError, match=r"^val has changed since the ledger in runs began\. Restore it, or begin"
+    ):
+        compare(f"{candidate} 2", baseline, **options)
+    Path("val").write_text("1")
+    with pytest.raises(
+        InputError, match=r"the ledger in runs has --evaluate python eval.py .* begin another ledger"
+    ):
+        compare(f"{candidate} 2", baseline, protect=["val", "eval.py"])
+    assert compare(f"{candidate} 2", baseline, **options).verdict.complete
+
+
+def test_a_baseline_without_a_score_can_be_replaced(at_work: Any) -> None:
+    at_work(FakeCommands(gain(0), broken=[("baseline", seed) for seed in range(99)], most=0))
+    with pytest.raises(Stopped):
+        compare(baseline="mistaken {seed}")
+    at_work(FakeCommands(gain(3)))
+    assert compare().verdict.final == "better"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"metric": "f1=(.*)"}, "has --metric acc=.* and not --metric f1="),
+        ({"minimize": True}, "has --no-minimize and not --minimize"),
+        ({"unit": "%"}, "and not --unit %"),
+        ({"equal": "none"}, "has --equal time and not --equal none"),
+        ({"seed": 3}, "decides seeds, stopping and storage itself; leave --seed 3 out"),
+        ({"margin": 0.5}, "leave --margin 0.5 out"),
+        ({"storage": "other"}, "leave --storage other out"),
+        ({"seeds": 5}, "--seeds must be 10 or more"),
+        ({"candidates": ["a {seed}", "b {seed}"]}, "one change at a time"),
+        ({"ledger": "s3://bucket/runs"}, "must be a folder on this machine"),
+        ({"noise": True}, "trains the baseline alone"),
+    ],
+)
+def test_mistakes(at_work: Any, options: dict[str, Any], message: str) -> None:
+    at_work(FakeCommands(gain(-3)))
+    compare()
+    with pytest.raises(InputError, match=message):
+        run_referee(
+            **{"baseline": BASELINE, "candidates": CANDIDATE, "metric": "acc=(.*)", "ledger": "runs"}
+            | options
+        )
+    assert len(Ledger(Path("runs")).rows(COMPARISON)) == 1
+
+
+@pytest.mark.parametrize(("equal", "outcome"), [("time", "unequal time"), ("none", "accepted")])
+def test_longer_training_is_not_accepted(at_work: Any, equal: str, outcome: str) -> None:
+    at_work(FakeCommands(gain(3), seconds=lambda variant, seed: 1.2 if variant == "candidate" else 1.0))
+    compare(equal=equal)
+    assert outcomes() == [outcome]
+
+
+def test_ignored_seeds_are_a_mistake(at_work: Any, cli: Any) -> None:
+    at_work(FakeCommands(lambda variant, seed: 1.0 if variant == "candidate" else gain(0)(variant, seed) - 5))
+    code, out, _ = cli(
+        *(
+            "referee",
+            "--baseline",
+            BASELINE,
+            "--candidate",
+            CANDIDATE,
+            "--metric",
+            "acc=(.*)",
+            "--ledger",
+            "runs",
+        )
+    )
+    assert (code, outcomes()) == (2, ["seed ignored"])
+    assert "candidate gives the same score with every seed" in out
+
+
+def test_a_stopped_test_resumes_with_its_level(at_work: Any, cli: Any) -> None:
+    workers = at_work(FakeCommands(gain(3), most=17))
+    with pytest.raises(Stopped):
+        compare(name="mine")
+    assert Ledger(Path("runs")).rows(TEST) == {"mine": 1}
+    workers = at_work(FakeCommands(gain(3)))
+    code, out, err = cli("referee", "--resume", "mine", "--ledger", "runs")
+    assert code == 0, out + err
+    assert re.search(r"Test 1 of the ledger at level 0\.0\d+; \d+% of the level is left", out)
+    assert Ledger(Path("runs")).rows(TEST) == {"mine": 1}
+    assert len(workers.trained) < 60
+    again = run_referee(resume="mine", ledger="runs")
+    assert again.value == run_referee(resume="mine", storage="runs").value
+    with pytest.raises(InputError, match="which decides once"):
+        run_confirm("mine", storage="runs", again=True)
+
+
+def test_a_change_that_another_overtook_is_not_accepted(at_work: Any) -> None:
+    at_work(FakeCommands(gain(3), most=20))
+    with pytest.raises(Stopped):
+        compare(name="slow")
+    at_work(FakeCommands(gain(3)))
+    compare("train --fast --seed {seed}", name="fast")
+    slow = run_referee(resume="slow", ledger="runs")
+    assert slow.verdict.final == "cannot tell"
+    assert "another change became the head" in slow.verdict.headline
+    assert outcomes() == ["another head", "accepted"]
+
+
+def test_noise_of_a_baseline(at_work: Any, cli: Any) -> None:
+    workers = at_work(FakeCommands(gain(0), clock=30.0))
+    code, out, err = cli(
+        "referee", "--noise", "--baseline", BASELINE, "--metric", "acc=(.*)", "--name", "mine"
+    )
+    assert code == 0, out + err
+    assert len(workers.trained) == 5
+    assert re.search(r"10 pairs show a difference of [0-9.]+ acc with 80% power, in 20 runs of 30s each", out)
+    assert run_report("mine").index.exists()
+    assert cli("status", "mine")[0] == 0
+    at_work(FakeCommands(lambda variant, seed: 0.5))
+    assert cli("referee", "--noise", "--baseline", BASELINE, "--metric", "acc=(.*)", "--name", "b")[0] == 2
+
+
+def call(names: list[str]) -> None:
+    """Judge changes one after the other in a process of its own, and resume what was begun."""
+    os.environ["MLFLOW_TRACKING_URI"] = ""
+    for name in names:
+        if Path("runs", name, "confirm", "confirm.json").exists():
+            run_referee(resume=name, ledger="runs")
+        else:
+            compare(f"train --{name} --seed {{seed}}", None if int(name[1:]) else BASELINE, name=name)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="starts callers by fork")
+def test_two_callers_killed_ten_times(at_work: Any) -> None:
+    """Nothing is lost and nothing is counted twice, and each test keeps its part of the level."""
+
+    def slow(variant: str, seed: int) -> float:
+        time.sleep(0.004)
+        return gain(0.7)(variant, seed)
+
+    at_work(FakeCommands(slow))
+    compare("train --c0 --seed {seed}", name="c0")
+    work = [[f"c{i}" for i in range(1 + caller, 7, 2)] for caller in range(2)]
+    levels: dict[str, int] = {}
+    for number in range(11):
+        callers = []
+        for names in work:
+            if not (process := os.fork()):
+                code = 1
+                try:
+                    call(names)
+                    code = 0
+                finally:
+                    os._exit(code)
+            callers.append(process)
+        if number < 10:
+            time.sleep(0.1 + 0.06 * number)
+            for process in callers:
+                os.kill(process, signal.SIGKILL)
+        codes = [os.waitpid(process, 0)[1] for process in callers]
+        tested = Ledger(Path("runs")).rows(TEST)
+        assert {name: tested[name] for name in levels} == levels
+        levels = tested
+    assert codes == [0, 0]
+    verdicts = Ledger(Path("runs")).rows(VERDICT)
+    assert sorted(verdicts) == sorted(f"c{i}" for i in range(7))
+    assert sorted(levels.values()) == list(range(1, len(levels) + 1))
+    for name, recorded in verdicts.items():
+        verdict = json.loads(Path("runs", name, "confirm", "verdict.json").read_text())
+        assert verdict["complete"]
+        assert verdict["ledger"]["outcome"] == recorded["outcome"]
+        scores = {variant["name"]: variant["scores"] for variant in verdict["variants"]}
+        for name, kept in recorded["scores"].items():
+            assert kept.items() <= scores[name].items()
+
+
+def test_a_ledger_lists_draws_and_exports(at_work: Any, cli: Any, tmp_path: Path) -> None:
+    at_work(FakeCommands(gain(3)))
+    for number in range(2):
+        compare(f"train --better {number} --seed {{seed}}", BASELINE if not number else None)
+    at_work(FakeCommands(gain(-3)))
+    compare("train --worse --seed {seed}", None)
+    at_work(FakeCommands(gain(6)))
+    code, out, err = cli("ledger", "runs", "--final", "--json", "--csv", "a.csv", "--plot", "a.svg")
+    assert code == 0, err
+    value = json.loads(out)
+    assert [head["program"]["command"] for head in value["heads"]] == [
+        BASELINE, "train --better 0 --seed {seed}", "train --better 1 --seed {seed}",
+    ]  # fmt: skip
+    assert [entry["outcome"] for entry in value["comparisons"]] == [
+        "accepted", "accepted", "no gain in sight",
+    ]  # fmt: skip
+    assert value["finals"][0]["difference"] > 3
+    assert "candidate beats the baseline" in value["finals"][0]["headline"]
+    assert len(Path("a.csv").read_text().splitlines()) == 4
+    assert Path("a.svg").read_text().startswith("<svg")
+    assert "left after 2 tests, 2 accepted" in err
+    assert cli("ledger", "runs", "--plot", "a.html")[0] == 0
+    assert "<svg" in Path("a.html").read_text()
+    assert cli("ledger", "runs", "--plot", "a.gif")[0] == 2
+    assert cli("ledger", "nothing")[0] == 2
