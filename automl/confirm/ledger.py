@@ -156,6 +156,18 @@ class Ledger:
         with self._open() as database:
             return _rows(database, kind)
 
+    def check(self, seen: Mapping[str, str]) -> dict[str, str]:
+        """Return the text of all rows. Raise InputError if one that was `seen` before has changed."""
+        with self._open() as database:
+            query = "SELECT kind || ' ' || key, value FROM rows"
+            rows: dict[str, str] = dict(database.execute(query).fetchall())
+        if changed := [name for name, value in seen.items() if rows.get(name) != value]:
+            raise InputError(
+                f"the {changed[0]} in {self.file} has changed, which a command must have done. Restore the "
+                f"file from a copy, or begin another ledger"
+            )
+        return rows
+
     def set_once(self, key: str, value: Any, kind: str = FACT) -> Any:
         """Add a row, unless there is one with this key. Return the value as it is then."""
         with self._writing() as database:

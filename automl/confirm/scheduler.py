@@ -210,12 +210,13 @@ class ConfirmationScheduler(Callback):
 
     def _left_files(self) -> list[str]:
         """Return a warning if runs of commands left files that others may read."""
-        for record in self.planned.standing:
-            if record.state is State.COMPLETE and record.number not in self._left:
-                self._left[record.number] = read_left(self.location / record.folder)
-        names = sorted({name for left in self._left.values() for name in left})
-        shown = ", ".join(names[:MAX_NAMES])
-        return names and [f"Check that no run reads what another one left outside of {{out}}: {shown}."]
+        done = [record for record in self.planned.standing if record.state is State.COMPLETE]
+        new = [record for record in done if record.number not in self._left]
+        self._left |= {record.number: read_left(self.location / record.folder) for record in new}
+        names = ", ".join(sorted(set().union(*self._left.values()))[:MAX_NAMES])
+        return (
+            [f"Check that no run reads what another one left outside of {{out}}: {names}."] if names else []
+        )
 
     def summary(self) -> str:
         lead = self.verdict.lead

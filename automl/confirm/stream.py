@@ -59,6 +59,7 @@ class Stream:
             )
         self.head: int = row["head"]
         self.pool, self.seeds = POOL.format(self.head), confirmation.seeds[: self.screen]
+        self.seen = self.ledger.check({})
 
     def reuse(self, planned: FixedScheduler) -> None:
         """Add runs of the baseline that earlier comparisons have kept, as finished trials."""
@@ -94,6 +95,12 @@ class Stream:
         A test stops at what the latest pairs show, and never at what earlier ones showed, since the level may
         have become larger meanwhile.
         """
+        before, own = self.seen, f"{VERDICT} {self.name}"
+        self.seen = self.ledger.check(before)
+        if own in self.seen and own not in before:
+            raise InputError(
+                f"{self.ledger.file} has a verdict on {self.name} that a command must have written"
+            )
         judge = Judge(design, variants, scores)
         baseline, candidate = (scores[variant.name].scores for variant in variants[:2])
         ended = list(takewhile(lambda seed: seed in baseline and seed in candidate, design.seeds))
@@ -118,6 +125,7 @@ class Stream:
                 kept = {n: {str(s): scored.scores[s] for s in ended} for n, scored in scores.items()}
                 decision = replace(decision, outcome=outcome, trainings=runs, scores=kept)
                 decision = self.ledger.decide(self.name, decision)
+                self.seen = self.ledger.check(self.seen)
         head = self.ledger.heads()[-1]
         accepted = f"accepted in {head.comparison}" if head.comparison else "its first baseline"
         decision = replace(decision, head=f"{head.program}, {accepted}")
@@ -200,6 +208,12 @@ def check_metric(ledger: Ledger, config: TrialConfig, equal: str, *, begin: bool
     own["evaluate"] = training.guard.evaluate.replace(str(config.data.path), ".")
     own |= {"evaluator": Path(training.guard.evaluator).name, "protect": dict(training.guard.protect)}
     fact = ledger.set_once(METRIC, own) if begin else ledger.rows().get(METRIC, own)
+    kept = fact.get("protect", {})
+    if changed := [path for path, digest in own["protect"].items() if kept.get(path, digest) != digest]:
+        raise InputError(
+            f"{', '.join(changed)} has changed since the ledger in {ledger.folder} began. Restore it, or "
+            f"begin another ledger"
+        )
     if fact != own:
         key = next(key for key, value in own.items() if fact.get(key) != value)
         raise InputError(

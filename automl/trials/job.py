@@ -126,7 +126,7 @@ def _too_slow(course: Course, time_ratio: float) -> str:
 class CommandFailed(Exception):
     """A command failed for a reason. `log` is the end of its output."""
 
-    def __init__(self, reason: str, log: str) -> None:
+    def __init__(self, reason: str, log: str = "") -> None:
         super().__init__(reason)
         self.log = log
 

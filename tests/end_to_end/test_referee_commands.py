@@ -62,6 +62,39 @@ def test_a_killed_comparison_is_resumed(tmp_path: Path) -> None:
     assert before < trained <= count <= trained + 2 * slots
 
 
+# It prints a metric of its own, and with a gain it edits the ledger.
+CHEAT = """
+import pathlib, random, sqlite3, sys
+seed, gain, out = int(sys.argv[1]), float(sys.argv[2]), pathlib.Path(sys.argv[3])
+(out / "answer").write_text(str(random.Random(seed).random()))
+print("accuracy 1.0")
+if gain:
+    ledger = sqlite3.connect("runs/ledger.db")
+    ledger.executescript("DROP TRIGGER no_DELETE; DELETE FROM rows WHERE kind = 'head'")
+"""
+
+
+def test_a_command_that_edits_the_ledger_gets_no_answer(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(CHEAT)
+    (tmp_path / "eval.py").write_text("import sys; print('accuracy', open(sys.argv[1] + '/answer').read())")
+    train = f"{shlex.quote(sys.executable)} -S train.py {{seed}}"
+    done = subprocess.run(
+        [
+            *(*AUTOML, "referee", "--baseline", f"{train} 0 {{out}}", "--candidate", f"{train} 2 {{out}}"),
+            *("--metric", "accuracy (.*)", "--evaluate", "python3 eval.py {out}", "--ledger", "runs"),
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'mlflow.db'}"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 2, done.stderr
+    assert "the head 1 in runs/ledger.db has changed, which a command must have done" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(list((tmp_path / "runs/evaluators").iterdir())) == 1
+
+
 # A training on the GPUs that its run may see.
 ON_GPU = """
 import os, sys, torch

@@ -19,7 +19,7 @@ from automl.base.errors import InputError
 from automl.config.device import is_gpu
 from automl.storage.trial_files import LEFT_FILE
 from automl.tasks.command.config import CommandModel, CommandTraining
-from automl.tasks.command.evaluator import Watch, delete, evaluating
+from automl.tasks.command.evaluator import delete, evaluating, watching
 from automl.trials import match_output, supervise
 from automl.trials.job import CommandFailed, Job
 from search.record import Metrics
@@ -61,9 +61,9 @@ def _run(job: Job, folder: Path) -> Metrics:
     if measured is None:
         delete(out)  # an interrupted run may have left files
         out.mkdir(parents=True)
-        watch = Watch(guard, Path(job.config.data.path or "."), folder)
-        measured = _supervise(arguments, job.config.data.path, files)
-        job.folder.write(LEFT_FILE, json.dumps(watch.finish()).encode())
+        with watching(guard, Path(job.config.data.path or "."), folder) as left:
+            measured = _supervise(arguments, job.config.data.path, files)
+        job.folder.write(LEFT_FILE, json.dumps(left).encode())
         if "error" in measured:
             raise CommandFailed(f"cannot start {model.command!r}: {measured['error']}", "")
     run = {"arguments": arguments, "training": job.config.to_json()["training"], "measured": measured}
@@ -194,10 +194,9 @@ def _find_printed(training: CommandTraining, printed: Iterable[Path]) -> str:
     for file in printed:
         values = list(_match(training.metric, file) if training.is_pattern else _keys(training.metric, file))
         if len(values) > 1 and not training.last:
-            advice = "" if training.guard.evaluate else ", or add --last to use the last one"
             raise InputError(
                 f"{who} printed --metric {training.metric!r} {len(values)} times ({values[0]}, ..., "
-                f"{values[-1]}); print it once{advice}"
+                f"{values[-1]}); print it once, or add --last to use the last one"
             )
         if values:
             return values[-1]

@@ -114,14 +114,9 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
     if commits:  # the checks are done
         configs = [configs[0].change(data={"path": str(check_out(commit))}) for commit in commits]
         names = [f"candidate {commit.digest[:SHORT]}" for commit in commits[1:]]
-    guard = make_guard(
-        asked.evaluate or "",
-        _listed(asked.protect),
-        [*_listed(asked.cache), asked.storage],
-        folder=Path(configs[0].data.path or "."),
-        tracked=tracked,
-        copies=cache_root() / COPIES,
-    )
+    ignored, folder = [*_listed(asked.cache), asked.storage], Path(configs[0].data.path or ".")
+    copies, evaluate = Path(asked.ledger or cache_root()) / COPIES, asked.evaluate or ""
+    guard = make_guard(evaluate, _listed(asked.protect), ignored, folder, copies, tracked)
     configs = [config.change(training={"guard": guard}) for config in configs]
     change = None
     if asked.ledger is not None:
@@ -188,23 +183,19 @@ def _commands(asked: RefereeOptions) -> list[str]:
 
 
 def _tracked(asked: RefereeOptions, commits: Sequence["Commit"]) -> set[str]:
-    """Return the paths of the evaluator and the protected ones that the commits have.
-
-    Raises InputError if such a path is not the same in all commits.
-    """
+    """Return the protected and the evaluator's paths that the commits have. InputError if they differ."""
     tracked = set()
     for path in [*named_paths(asked.evaluate or ""), *_listed(asked.protect)]:
         name = os.path.relpath(path)
-        known = [
+        known = {
             changes.git("rev-parse", "--quiet", "--verify", f"{commit.digest}:./{name}") for commit in commits
-        ]
-        if len({*known}) > 1:
-            shown = ", ".join(map(str, commits))
+        }
+        if len(known) > 1:
             raise InputError(
-                f"{path} is protected or the evaluator's, and not the same in {shown}; "
-                "compare commits that leave it as it is"
+                f"{path} is protected or the evaluator's, and not the same in {', '.join(map(str, commits))}"
+                "; compare commits that leave it as it is"
             )
-        tracked |= {name} if known[0] else {*()}
+        tracked |= {name} if known != {None} else set()
     return tracked
 
 
@@ -298,8 +289,8 @@ def _configuration(command: str, asked: RefereeOptions) -> TrialConfig:
         if asked.metric_file or asked.last:
             option = "--metric-file" if asked.metric_file else "--last"
             problems.append(f"--evaluate must print the metric once, so leave {option} out")
-        for text in (text for text in (asked.evaluate, command) if OUT not in text):
-            problems.append(f"--evaluate reads what a command writes to {OUT}, so both have it; got {text!r}")
+        rule = f"--evaluate reads what a command writes to {OUT}, so both have it; got"
+        problems += [f"{rule} {text!r}" for text in (asked.evaluate, command) if OUT not in text]
     if problems:
         raise InputError(problems[0])
     declared = declare_metric(training.metric_name, minimize=asked.minimize)

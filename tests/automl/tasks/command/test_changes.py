@@ -4,8 +4,10 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +125,65 @@ def test_programs_are_known_by_the_content_of_their_files(at_work: Any, tmp_path
         compare("python other.py {seed}", None)
     assert compare(change, main).verdict.final == "better"
     assert len(Ledger(Path("runs")).heads()) == 3
+
+
+def tamper(*statements: str) -> Score:
+    """Return scores of a candidate whose third run changes the ledger."""
+    calls: list[int] = []
+
+    def score(variant: str, seed: int) -> float:
+        calls.append(seed)
+        if len(calls) == 5:
+            with closing(sqlite3.connect("runs/ledger.db", isolation_level=None)) as database:
+                for statement in statements:
+                    database.execute(statement)
+        return gain(3)(variant, seed)
+
+    return score
+
+
+@pytest.mark.parametrize(
+    ("statements", "message"),
+    [
+        (
+            ("DROP TRIGGER no_UPDATE", "UPDATE rows SET value = '{}' WHERE kind = 'comparison'"),
+            "the comparison mine in",
+        ),
+        (("DROP TRIGGER no_DELETE", "DELETE FROM rows WHERE kind = 'head'"), "the head 1 in .* has changed"),
+        (
+            ("INSERT INTO rows VALUES (99, 'verdict', 'mine', '{\"outcome\": \"accepted\"}', 0)",),
+            "has a verdict on mine that a command must have written",
+        ),
+    ],
+)
+def test_a_command_that_edits_the_ledger_is_named(
+    at_work: Any, statements: tuple[str, ...], message: str
+) -> None:
+    at_work(FakeCommands(tamper(*statements)))
+    with pytest.raises(InputError, match=message):
+        compare(name="mine")
+
+
+def test_a_ledger_keeps_its_evaluator(at_work: Any, tmp_path: Path) -> None:
+    at_work(FakeCommands(gain(-9)))
+    baseline, candidate = f"{BASELINE} {{out}}", f"{CANDIDATE} {{out}}"
+    options = {"evaluate": "python eval.py {out}", "protect": "val"}
+    for file in ("eval.py", "val"):
+        Path(file).write_text("1")
+    first, second = (compare(f"{candidate} {i}", baseline, **options) for i in range(2))
+    folders = {result.verdict.lead.variant.config.training.guard.evaluator for result in (first, second)}
+    assert [Path(folder).parent for folder in folders] == [Path("runs/evaluators").absolute()]
+    Path("val").write_text("2")
+    with pytest.raises(
+        InputError, match=r"^val has changed since the ledger in runs began\. Restore it, or begin"
+    ):
+        compare(f"{candidate} 2", baseline, **options)
+    Path("val").write_text("1")
+    with pytest.raises(
+        InputError, match=r"the ledger in runs has --evaluate python eval.py .* begin another ledger"
+    ):
+        compare(f"{candidate} 2", baseline, protect=["val", "eval.py"])
+    assert compare(f"{candidate} 2", baseline, **options).verdict.complete
 
 
 def test_a_baseline_without_a_score_can_be_replaced(at_work: Any) -> None:

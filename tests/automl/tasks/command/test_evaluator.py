@@ -50,7 +50,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def guard(evaluate: str = EVALUATE, protect: Sequence[str] = ("data",), ignored: Sequence[str] = ()) -> Guard:
     here = Path.cwd()
-    return make_guard(evaluate, protect, ignored, folder=here, tracked=None, copies=here.parent / "copies")
+    return make_guard(evaluate, protect, ignored, here, here.parent / "copies", None)
 
 
 def run(program: str, guarded: Guard | None = None, number: int = 0, metric: str = "acc (.*)") -> float:
@@ -125,9 +125,7 @@ def test_a_run_that_changes_what_scores_it_is_refused(attack: str, reason: str) 
 def test_a_file_changed_before_a_run_is_refused(project: Path) -> None:
     guarded = guard()
     (project / "data/val").write_text("1 0 1 1")
-    with pytest.raises(
-        CommandFailed, match=r"--protect data has changed since the comparison began\. Restore it"
-    ):
+    with pytest.raises(CommandFailed, match=r"--protect data has changed since the beginning\. Restore it"):
         run(HONEST, guarded)
     (project / "data/val").write_text("1 0 1 0")
     assert run(HONEST, guarded) == 0.75
@@ -151,7 +149,7 @@ def test_the_evaluator_runs_in_a_clean_copy(project: Path) -> None:
     [
         (
             "print('acc 0.9')",
-            r"^--evaluate printed --metric 'acc \(\.\*\)' 2 times \(0.75, ..., 0.9\); print it once$",
+            r"^--evaluate printed --metric 'acc \(\.\*\)' 2 times \(0.75, ..., 0.9\); print it once",
         ),
         (
             "(pathlib.Path(sys.argv[1]) / 'answers').write_text('1')",
@@ -205,9 +203,12 @@ def test_files_beyond_the_limit_are_compared_by_time(project: Path, monkeypatch:
             {"evaluate": "true {out}", "protect": ()},
             "--evaluate must name the evaluator's file, as in python eval.py",
         ),
-        ({"protect": ["gone"]}, "--protect gone does not exist, or has no file"),
-        ({"protect": ["."]}, r"--protect \. has the folder of the commands in it"),
-        ({"protect": ["/dev/null"]}, "--protect /dev/null has a file that cannot be read"),
+        ({"protect": ["gone"]}, "--protect gone must be a file, or a folder"),
+        (
+            {"protect": ["."]},
+            r"--protect \. must be a file, or a folder .* does not have the current folder in it",
+        ),
+        ({"protect": ["/dev/null"]}, "--protect /dev/null must be a file .* that can be read"),
     ],
 )
 @pytest.mark.usefixtures("project")

@@ -290,7 +290,7 @@ def test_resume_and_again(at_work: Any, capsys: pytest.CaptureFixture[str]) -> N
             {"evaluate": "python eval.py {out}", "last": True},
             "must print the metric once, so leave --last out",
         ),
-        ({"protect": "gone"}, "--protect gone does not exist"),
+        ({"protect": "gone"}, "--protect gone must be a file"),
         ({"equal": "epochs"}, "choose from none, time"),
         ({"name": "a/b"}, "--name may hold"),
         ({"metric": "step 9 val_loss=(.*)"}, "add --minimize for val_loss"),
