@@ -71,7 +71,11 @@ def describe(command: str, *, commit: str = "") -> Program:
     return Program(
         command=command,
         folder=folder,
-        files={word: digest_of(read_contents(word)) for word in shlex.split(command) if os.path.isfile(word)},
+        files={
+            word: digest_of(read_contents(Path(word)))
+            for word in shlex.split(command)
+            if os.path.isfile(word)
+        },
         changed={name: digest_of(read_contents(root / name)) for name in changed},
     )
 
