@@ -105,7 +105,7 @@ def make_guard(
     `tracked`. Other paths are those of the current folder for all commits. Those outside of it, and the
     evaluator's program, are not copied. Raises InputError if a path or the evaluator cannot be used.
     """
-    words, digests, copied, places = shlex.split(evaluate), {}, {}, {}
+    words, digests, copied, folders = shlex.split(evaluate), {}, {}, {}
     whole: Contents = {}  # of the copy
     for path in [*named_paths(evaluate), *protect]:
         own, absolute = os.path.relpath(path), os.path.abspath(path)
@@ -118,9 +118,9 @@ def make_guard(
                 f"--protect {path} must be a file, or a folder with files, that can be read and does not "
                 f"have the current folder in it"
             )
-        digests[name], places[path] = digest_of(contents), str(folder / name)
+        digests[name], folders[path] = digest_of(contents), str(folder / name)
         if is_inside and [path] != words[:1]:
-            copied[own], places[path] = folder / name, own
+            copied[own], folders[path] = folder / name, own
             whole |= {os.path.normpath(f"{own}/{inner}"): state for inner, state in contents.items()}
     guard = Guard(protect=digests, ignored=[os.path.relpath(path) for path in ignored])
     if not evaluate:
@@ -132,7 +132,7 @@ def make_guard(
         )
     copy = (copies / digest_of(whole)).absolute()
     _copy(copied, copy)
-    command = shlex.join(places.get(word, word) for word in words)
+    command = shlex.join(folders.get(word, word) for word in words)
     return replace(guard, evaluate=command, evaluator=str(copy))
 
 
