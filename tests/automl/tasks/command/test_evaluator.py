@@ -208,7 +208,7 @@ def test_files_beyond_the_limit_are_compared_by_time(project: Path, monkeypatch:
             {"protect": ["."]},
             r"--protect \. must be a file, or a folder .* does not have the current folder in it",
         ),
-        ({"protect": ["/dev/null"]}, "--protect /dev/null must be a file .* that can be read"),
+        ({"protect": ["/dev/null"]}, "--protect /dev/null must be a file, .* that can be read"),
     ],
 )
 @pytest.mark.usefixtures("project")
