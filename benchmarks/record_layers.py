@@ -14,13 +14,13 @@ A row is one training: its placement, seed, scores on the validation split, and 
 """
 
 import sys
-import time
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
 import recorder
 import torch
+from record_recall import train_alone
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -86,17 +86,8 @@ def config(placement: str, seed: int, *, weights: str = "", steps: int = STEPS) 
 def train(work: tuple[str, int]) -> dict[str, Any]:
     """Train and return the row."""
     placement, seed = work
-    torch.set_num_threads(1)
-    began = time.process_time()
-    task = open_task(config(placement, seed, weights=str(weights_of(len(placement.split())))), HERE)
-    *_, record = fit(task, start(task))
-    return {
-        "placement": placement,
-        "seed": seed,
-        "accuracy": record["accuracy"],
-        "loss": record["loss"],
-        "seconds": time.process_time() - began,
-    }
+    trained = train_alone(config(placement, seed, weights=str(weights_of(len(placement.split())))))
+    return {"placement": placement, "seed": seed, **trained}
 
 
 def train_full(depth: int) -> None:

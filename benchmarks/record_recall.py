@@ -67,14 +67,16 @@ def config(placement: str, seed: int) -> TrialConfig:
 
 def train(work: tuple[str, int]) -> dict[str, Any]:
     """Train and return the row."""
-    placement, seed = work
+    return {"placement": work[0], "seed": work[1], **train_alone(config(*work))}
+
+
+def train_alone(config: TrialConfig) -> dict[str, float]:
+    """Train in float32 with one thread. Return the validation scores and the processor seconds."""
     torch.set_num_threads(1)
     began = time.process_time()
-    task = open_task(config(placement, seed), Runtime(device=torch.device("cpu"), precision="fp32"))
+    task = open_task(config, Runtime(device=torch.device("cpu"), precision="fp32"))
     *_, record = fit(task, start(task))
     return {
-        "placement": placement,
-        "seed": seed,
         "accuracy": record["accuracy"],
         "loss": record["loss"],
         "seconds": time.process_time() - began,

@@ -339,7 +339,7 @@ class Task(TaskData, TaskDeployment, Generic[DataT_co, ModelT_co, TrainingT_co])
         )
 
     def measure_signal(self, signal: str, configs: Sequence[TrialConfig]) -> Sequence[Mapping[str, float]]:
-        """Return the harm of each type of a search at each of its sites. `check_signal` was called before.
+        """Return the harm of each type of a search at each of its sites.
 
         Args:
             signal: A name of `search.choices.SIGNALS`.
@@ -347,8 +347,12 @@ class Task(TaskData, TaskDeployment, Generic[DataT_co, ModelT_co, TrainingT_co])
 
         Returns:
             The harm of each type, in any unit, by site.
+
+        Raises:
+            InputError: `check_signal` refuses the signal, as it does by default.
         """
-        raise NotImplementedError
+        self.check_signal(signal)
+        return ()
 
 
 class RecordTask(Task[DataT_co, ModelT_co, TrainingT_co]):

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from confirm_cases import FakeCommands, FakeWorkers
+from confirm_cases import FakeCommands
 
-import automl.trials.session
 from automl.base.errors import InputError
 from automl.confirm.evalues import POOL, SCREEN
 from automl.confirm.ledger import COMPARISON, TEST, VERDICT, Ledger
@@ -27,15 +26,6 @@ from automl.trials.session import Stopped
 
 BASELINE, CANDIDATE = "train --seed {seed}", "train --wide --seed {seed}"
 Score = Callable[[str, int], float]
-
-
-@pytest.fixture
-def at_work(played: None, monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeWorkers], FakeWorkers]:
-    def put(workers: FakeWorkers) -> FakeWorkers:
-        monkeypatch.setattr(automl.trials.session, "open_workers", workers.open)
-        return workers
-
-    return put
 
 
 def gain(size: float) -> Score:

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from confirm_cases import FakeCommands, FakeWorkers
+from confirm_cases import FakeCommands
 
-import automl.trials.session
 from automl.base.errors import InputError
 from automl.cli.status import read_status
 from automl.confirm.run_confirm import run_confirm
@@ -24,15 +23,6 @@ BASELINE, CANDIDATE = "train --seed {seed}", "train --wide --seed {seed}"
 BROKEN = [("baseline", 1), ("candidate", 1)]
 NO_METRIC = "the command printed no metric: no line matches --metric 'acc=(.*)'"
 Score = Callable[[str, int], float]
-
-
-@pytest.fixture
-def at_work(played: None, monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeWorkers], FakeWorkers]:
-    def put(workers: FakeWorkers) -> FakeWorkers:
-        monkeypatch.setattr(automl.trials.session, "open_workers", workers.open)
-        return workers
-
-    return put
 
 
 def noise(variant: str, seed: int) -> float:
