@@ -181,7 +181,8 @@ def watching(guard: Guard, folder: Path, own: Path) -> Iterator[list[str]]:
             shown = path if names == ["."] else f"{path}, {', '.join(names[:NAMED])},"
             raise CommandFailed(f"--protect {shown} was {what} during this run, so it does not count")
     later = _list_files(folder, ignored)
-    left += _differing(files, later) if max(len(files), len(later)) < WATCHED else []
+    if max(len(files), len(later)) < WATCHED:
+        left += [name for name in _differing(files, later) if name in later]  # not what was deleted
     saved = [name for name in left if Path(name).suffix in CHECKPOINTS or int(later[name][0]) > SMALL]
     if saved and guard.evaluate:
         raise CommandFailed(

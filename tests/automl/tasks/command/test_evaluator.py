@@ -173,6 +173,14 @@ def test_files_left_by_runs_are_named(project: Path) -> None:
     assert read_left(Storage(str(project.parent / "trial 1"))) == ["weights.pt"]
 
 
+@pytest.mark.parametrize("name", ["notes", "old.pt"])
+def test_files_that_a_run_deletes_are_not_left(project: Path, name: str) -> None:
+    """Other runs in the same folder delete their temporary files meanwhile."""
+    (project / name).write_text("3")
+    assert run(f"{HONEST}pathlib.Path('{name}').unlink()") == 0.75
+    assert read_left(Storage(str(project.parent / "trial 0"))) == []
+
+
 def test_another_metric_evaluates_the_same_output(project: Path) -> None:
     counts = HONEST + "open('runs', 'a').write('x')"
     with pytest.raises(CommandFailed, match="--evaluate printed no metric"):
