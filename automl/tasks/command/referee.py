@@ -32,7 +32,7 @@ from automl.storage.folder import find_search, new_folder, old_folder, resolve_s
 from automl.storage.logs import capture_library_logs
 from automl.storage.metadata import collect_provenance, write_metadata
 from automl.storage.storage import check_not_temporary
-from automl.storage.user_code import remember
+from automl.storage.user_code import command_in, remember
 from automl.tasks.command import CommandModel, CommandTraining, changes
 from automl.tasks.command.config import COMMAND, OUT
 from automl.tasks.command.evaluator import COPIES, make_guard, named_paths
@@ -143,7 +143,8 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
     reports = configs[0].training.reports  # type: ignore[attr-defined]
     plan = Plan(trials=0, budget=1.0, metric=reports, objectives=[reports.name], baseline_share=0.0)
     called = UserCallbacks(settings.callbacks)
-    remember([*settings.user_code(), *confirmation.commands()])
+    here = [command_in(str(Path.cwd()), command) for command in commands]  # beside those in copies of commits
+    remember([*settings.user_code(), *confirmation.commands(), *here])
     with new_folder(settings, plan, fingerprint="", data="") as (folder, metadata):
         if change is not None:
             change.record(metadata.name, confirmation.seeds)

@@ -11,6 +11,7 @@ import automl.trials.session
 from automl.base.errors import InputError
 from automl.confirm.verdict import ConfirmResult
 from automl.tasks.command.referee import run_referee
+from automl.tasks.command.run_ledger import run_ledger
 
 COMMAND = "python train.py --seed {seed}"
 
@@ -80,6 +81,20 @@ def test_protected_files_are_the_same_in_all_commits(repository: Path) -> None:
     for option in ({"protect": "train.py"}, {"evaluate": "cat train.py {out}/acc"}):
         with pytest.raises(InputError, match=r"train.py is protected .* and not the same in --baseline-ref"):
             compare(command=f"{COMMAND} {{out}}", **option)
+
+
+def test_a_ledger_of_commits_runs_what_was_named_here(repository: Path) -> None:
+    """Neither the head as the baseline nor the final comparison asks to trust the command again."""
+    options: dict[str, Any] = {"metric": "acc=(.*)", "candidate_refs": "HEAD", "ledger": "../runs"}
+    accepted = run_referee(command=COMMAND, baseline_ref="HEAD~1", **options)
+    assert accepted.verdict.final == "better"
+    (repository / "code/train.py").write_text("faster")
+    git(repository, "commit", "--all", "-m", "Be faster")
+    assert run_referee(**options).verdict.final == "better"
+    ledger = run_ledger("../runs", final=True)
+    assert [len(head.program.commit) for head in ledger.heads] == [40, 40, 40]
+    assert len(ledger.finals) == 1
+    assert ledger.finals[0]["difference"] == pytest.approx(9)
 
 
 @pytest.mark.parametrize(
