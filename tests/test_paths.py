@@ -22,7 +22,17 @@ TEXTS = (
 PATH = re.compile(rf"(?<![\w./<{{-])(?:{'|'.join(FOLDERS)})/[\w./*-]*\w(?!\w*[$<{{])")
 NAME = re.compile(r"(?<![\w./<{*:-])\w+\.(?:py|md)\b(?!\.\w)")
 # Names that stand for a file of the user, and what an export writes.
-EXAMPLES = {"file.py", "FILE.py", "mine.py", "name.py", "script.py", "sitecustomize.py", "MODEL_CARD.md"}
+EXAMPLES = {
+    "eval.py",
+    "file.py",
+    "FILE.py",
+    "mine.py",
+    "name.py",
+    "new.py",
+    "script.py",
+    "sitecustomize.py",
+    "MODEL_CARD.md",
+}
 SECRET = "cluster/manifests/mlflow.env"  # which the user writes
 
 

@@ -75,7 +75,7 @@ def test_command_without_a_package_exits_with_2(missing, tmp_path, cli):
     assert err.count('pip install "attention-automl[code]"') == 1
 
 
-def test_only_exported_models_import_optional_packages():
+def test_only_exported_models_and_the_server_import_optional_packages():
     names = "|".join(requirement_name(line) for extra in EXTRAS for line in listed(extra)).replace("-", "_")
     grep = subprocess.run(
         [
@@ -93,7 +93,7 @@ def test_only_exported_models_import_optional_packages():
         capture_output=True,
         text=True,
     )
-    assert grep.stdout.split() == ["automl/export/served_encoder.py"]
+    assert grep.stdout.split() == ["automl/cli/mcp_server.py", "automl/export/served_encoder.py"]
 
 
 def test_extras_match_pyproject():

@@ -37,8 +37,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"init": "shared", "objective": "accuracy,macs"}, "--init shared allows one objective"),
     ({"baseline_share": 2}, "--baseline-share must be between 0 and 1; got 2"),
     ({"baseline_share": float("nan")}, "--baseline-share must be between 0 and 1; got nan"),
-    ({"prior": " , "}, "--prior must name searches, such as first,second; got ' , '"),
-    ({"prior": ["a", "a"]}, "--prior must name each search once; got a twice"),
+    (
+        {"prior": " , "},
+        "--prior must name searches, such as first,second, or sensitivity, greedy, gates; got ' , '",
+    ),
+    ({"prior": ["a", "a"]}, "--prior must name each search or signal once; got a twice"),
     ({"prior": "a,b", "name": "b"}, "--prior must name other searches; got b, the search itself"),
     ({"prior": "a", "warm_start": "a"}, "--prior and --warm-start must name different searches"),
     ({"prior": "a", "sampler": "tpe"}, "--prior needs --sampler placement; got tpe"),
