@@ -13,6 +13,7 @@ decoding      Time of one more token after thousands
 space         Spaces of hybrid decoders: the mixer of each layer
 task          Language modelling: a causal decoder predicts the next token
 transformers_folder  A trained decoder in the format of transformers
+transformers_layers  Layers of transformers that compute what mixers of decoders compute
 """
 
 from automl.tasks.language_modelling.config import LANGUAGE, LanguageData, LanguageModel, LanguageTraining

@@ -185,7 +185,8 @@ class Decoder(nn.Module):
         dropout: Dropout of the embedded tokens and of the branches.
         style: Model whose full layers they are. `qwen3` and `lfm2` normalise the queries and keys of each
             head. An export can then be a model of transformers: `llama` with layers that are full or
-            sliding, `qwen3` likewise with norms, and `lfm2` with full layers and short convolutions.
+            sliding, `qwen3` likewise with norms or with full and gated-delta layers, and `lfm2` with full
+            layers and short convolutions.
 
     Raises:
         InputError: An option is out of range.

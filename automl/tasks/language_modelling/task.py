@@ -49,7 +49,8 @@ from automl.tasks.language_modelling.deploy import (
 from automl.tasks.language_modelling.gpt import Decoder
 from automl.tasks.language_modelling.model import check_decoder, find_decoder
 from automl.tasks.language_modelling.score import UNMARKED, LanguageEvaluator, cross_entropy, divergence
-from automl.tasks.language_modelling.transformers_folder import NoCounterpartError, save_transformers
+from automl.tasks.language_modelling.transformers_folder import save_transformers
+from automl.tasks.language_modelling.transformers_layers import NoCounterpartError
 from automl.tasks.task_data import SPLITS, Split
 from backbones import call, sites
 from backbones.output import logits

@@ -22,7 +22,8 @@ from automl.tasks.language_modelling.data.tokens import TextTokenizer
 from automl.tasks.language_modelling.hugging_face import read_chat_template
 from automl.tasks.language_modelling.model import DECODERS, find_decoder
 from automl.tasks.language_modelling.space import mixer
-from automl.tasks.language_modelling.transformers_folder import NoCounterpartError, save_transformers
+from automl.tasks.language_modelling.transformers_folder import save_transformers
+from automl.tasks.language_modelling.transformers_layers import NoCounterpartError
 from backbones import insert
 from backbones.take_over import take_over
 
@@ -46,6 +47,8 @@ CASES = [
     Case("llama", [None, "sliding", "sliding", None], "smollm3"),
     Case("qwen3", ["sliding", None], "qwen3"),
     Case("lfm2", ["shortconv", None, "shortconv"], "lfm2"),
+    Case("qwen3", ["gated-delta", None, "gated-delta"], "qwen3_5_text"),
+    Case("hf:qwen3", ["gated-delta", None], "qwen3_5_text"),
     Case("hf:qwen2", [None, "sliding"], "qwen2"),
     Case("hf:llama-scaled", [None, "sliding"], "smollm3"),
     Case("hf:qwen3-yarn", [None, "sliding"], "qwen3"),
@@ -138,6 +141,18 @@ def test_hybrids_load_in_a_fresh_interpreter_without_this_project(tmp_path: Path
         ("qwen3", [None, "shortconv"], "layer 2 .* the type qwen3 do not have; .* style=lfm2 do"),
         ("lfm2", ["sliding", None], "layer 1 .* sliding_attention.* style=llama or style=qwen3 do"),
         ("lfm2", ["shortconv", "shortconv"], "layer 1 .* needs a full layer"),
+        ("qwen3", ["gated-delta", "gated-delta"], "layer 1 .* needs a full layer"),
+        ("llama", ["gated-delta", None], "layer 1 .* linear_attention, .* type smollm3 .* style=qwen3 do"),
+        (
+            "qwen3",
+            ["gated-delta", None, "sliding"],
+            "layer 1 .* linear_attention, and no model has these beside sliding",
+        ),
+        (
+            "qwen3",
+            [Spec("gated-delta", {"causal": True, "heads": 2}), None, "gated-delta"],
+            "layer 3 .* 4 heads, and",
+        ),
         ("qwen3", [Spec("sliding", {"causal": True, "norm": "head"}), None], "it has no rotary positions"),
         ("llama", [Spec("sliding", {"causal": True, "heads": 2}), None], "2 heads of 16 channels, and the"),
         ("llama", [Spec("sliding", {"causal": True}), "sliding"], "sizes of 5 and 33, and a model one"),
