@@ -5,11 +5,12 @@
 For each number of layers and of full ones, a search on associative recall is confirmed against the best
 uniform model, a uniform interleaving, a random placement, all linear and all full. Then the layers of a
 trained decoder (`trained_decoder.py`) are replaced and distilled, and a new decoder of bytes learns this
-project's own source and documentation. It resumes what was stopped, and `--cases` measures some of them. All
-figures on the page are those of the confirmations.
+project's own source and documentation. It resumes what was stopped, and `--cases` measures some of them. The
+page and its picture show the latest confirmation of each case, which benchmarks/results has.
 """
 
 import argparse
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -45,6 +46,7 @@ from search.study import open_study, read_history
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "explanation" / "language-findings.md"
 PICTURE = ROOT / "docs" / "language-findings.svg"
+RECORDS = ROOT / "benchmarks" / "results" / "language-findings"
 RECALL = ((4, 1), (4, 2), (6, 1), (8, 1))  # layers, and full ones
 EXAMPLES, WINDOW = 38_400, 2  # training sequences, and positions of sliding attention
 TRAINED_RECALL, FEW = (
@@ -152,61 +154,87 @@ def measure_effort(name: str) -> tuple[int, float]:
     return len(studies[0].trials), hours
 
 
-def write_case(title: str, name: str, confirmed: ConfirmResult) -> Iterator[str]:
-    """Yield a section: the verdict, and a row for each variant."""
+def record_case(title: str, name: str, confirmed: ConfirmResult) -> None:
+    """Write what the page and the picture show of a confirmation."""
     verdict = confirmed.value
     rows = {row["variant"]: row for row in verdict["comparisons"]}
-    digits, scale = (".1f", 100) if verdict["unit"] == "points" else (".3f", 1)
-    yield f"## {title}"
-    yield ""
-    yield f"**{verdict['headline']}.** {verdict['seeds']} paired seeds, p = {verdict['p']:.2g}; "
     trials, hours = measure_effort(name)
-    yield f"{trials} trials, {hours:.2f} core hours."
-    yield ""
-    yield f"| variant | {verdict['metric']} | difference of the searched placement | 95 % CI | time ratio |"
-    yield "|---|---|---|---|---|"
+    record = {
+        "title": title,
+        "headline": verdict["headline"],
+        "seeds": verdict["seeds"],
+        "p": verdict["p"],
+        "trials": trials,
+        "hours": hours,
+        "machine": f"{os.cpu_count()} cores, {processor()}",
+        "metric": verdict["metric"],
+        "unit": verdict["unit"],
+        "rows": [],
+    }
     for variant in verdict["variants"]:
-        row, score = rows.get(variant["name"]), scale * fmean(variant["scores"].values())
+        row, model = rows.get(variant["name"]), variant["config"]["model"]
         # Each row but that of the finalist compares the finalist with it.
         lead = verdict if row is None else row["lead"]
+        searched = variant["name"] == verdict["finalist"]
+        mixers = [model["placement"].get(site_name(i)) for i in range(model["options"]["depth"])]
+        record["rows"].append(
+            {
+                "variant": variant["name"],
+                "searched": searched,
+                "layers": [FULL if mixer is None else mixer["type"] for mixer in mixers],
+                "score": fmean(variant["scores"].values()),
+                "lead": None if searched or lead is None else lead["difference"],
+                "interval": None if searched or lead is None else lead["interval"],
+                "time": 1.0 if row is None else row["time"]["ratio"] if row["time"] else None,
+            }
+        )
+    RECORDS.mkdir(exist_ok=True)
+    (RECORDS / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+def write_case(record: dict[str, Any]) -> Iterator[str]:
+    """Yield a section: the verdict, and a row for each variant."""
+    digits, scale = (".1f", 100) if record["unit"] == "points" else (".3f", 1)
+    yield f"## {record['title']}"
+    yield ""
+    yield f"**{record['headline']}.** {record['seeds']} paired seeds, p = {record['p']:.2g}; "
+    yield f"{record['trials']} trials, {record['hours']:.2f} core hours on {record['machine']}."
+    yield ""
+    if note := record.get("note"):
+        yield from (note, "")
+    yield f"| variant | {record['metric']} | difference of the searched placement | 95 % CI | time ratio |"
+    yield "|---|---|---|---|---|"
+    for row in record["rows"]:
         difference = interval = ""
-        if variant["name"] != verdict["finalist"] and lead is not None:
-            low, high = lead["interval"]
-            difference, interval = f"{lead['difference']:+{digits}}", f"{low:+{digits}} to {high:+{digits}}"
-        time = 1.0 if row is None else row["time"]["ratio"] if row["time"] else None
-        shown = "" if time is None else f"{time:.2f}"
-        yield f"| {variant['name']} | {score:{digits}} | {difference} | {interval} | {shown} |"
+        if row["interval"] is not None:
+            low, high = row["interval"]
+            difference, interval = f"{row['lead']:+{digits}}", f"{low:+{digits}} to {high:+{digits}}"
+        shown = "" if row["time"] is None else f"{row['time']:.2f}"
+        yield f"| {row['variant']} | {scale * row['score']:{digits}} | {difference} | {interval} | {shown} |"
     yield ""
 
 
-def draw(confirmed: Sequence[tuple[str, ConfirmResult]]) -> None:
+def draw(records: Sequence[dict[str, Any]]) -> None:
     """Draw the layers of each finding as a strip, beside its lead over each control with its interval."""
     figure, axes = plt.subplots(
-        len(confirmed), 2, figsize=(10, 1.9 * len(confirmed)), squeeze=False, width_ratios=(2, 3)
+        len(records), 2, figsize=(10, 1.9 * len(records)), squeeze=False, width_ratios=(2, 3)
     )
-    for (left, right), (title, result) in zip(axes, confirmed, strict=True):
-        verdict = result.value
-        leads = {row["variant"]: row["lead"] for row in verdict["comparisons"]}
-        finalist, others = verdict["finalist"], [v for v in verdict["variants"] if v["scores"]]
-        others.sort(key=lambda variant: variant["name"] != finalist)  # The searched layers come first.
-        for row, variant in enumerate(others):
-            model, name = variant["config"]["model"], variant["name"]
-            for layer in range(model["options"]["depth"]):
-                kind = model["placement"].get(site_name(layer), {"type": FULL})["type"]
-                left.add_patch(Rectangle((layer, row), 0.92, 0.8, color=COLOURS[kind], label=kind))
-            label = "searched" if name == finalist else name.split(":")[0]
-            left.text(-0.2, row + 0.4, label, ha="right", va="center", fontsize=8)
-            # The row of the baseline has no lead, since the verdict is on it.
-            lead = leads.get(name) or verdict
-            if name != finalist:
-                right.plot(lead["interval"], [row + 0.4] * 2, color="black")
-                right.plot([lead["difference"]], [row + 0.4], "o", color="black")
-        left.set(xlim=(0, 8), ylim=(len(others), 0))
+    for (left, right), record in zip(axes, records, strict=True):
+        rows = sorted(record["rows"], key=lambda row: not row["searched"])  # The searched layers come first.
+        for y, row in enumerate(rows):
+            for layer, kind in enumerate(row["layers"]):
+                left.add_patch(Rectangle((layer, y), 0.92, 0.8, color=COLOURS[kind], label=kind))
+            label = "searched" if row["searched"] else row["variant"].split(":")[0]
+            left.text(-0.2, y + 0.4, label, ha="right", va="center", fontsize=8)
+            if row["interval"] is not None:
+                right.plot(row["interval"], [y + 0.4] * 2, color="black")
+                right.plot([row["lead"]], [y + 0.4], "o", color="black")
+        left.set(xlim=(0, 8), ylim=(len(rows), 0))
         left.axis("off")
-        left.set_title(title, fontsize=8, loc="left")
+        left.set_title(record["title"], fontsize=8, loc="left")
         right.axvline(0, color="grey", linewidth=0.8)
-        right.set(ylim=(len(others), 0), yticks=[])
-        right.set_title(f"lead of the searched layers, {verdict['unit']}, 95 % CI", fontsize=8)
+        right.set(ylim=(len(rows), 0), yticks=[])
+        right.set_title(f"lead of the searched layers, {record['unit']}, 95 % CI", fontsize=8)
     known = {patch.get_label(): patch for left in axes[:, 0] for patch in left.patches if patch.get_label()}
     figure.legend(known.values(), known.keys(), loc="lower center", ncols=len(known), fontsize=8)
     figure.tight_layout(rect=(0.1, 0.05, 1, 1))
@@ -214,40 +242,53 @@ def draw(confirmed: Sequence[tuple[str, ConfirmResult]]) -> None:
     plt.close(figure)
 
 
-def unbeaten(confirmed: ConfirmResult) -> list[str]:
-    """Return the models over which the lead of the searched placement may be 0."""
-    verdict = confirmed.value
-    leads = {row["variant"]: row["lead"] or verdict for row in verdict["comparisons"]}
-    leads = {"the baseline": verdict, **{n: lead for n, lead in leads.items() if n != verdict["finalist"]}}
-    return [name.split(":")[0] for name, lead in leads.items() if lead["interval"][0] <= 0]
-
-
-def summarise(confirmed: Sequence[tuple[str, ConfirmResult]]) -> list[str]:
-    """Return a table of the findings, with the controls that the searched placement does not beat."""
-    lines = ["| finding | searched layers | not beaten |", "|---|---|---|"]
-    for title, result in confirmed:
-        names = ", ".join(dict.fromkeys(unbeaten(result))) or "none: better than every control"
-        lines.append(f"| {title} | {result.value['finalist'].partition(' (')[0]} | {names} |")
+def summarise(records: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a table of the findings, with the models that the searched placement does not beat."""
+    lines = [
+        "| finding | searched layers | not beaten, with as many full layers or fewer | beats all full |",
+        "|---|---|---|---|",
+    ]
+    for record in records:
+        (searched,) = (row for row in record["rows"] if row["searched"])
+        compared = [row for row in record["rows"] if row["interval"] is not None]
+        least = searched["layers"].count(FULL)
+        not_beaten = [row for row in compared if row["interval"][0] <= 0]
+        names = [row["variant"].split(":")[0] for row in not_beaten if row["layers"].count(FULL) <= least]
+        full = [row for row in compared if set(row["layers"]) == {FULL}]
+        beaten = "not compared" if not full else "no" if any(row in not_beaten for row in full) else "yes"
+        placement = searched["variant"].partition(" (")[0]
+        shown = ", ".join(dict.fromkeys(names)) or "none"
+        lines.append(f"| {record['title']} | {placement} | {shown} | {beaten} |")
     return [*lines, ""]
 
 
-def write_page(sections: Sequence[str], confirmed: Sequence[tuple[str, ConfirmResult]]) -> None:
+def write_page(records: Sequence[dict[str, Any]]) -> None:
     lines = [
         "# Findings on the layers of language models",
         "",
         "![Layers that the searches chose, and their lead over each control](../language-findings.svg)",
         "",
-        f"Made by `make language-findings` with equal training time, on {os.cpu_count()} cores "
-        f"({processor()}). The baseline is the best model whose layers are all of one kind. Other models "
-        "have the searched hyperparameters. A positive difference favours the searched placement, whose "
-        "hours are those of the search and of all seeds. Where a control has the layers of another row, it "
-        "is left out. A verdict is `cannot tell` where times were not equal for certain, as beside other "
-        "work on the machine.",
+        "Made by `make language-findings` with equal training time. The baseline is the best model whose "
+        "layers are all of one kind. Other models have the searched hyperparameters. A positive difference "
+        "favours the searched placement, whose hours are those of the search and of all seeds. Where a "
+        "control has the layers of another row, it is left out. A verdict is `cannot tell` where times were "
+        "not equal for certain, as beside other work. `all full` keeps the layers of a trained "
+        "decoder.",
         "",
-        *summarise(confirmed),
-        *sections,
+        *summarise(records),
+        *(line for record in records for line in write_case(record)),
     ]
     PAGE.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+
+
+def publish(names: Sequence[str]) -> None:
+    """Write the page and its picture from all records, those of `names` first."""
+    files = sorted(RECORDS.glob("*.json"), key=lambda file: file.stem)
+    order = {name: i for i, name in enumerate(names)}
+    files.sort(key=lambda file: order.get(file.stem.partition("-search")[0], len(order)))
+    records = [json.loads(file.read_text()) for file in files]
+    write_page(records)
+    draw(records)
 
 
 def cases(folder: Path) -> Iterator[tuple[str, str, Callable[[], Space], dict[str, Any]]]:
@@ -275,20 +316,21 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=32)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--concurrent", type=int, help="trials at once; by default one a core")
-    parser.add_argument("--cases", nargs="+", help="names of searches; by default all")
+    parser.add_argument("--cases", nargs="*", help="names of searches; by default all, without a name none")
+    parser.add_argument("--search-seed", type=int, default=0, help="of a further, independent search")
     options = parser.parse_args()
-    sections: list[str] = []
-    drawn: list[tuple[str, ConfirmResult]] = []
-    for title, name, make, settings in cases(Path(STORAGE)):
-        if options.cases and name not in options.cases:
+    known = list(cases(Path(STORAGE)))
+    for title, name, make, settings in known:
+        if options.cases is not None and name not in options.cases:
             continue
         if make is trained_space:
             train_decoder()
-        confirmed = search_and_confirm(name, make(), options, **settings)
-        sections += write_case(title, name, confirmed)
-        drawn.append((title, confirmed))
-        write_page(sections, drawn)
-        draw(drawn)
+        if options.search_seed:
+            title, name = f"{title}, search {options.search_seed}", f"{name}-search{options.search_seed}"
+            settings = {**settings, "seed": options.search_seed}
+        record_case(title, name, search_and_confirm(name, make(), options, **settings))
+        publish([name for _, name, _, _ in known])
+    publish([name for _, name, _, _ in known])
     print(PAGE)
 
 

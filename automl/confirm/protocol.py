@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import optuna
 from optuna.study import StudyDirection
@@ -74,6 +75,7 @@ class Confirmation:
         seeds: The seeds of each variant, in order.
         inputs: The number of inputs of the test split.
         chance: The score of guessing on the test split, or None if it is not known.
+        change: For a change of a ledger, the number of the head that it is compared with, and its program.
     """
 
     number: int
@@ -83,6 +85,7 @@ class Confirmation:
     provenance: Provenance
     inputs: int
     chance: Chance | None
+    change: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         finalists = [v for v in self.variant_set.variants if v.role is Role.FINALIST]

@@ -66,8 +66,9 @@ class ConfirmationScheduler(Callback):
         self._left: dict[int, list[str]] = {}  # as above
         self.variants: list[Variant] = []
         self.verdict = Verdict(design=self.design)
-        self.stream = Stream(metadata, confirmation) if confirmation.options.screen else None
-        if self.stream is not None:
+        self.stream = None
+        if confirmation.options.screen:
+            self.stream = Stream(metadata, confirmation, is_new=not self.planned.standing)
             self.stream.reuse(self.planned)
         # Once chosen, the tuned baseline stays, even if trials are repeated.
         self._chosen = chosen_baseline(folder, confirmation.variant_set)

@@ -5,6 +5,7 @@ spend a part of the level. See `automl.confirm.evalues`.
 """
 
 import math
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
@@ -46,13 +47,19 @@ WORDS: Mapping[str, tuple[Outcome, str]] = {
 
 
 class Stream:
-    """The ledger as one of its comparisons sees it. Raises InputError if the ledger does not have it."""
+    """The ledger as one of its comparisons sees it.
 
-    def __init__(self, metadata: SearchMetadata, confirmation: Confirmation) -> None:
+    It records one that is new. Raises InputError if the ledger does not have one that has runs.
+    """
+
+    def __init__(self, metadata: SearchMetadata, confirmation: Confirmation, *, is_new: bool) -> None:
         self.ledger, self.name = Ledger(Path(metadata.settings.storage)), metadata.name
         self.screen, self.equal = confirmation.options.screen, metadata.settings.equal
         self.baseline = confirmation.variant_set.variants[0]
         check_metric(self.ledger, self.baseline.config, self.equal)
+        if is_new and confirmation.change is not None:
+            begun = {**confirmation.change, "seeds": confirmation.seeds, "began": time.time()}
+            self.ledger.set_once(self.name, begun, COMPARISON)
         if (row := self.ledger.rows(COMPARISON).get(self.name)) is None:
             raise InputError(
                 f"{self.ledger.file} has no comparison {self.name!r}; give the folder of its ledger"

@@ -41,15 +41,23 @@ from search.trial_scheduler import Plan
 
 REPORT_FOLDER = "report"  # `automl report` writes it while the search runs
 LOCK = ".lock"
+PREPARED = "confirm"  # what a comparison of commands writes before `search.json`
 
 
 @contextmanager
 def new_folder(
-    settings: Settings, plan: Plan, *, fingerprint: str, data: str, scale: str = ""
+    settings: Settings,
+    plan: Plan,
+    *,
+    fingerprint: str,
+    data: str,
+    scale: str = "",
+    prepare: Callable[[Path], object] = id,
 ) -> Iterator[tuple[Path, SearchMetadata]]:
     """Create the folder of a search. Remove it if validation fails before the first trial.
 
-    Raise InputError if it exists or cannot be written.
+    `prepare` writes what the search needs before `search.json`, with which it exists. Raise InputError if the
+    folder exists or cannot be written.
     """
     name = settings.name or f"{settings.title}-{time.strftime('%Y%m%d-%H%M%S')}"
     metadata = SearchMetadata(
@@ -83,6 +91,7 @@ def new_folder(
                 raise _name_taken(name, metadata.settings.storage)
             try:
                 try:
+                    prepare(folder)
                     write_metadata(folder, metadata)
                 except OSError as error:
                     raise _not_written(settings, folder, error) from error
@@ -133,10 +142,12 @@ def _not_written(settings: Settings, folder: Path, error: OSError) -> InputError
 
 
 def _is_unused(folder: Path) -> bool:
-    """Return True if `folder` does not exist, or is that of a search killed before its first file."""
+    """Return True if `folder` does not exist, or is that of a search killed before `search.json`."""
     if not folder.exists():
         return True
-    return folder.is_dir() and all(file.name == LOCK or is_temporary(file.name) for file in folder.iterdir())
+    return folder.is_dir() and all(
+        file.name in (LOCK, PREPARED) or is_temporary(file.name) for file in folder.iterdir()
+    )
 
 
 @contextmanager

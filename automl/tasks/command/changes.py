@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from automl.base.errors import InputError
 from automl.base.options import format_option
 from automl.confirm import evalues
-from automl.confirm.ledger import COMPARISON, LEDGER_FILE, Head, Ledger, Program
+from automl.confirm.ledger import LEDGER_FILE, Head, Ledger, Program
 from automl.confirm.options import RefereeOptions
 from automl.confirm.stream import check_metric
 from automl.storage.user_code import check_trusted, command_in
@@ -106,10 +107,9 @@ class Change:
                 fresh[seed] = None
         return [*screen, *fresh]
 
-    def record(self, name: str, seeds: Sequence[int]) -> None:
-        """Record that its comparison begins."""
-        row = {"head": self.head.number, "candidate": vars(self.candidate), "seeds": list(seeds)}
-        self.ledger.set_once(name, {**row, "began": time.time()}, COMPARISON)
+    def to_json(self) -> dict[str, Any]:
+        """Return what the ledger records when its comparison begins."""
+        return {"head": self.head.number, "candidate": vars(self.candidate)}
 
 
 def enter(

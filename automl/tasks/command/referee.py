@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -139,16 +140,16 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
         provenance=collect_provenance(),
         inputs=0,
         chance=None if asked.chance is None else Chance(value=asked.chance, error=0.0, step=0.0),
+        change=None if change is None else change.to_json(),
     )
     reports = configs[0].training.reports  # type: ignore[attr-defined]
     plan = Plan(trials=0, budget=1.0, metric=reports, objectives=[reports.name], baseline_share=0.0)
     called = UserCallbacks(settings.callbacks)
     here = [command_in(str(Path.cwd()), command) for command in commands]  # beside those in copies of commits
     remember([*settings.user_code(), *confirmation.commands(), *here])
-    with new_folder(settings, plan, fingerprint="", data="") as (folder, metadata):
-        if change is not None:
-            change.record(metadata.name, confirmation.seeds)
-        path = begin(folder, confirmation)
+    prepare = partial(begin, confirmation=confirmation)
+    with new_folder(settings, plan, fingerprint="", data="", prepare=prepare) as (folder, metadata):
+        path = folder / confirmation.folder
         with capture_library_logs(path / "log.txt"):
             return run_trainings(path, metadata, confirmation, called, baseline=lambda: configs[0])
 

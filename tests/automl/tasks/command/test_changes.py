@@ -6,10 +6,12 @@ import re
 import signal
 import sqlite3
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -254,6 +256,19 @@ def test_a_stopped_test_resumes_with_its_level(at_work: Any, cli: Any) -> None:
         run_confirm("mine", storage="runs", again=True)
 
 
+@pytest.mark.parametrize("step", ["storage.folder.write_metadata", "tasks.command.referee.run_trainings"])
+def test_a_comparison_killed_as_it_begins_is_repeated_or_resumed(
+    step: str, at_work: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_work(FakeCommands(gain(3)))
+    with monkeypatch.context() as patch:
+        patch.setattr(f"automl.{step}", Mock(side_effect=Stopped(signal.SIGTERM)))
+        with pytest.raises(Stopped):
+            compare(name="c0")
+    call(["c0"])
+    assert outcomes() == ["accepted"]
+
+
 def test_a_change_that_another_overtook_is_not_accepted(at_work: Any) -> None:
     at_work(FakeCommands(gain(3), most=20))
     with pytest.raises(Stopped):
@@ -284,7 +299,7 @@ def call(names: list[str]) -> None:
     """Judge changes one after the other in a process of its own, and resume what was begun."""
     os.environ["MLFLOW_TRACKING_URI"] = ""
     for name in names:
-        if Path("runs", name, "confirm", "confirm.json").exists():
+        if Path("runs", name, "search.json").exists():
             run_referee(resume=name, ledger="runs")
         else:
             compare(f"train --{name} --seed {{seed}}", None if int(name[1:]) else BASELINE, name=name)
@@ -310,6 +325,8 @@ def test_two_callers_killed_ten_times(at_work: Any) -> None:
                 try:
                     call(names)
                     code = 0
+                except BaseException:
+                    traceback.print_exc()
                 finally:
                     os._exit(code)
             callers.append(process)
