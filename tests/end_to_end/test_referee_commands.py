@@ -74,6 +74,7 @@ if gain:
 """
 
 
+@pytest.mark.long  # tests of the ledger edit it between two runs
 def test_a_command_that_edits_the_ledger_gets_no_answer(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(CHEAT)
     (tmp_path / "eval.py").write_text("import sys; print('accuracy', open(sys.argv[1] + '/answer').read())")
