@@ -145,7 +145,8 @@ def test_two_callers_of_a_ledger_are_killed(tmp_path: Path) -> None:
     for name, gain in (("gain", "3"), ("loss", "-3")):
         command = [*AUTOML, "referee", *options, "--name", name, "--candidate", f"{train} {gain} {{out}}"]
         callers.append(subprocess.Popen(command, cwd=tmp_path, env=environment))
-    while not (runs.exists() and len(runs.read_text().splitlines()) >= 6):
+    begun = [tmp_path / "runs" / name / "search.json" for name in ("gain", "loss")]
+    while not (all(map(Path.exists, begun)) and runs.exists() and len(runs.read_text().splitlines()) >= 6):
         assert any(caller.poll() is None for caller in callers)
         time.sleep(0.05)
     for caller in callers:
