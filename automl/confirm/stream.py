@@ -58,8 +58,13 @@ class Stream:
         self.baseline = confirmation.variant_set.variants[0]
         check_metric(self.ledger, self.baseline.config, self.equal)
         if is_new and confirmation.change is not None:
-            begun = {**confirmation.change, "seeds": confirmation.seeds, "began": time.time()}
-            self.ledger.set_once(self.name, begun, COMPARISON)
+            begun = {**confirmation.change, "seeds": confirmation.seeds}
+            row = self.ledger.set_once(self.name, {**begun, "began": time.time()}, COMPARISON)
+            if not begun.items() <= row.items():
+                raise InputError(
+                    f"{self.ledger.file} has a comparison {self.name!r}, whose folder was removed; choose "
+                    "another --name"
+                )
         if (row := self.ledger.rows(COMPARISON).get(self.name)) is None:
             raise InputError(
                 f"{self.ledger.file} has no comparison {self.name!r}; give the folder of its ledger"

@@ -52,7 +52,7 @@ def new_folder(
     fingerprint: str,
     data: str,
     scale: str = "",
-    prepare: Callable[[Path], object] = id,
+    prepare: Callable[[Path], object] = lambda folder: None,
 ) -> Iterator[tuple[Path, SearchMetadata]]:
     """Create the folder of a search. Remove it if validation fails before the first trial.
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import sqlite3
 import time
@@ -267,6 +268,15 @@ def test_a_comparison_killed_as_it_begins_is_repeated_or_resumed(
             compare(name="c0")
     call(["c0"])
     assert outcomes() == ["accepted"]
+
+
+def test_a_name_is_judged_once(at_work: Any) -> None:
+    at_work(FakeCommands(gain(3)))
+    compare(name="mine")
+    shutil.rmtree("runs/mine")
+    with pytest.raises(InputError, match="has a comparison 'mine', whose folder was removed; choose another"):
+        compare("train --other --seed {seed}", baseline=None, name="mine")
+    assert not Path("runs/mine").exists()
 
 
 def test_a_change_that_another_overtook_is_not_accepted(at_work: Any) -> None:
