@@ -272,7 +272,7 @@ def write_page(records: Sequence[dict[str, Any]]) -> None:
         "layers are all of one kind. Other models have the searched hyperparameters. A positive difference "
         "favours the searched placement, whose hours are those of the search and of all seeds. Where a "
         "control has the layers of another row, it is left out. A verdict is `cannot tell` where times were "
-        "not equal for certain, as beside other work. `all full` keeps the layers of a trained "
+        "not equal for certain, as in trainings of seconds. `all full` keeps the layers of a trained "
         "decoder.",
         "",
         *summarise(records),

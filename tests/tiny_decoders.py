@@ -93,6 +93,7 @@ CONFIGS: Mapping[str, Callable[[Any], Any]] = {
     "bert": _bert,
     "t5": _t5,
     "qwen2": _sized("qwen2"),
+    "qwen3-biased": _sized("qwen3", head_dim=4, attention_bias=True),
     "cohere": _sized("cohere"),
     "narrow": NARROW,
     **DIFFERENT,

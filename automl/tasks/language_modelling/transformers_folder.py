@@ -178,9 +178,11 @@ def _state_of(model: Decoder) -> dict[str, Tensor]:
 def _state_of_qwen3_5(state: Mapping[str, Tensor], width: int) -> dict[str, Tensor]:
     """Return the weights of a Qwen3 by their form in Qwen3.5, whose norms store weights without 1."""
     new = {key: value - 1 if key.endswith("norm.weight") else value for key, value in state.items()}
-    for key in [key for key in new if key.endswith("self_attn.q_proj.weight")]:
-        output = key.replace("q_proj", "o_proj")
-        new[key], new[output] = add_gate(new[key], width), 2 * new[output]
+    for key, value in new.items():
+        if ".q_proj." in key:
+            new[key] = add_gate(value, width)
+        elif key.endswith(".o_proj.weight"):
+            new[key] = 2 * value
     return new
 
 

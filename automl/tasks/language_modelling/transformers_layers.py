@@ -94,11 +94,11 @@ def add_gate(weight: Tensor, width: int) -> Tensor:
     """Return projections of queries, and of a gate of each head that is 1/2 for all inputs.
 
     Args:
-        weight: The projections of the queries, `(heads * width, C)`.
+        weight: The projections of the queries, `(heads * width, C)`, or their biases, `(heads * width,)`.
         width: Channels of a head.
 
     Returns:
-        Rows of queries and of the gate for each head in turn, `(2 * heads * width, C)`.
+        Rows of queries and of the gate for each head in turn, twice as many.
     """
     heads = weight.unflatten(0, (-1, width))
     return torch.stack([heads, torch.zeros_like(heads)], dim=1).flatten(0, 2)
@@ -186,7 +186,10 @@ def layer_values(
             shape = dict(zip(DELTA_SHAPE, (form.heads, form.heads, size, size), strict=True))
             others = {key: values[key] if DELTA in own else new.get(key, shape[key]) for key in shape}
             if others != shape:
-                raise NoCounterpartError(i, f"it has {form.heads} heads, and other layers differ: {others}")
+                listed = f"{others[DELTA_SHAPE[0]]} of {others[DELTA_SHAPE[2]]} channels"
+                raise NoCounterpartError(
+                    i, f"it has {form.heads} heads of {size} channels, and another layer of its type {listed}"
+                )
             new |= shape
     placed = {i: form.attention for i, form in forms.items() if form.attention is not None}
     if placed:
@@ -271,7 +274,7 @@ def write_layer(layer: int, built: nn.Module, form: Form) -> None:
         v, o = v._replace(bias=v.bias + constant.to(v.bias)), o._replace(bias=torch.zeros_like(o.bias))
     targets = [layers[name] for name in ("q_proj", "k_proj", "v_proj")] + [output]
     if len(targets[0].weight) == 2 * len(q.weight):
-        q, o = q._replace(weight=add_gate(q.weight, host.head_dim)), o._replace(weight=2 * o.weight)
+        q, o = type(q)(*(add_gate(t, host.head_dim) for t in q)), o._replace(weight=2 * o.weight)
     for target, projection in zip(targets, (q, k, v, o), strict=True):
         target.weight.copy_(projection.weight)
         if target.bias is not None:

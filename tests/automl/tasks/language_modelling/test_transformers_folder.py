@@ -49,6 +49,7 @@ CASES = [
     Case("lfm2", ["shortconv", None, "shortconv"], "lfm2"),
     Case("qwen3", ["gated-delta", None, "gated-delta"], "qwen3_5_text"),
     Case("hf:qwen3", ["gated-delta", None], "qwen3_5_text"),
+    Case("hf:qwen3-biased", ["gated-delta", None], "qwen3_5_text"),
     Case("hf:qwen2", [None, "sliding"], "qwen2"),
     Case("hf:llama-scaled", [None, "sliding"], "smollm3"),
     Case("hf:qwen3-yarn", [None, "sliding"], "qwen3"),
@@ -151,7 +152,7 @@ def test_hybrids_load_in_a_fresh_interpreter_without_this_project(tmp_path: Path
         (
             "qwen3",
             [Spec("gated-delta", {"causal": True, "heads": 2}), None, "gated-delta"],
-            "layer 3 .* 4 heads, and",
+            "layer 3 .* 4 heads of 8 channels, and another layer of its type 2 of 16",
         ),
         ("qwen3", [Spec("sliding", {"causal": True, "norm": "head"}), None], "it has no rotary positions"),
         ("llama", [Spec("sliding", {"causal": True, "heads": 2}), None], "2 heads of 16 channels, and the"),
