@@ -3,7 +3,7 @@
     make language-findings
 
 For each number of layers and of full ones, a search on associative recall is confirmed against the best
-uniform model, a uniform interleaving, a random placement, all linear and all full. Then the layers of a
+uniform model, a uniform interleaving, random placements, all linear and all full. Then the layers of a
 trained decoder (`trained_decoder.py`) are replaced and distilled, and a new decoder of bytes learns this
 project's own source and documentation. It resumes what was stopped, and `--cases` measures some of them. The
 page and its picture show the latest confirmation of each case, which benchmarks/results has.
@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -176,12 +177,16 @@ def record_case(title: str, name: str, confirmed: ConfirmResult) -> None:
         # Each row but that of the finalist compares the finalist with it.
         lead = verdict if row is None else row["lead"]
         searched = variant["name"] == verdict["finalist"]
-        mixers = [model["placement"].get(site_name(i)) for i in range(model["options"]["depth"])]
+        draws = [
+            [placement.get(site_name(i), {"type": FULL})["type"] for i in range(model["options"]["depth"])]
+            for placement in variant["placements"] or [model["placement"]]
+        ]
         record["rows"].append(
             {
                 "variant": variant["name"],
                 "searched": searched,
-                "layers": [FULL if mixer is None else mixer["type"] for mixer in mixers],
+                "layers": draws[0],
+                "draws": draws,
                 "score": fmean(variant["scores"].values()),
                 "lead": None if searched or lead is None else lead["difference"],
                 "interval": None if searched or lead is None else lead["interval"],
@@ -222,8 +227,11 @@ def draw(records: Sequence[dict[str, Any]]) -> None:
     for (left, right), record in zip(axes, records, strict=True):
         rows = sorted(record["rows"], key=lambda row: not row["searched"])  # The searched layers come first.
         for y, row in enumerate(rows):
-            for layer, kind in enumerate(row["layers"]):
-                left.add_patch(Rectangle((layer, y), 0.92, 0.8, color=COLOURS[kind], label=kind))
+            draws = row.get("draws", [row["layers"]])  # each in a thin line of its own
+            height = 0.8 / len(draws)
+            for (i, layers), layer in product(enumerate(draws), range(len(row["layers"]))):
+                kind, corner = layers[layer], (layer, y + i * height)
+                left.add_patch(Rectangle(corner, 0.92, height, color=COLOURS[kind], label=kind, linewidth=0))
             label = "searched" if row["searched"] else row["variant"].split(":")[0]
             left.text(-0.2, y + 0.4, label, ha="right", va="center", fontsize=8)
             if row["interval"] is not None:
@@ -271,8 +279,9 @@ def write_page(records: Sequence[dict[str, Any]]) -> None:
         "Made by `make language-findings` with equal training time. The baseline is the best model whose "
         "layers are all of one kind. Other models have the searched hyperparameters. A positive difference "
         "favours the searched placement, whose hours are those of the search and of all seeds. Where a "
-        "control has the layers of another row, it is left out. A verdict is `cannot tell` where times were "
-        "not equal for certain, as in trainings of seconds. `all full` keeps the layers of a trained "
+        "control has the layers of another row, it is left out. Each seed has another random placement with "
+        "as many full layers; older findings have one for all seeds. A verdict is `cannot tell` where times "
+        "were not equal for certain, as in trainings of seconds. `all full` keeps the layers of a trained "
         "decoder.",
         "",
         *summarise(records),

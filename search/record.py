@@ -37,7 +37,7 @@ class Role(StrEnum):
     In a search: the baseline and trials that tune it, placements that papers propose, the sampler's
     candidates, and baseline replicates. A replicate perturbs the weights of a shared partial training, which
     shows the noise between trials. In a confirmation: the finalists, the baseline, and the controls: a 1x1
-    convolution, a random placement, the plain backbone with a finalist's hyperparameters, and the winner
+    convolution, random placements, the plain backbone with a finalist's hyperparameters, and the winner
     without one of its modules.
     """
 

@@ -160,6 +160,7 @@ def _plan(
         space(),
         metadata.settings,
         top=options.top,
+        seeds=options.seeds,
         init=options.init,
         noise=score_noise(folder, metadata.name) if records else None,
         finalist=finalist,

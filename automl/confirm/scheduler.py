@@ -246,7 +246,7 @@ def _planned_trials(
     """
     variants = list(variants)
     return [
-        PlannedTrial(variant=variant.name, role=variant.role, config=replace(variant.config, seed=seed))
+        PlannedTrial(variant=variant.name, role=variant.role, config=variant.with_seed(seed))
         for i, seed in enumerate(seeds)
         for variant in (reversed(variants) if alternate and i % 2 else variants)
     ]

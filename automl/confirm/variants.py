@@ -2,8 +2,9 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from statistics import fmean, variance
 from typing import Any
@@ -39,6 +40,8 @@ class Variant:
         config: The configuration.
         trial: The number of the search's trial, or None for a configuration made for the comparison.
         plain: For a finalist, the name of the variant with its hyperparameters and the baseline's model.
+        placements: The placements of which each seed has one, in turn. By default all seeds have that of
+            `config`.
     """
 
     name: str
@@ -46,6 +49,14 @@ class Variant:
     config: TrialConfig
     trial: int | None = None
     plain: str = ""
+    placements: Sequence[Placement] = ()
+
+    def with_seed(self, seed: int) -> TrialConfig:
+        """Return the configuration of the training with this seed."""
+        config = replace(self.config, seed=seed)
+        if not self.placements:
+            return config
+        return config.change(model={"placement": self.placements[seed % len(self.placements)]})
 
     @property
     def title(self) -> str:
@@ -87,6 +98,7 @@ def select_variants(
     settings: Settings,
     *,
     top: int,
+    seeds: int = 1,
     init: str | None = None,
     noise: float | None = None,
     finalist: TrialRecord | None = None,
@@ -97,13 +109,14 @@ def select_variants(
     is the best trial of 1x1 convolutions alone. If no such trial was completed, it is the first finalist with
     1x1 convolutions instead of its attentions. Of hybrid decoders, the control is a uniform interleaving of
     the first finalist's layers (`Space.controls`). One variant has the first finalist's hyperparameters and
-    number of modules, and a random placement. Models without a placement have no control and no random
-    placement.
+    number of modules, and another random placement with each seed, since a single draw may be good or bad by
+    accident. Models without a placement have no control and no random placements.
 
     Up to three plain trials may become the baseline, unless repeated trials show that the others are far
     behind the best. The plain backbone with each finalist's hyperparameters may become the baseline, too.
 
     Args:
+        seeds: The number of seeds, which is the largest number of random placements.
         init: `scratch` or `shared`, as in `Settings`. By default the search's own.
         noise: The standard deviation of a score over seeds. By default from trials that repeat a
             configuration.
@@ -149,13 +162,16 @@ def select_variants(
     first = finalists[0].config
     variants += _controls(first, controls, variants, space)
     if first.model.placement:
-        random = _random_placement(first, [v.config for v in variants], space, settings)
-        if random is None:
+        taken = [variant.config.model.placement for variant in variants]
+        drawn = list(islice(_random_placements(first, taken, space, settings), seeds))
+        if not drawn:
             warnings.append(
                 "No variant has a random placement: the space drew no other placement with as many modules."
             )
         else:
-            variants.append(_explaining("random placement", random, Role.RANDOM))
+            config = first.change(model={"placement": drawn[0]})
+            name = f"random placement: {len(drawn)} drawn"
+            variants.append(Variant(name=name, role=Role.RANDOM, config=config, placements=drawn))
     others = baselines[1:]
     if (init or settings.init) == "shared":
         variants, others = _with_shared_trainings(variants), []
@@ -295,23 +311,21 @@ def _types(config: TrialConfig) -> set[str]:
     return {spec.type for spec in config.model.placement.values()}
 
 
-def _random_placement(
-    first: TrialConfig, taken: list[TrialConfig], space: Space, settings: Settings
-) -> TrialConfig | None:
-    """Return `first` with another placement of as many modules, drawn from the space."""
+def _random_placements(
+    first: TrialConfig, taken: list[Placement], space: Space, settings: Settings
+) -> Iterator[Placement]:
+    """Yield different placements with as many modules as `first` has, drawn from the space."""
     for _, drawn in draw_randomly(space, DRAWS, seed=settings.seed):
         if drawn is None or space.as_baseline(drawn) == drawn:
             continue
         model = drawn.model
-        if model.backbone != first.model.backbone:
+        if model.backbone != first.model.backbone or model.placement in taken:
             continue
         if len(model.placement) != len(first.model.placement) or _types(drawn) <= {CONTROL}:
             continue
-        if all(model.placement != other.model.placement for other in taken) and (
-            model.options == first.model.options or _fits(first, model.placement)
-        ):
-            return first.change(model={"placement": model.placement})
-    return None
+        if model.options == first.model.options or _fits(first, model.placement):
+            taken = [*taken, model.placement]
+            yield model.placement
 
 
 def _fits(config: TrialConfig, placement: Placement) -> bool:

@@ -23,6 +23,7 @@ from automl.confirm.ledger import Decision
 from automl.confirm.scores import Scores
 from automl.confirm.statistics import Difference, Ratio
 from automl.confirm.variants import Variant
+from backbones.placement import Placement
 from search.config import TrialConfig
 
 CONFIRM_FOLDER, VERDICT_FILE = "confirm", "verdict.json"
@@ -240,6 +241,7 @@ class WrittenVariant:
         scores: The scores from 0 to 1 by seed.
         failed: The reason of a missing score by seed.
         costs: The `steps`, `seconds` and `processor_seconds` of each training, where they are known.
+        placements: As in `Variant`.
     """
 
     name: str
@@ -249,6 +251,7 @@ class WrittenVariant:
     scores: Mapping[str, float]
     failed: Mapping[str, str]
     costs: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
+    placements: Sequence[Placement] = ()
 
     def __post_init__(self) -> None:
         for seed in self.scores:

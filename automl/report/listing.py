@@ -134,7 +134,8 @@ def repeat(search: SearchData) -> Repeat:
         if trial is not None:
             configs[f"{title}: trial {trial.number}, {search.where(trial)}"] = _json(trial.config.to_json())
     for variant in search.verdicts[-1].variants if search.verdicts else ():
-        configs[f"confirmed, {variant.role}: {variant.name}"] = _json(variant.config.to_json())
+        several = {"placements, one a seed": to_json(variant.placements)} if variant.placements else {}
+        configs[f"confirmed, {variant.role}: {variant.name}"] = _json(variant.config.to_json() | several)
     if not metadata.settings.has_space:
         configs = {title: text for title, text in configs.items() if title.startswith("confirmed")}
         lines = {key: value for key, value in lines.items() if key not in ("space", "data")}

@@ -7,8 +7,9 @@ from confirm_cases import CONV, SAGAN, SSA, record
 
 from attention import Spec
 from automl.base.errors import InputError
+from automl.base.serialise import from_json, to_json
 from automl.config.settings import Settings
-from automl.confirm.variants import ablations, select_variants
+from automl.confirm.variants import Variant, ablations, select_variants
 from automl.tasks.image_classification import ImageData
 from search.class_metrics import ACCURACY
 from search.config import Model, TrialConfig
@@ -91,15 +92,22 @@ def test_plain_trials_far_behind_the_best_are_no_candidates(spread, near):
     assert [variant.trial for variant in with_noise.baseline_candidates if variant.trial is not None] == [0]
 
 
-def test_random_placement_has_as_many_modules():
-    variant_set = choose(*RECORDS)
+def test_each_seed_has_another_random_placement_with_as_many_modules():
+    variant_set = choose(*RECORDS, seeds=4)
     (chance,) = (variant for variant in variant_set.variants if variant.role is Role.RANDOM)
-    finalist = variant_set.variants[1]
-    assert len(chance.config.model.placement) == 2
-    assert chance.config.model.placement != finalist.config.model.placement
-    assert {spec.type for spec in chance.config.model.placement.values()} != {"conv1x1"}
-    assert chance.config.training == finalist.config.training
-    assert choose(*RECORDS) == variant_set, "the draw depends only on the seed"
+    finalist, other = variant_set.variants[1:3]
+    configs = [chance.with_seed(seed) for seed in range(4, 12)]
+    for seed, config in enumerate(configs, 4):
+        assert len(config.model.placement) == 2
+        assert config.model.placement not in (finalist.config.model.placement, other.config.model.placement)
+        assert {spec.type for spec in config.model.placement.values()} != {"conv1x1"}
+        assert (config.training, config.seed) == (finalist.config.training, seed)
+    placements = [config.model.placement for config in configs]
+    assert placements[:4] == placements[4:], "the placement depends only on the seed"
+    assert all(placements[i] not in placements[:i] for i in range(4)), "no placement is drawn twice"
+    assert chance.config.model == chance.with_seed(0).model
+    assert from_json(Variant, to_json(chance), "chance") == chance
+    assert choose(*RECORDS, seeds=4) == variant_set, "the draws depend only on the seed of the search"
 
 
 def test_control_is_created_if_the_search_has_none():
