@@ -68,8 +68,8 @@ def run_to_end(folder: Path, metadata: SearchMetadata, drawn: Drawn, task: Task,
     callbacks = UserCallbacks(settings.callbacks)
     advice = f"resume with: {format_command('search --resume', metadata.name, settings.storage)}"
     with (
+        open_workers(settings, folder / "log.txt", advice) as workers,  # may refuse: first
         MlflowProcess(search_run_spec(metadata.location, metadata)) as writer,
-        open_workers(settings, folder / "log.txt", advice) as workers,
     ):
         tested: Sequence[Split] = ["test"] if settings.test else []
         data = share_data(task, folder, metadata, "train", "validation", *tested)
