@@ -13,6 +13,7 @@ linear           Linear attention, with elu + 1 in place of the softmax
 sliding          Multi-head attention in a window around each position
 shortconv        Gated short convolution along the positions
 gated_delta      Gated delta rule, whose state of a fixed size replaces values at keys
+kda              Kimi Delta Attention: the same with a decay of each channel
 decoding         Decoding of one token after another with a state, and the base class of modules that can
 prefix_sums      Causal sums over earlier positions, in linear time, and blocks of positions
 attention_map    The weights that inserted modules compute in a forward pass, and their recording
@@ -38,14 +39,6 @@ if TYPE_CHECKING:
 __getattr__ = lazily(__name__)
 
 __all__ = [
-    "ATTENTIONS",
-    "Attention",
-    "AttentionMap",
-    "Choices",
-    "Cost",
-    "Gated",
-    "Layout",
-    "Spec",
-    "attention_maps",
-    "find_attention",
-]
+    "ATTENTIONS", "Attention", "AttentionMap", "Choices", "Cost", "Gated", "Layout", "Spec",
+    "attention_maps", "find_attention",
+]  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from torch import nn
 
-from attention import conv1x1, decomposed, gated_delta, linear, multihead, sagan, shortconv, sliding, ssa
+from attention import conv1x1, decomposed, gated_delta, kda, linear, multihead, sagan, shortconv, sliding, ssa
 from attention.attention_type import Attention, ForeignAttention
 from attention.gated import Layout
 from automl.base import loading
@@ -36,6 +36,7 @@ _RECORDS = (
     _record("sliding", sliding, sliding.SlidingAttention, "arXiv 2004.05150"),
     _record("shortconv", shortconv, shortconv.ShortConvolution, "arXiv 2511.23404"),
     _record("gated-delta", gated_delta, gated_delta.GatedDeltaNet, "arXiv 2412.06464"),
+    _record("kda", kda, kda.KimiDeltaAttention, "arXiv 2510.26692"),
     _record("conv1x1", conv1x1, conv1x1.GatedConv1x1, "control"),
 )
 ATTENTIONS: Mapping[str, Attention] = MappingProxyType({record.name: record for record in _RECORDS})

@@ -11,7 +11,7 @@ Positions are processed in chunks. Those of a chunk depend on each other by a tr
 A module that is not causal adds what it computes in both directions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import log, prod
 from typing import Annotated
 
@@ -28,6 +28,7 @@ from attention.prefix_sums import CHUNK, join, precise, split
 from attention.shortconv import convolve
 from automl.base.errors import InputError
 
+SMALL_CHUNK = 16  # positions, where each channel decays at its own rate
 FASTEST = 16.0  # Rates of decay are drawn between 0 and this, per unit of time.
 TIMES = 1e-3, 0.1  # Range of the time that a position takes, where a module is new.
 
@@ -66,15 +67,18 @@ class GatedDeltaNet(TokenMixer):
             raise InputError(f"kernel must be at least 1; got {kernel}")
         self.heads, self.kernel = heads, kernel
         self.in_proj_qkv = nn.Linear(channels, 3 * channels, bias=False)
-        self.in_proj_z = nn.Linear(channels, channels, bias=False)
         self.in_proj_b = nn.Linear(channels, heads, bias=False)
-        self.in_proj_a = nn.Linear(channels, heads, bias=False)
+        self.make_gates(channels)
         self.conv1d = nn.Conv1d(3 * channels, 3 * channels, kernel, groups=3 * channels, bias=False)
         self.A_log = nn.Parameter(torch.empty(heads).uniform_(1e-2, FASTEST).log())
-        times = torch.empty(heads).uniform_(*map(log, TIMES)).exp()
-        self.dt_bias = nn.Parameter(times.expm1().log())  # softplus(dt_bias) is the time.
         self.norm = nn.RMSNorm(channels // heads, EPSILON)
         self.out_proj = nn.Linear(channels, channels, bias=False)
+
+    def make_gates(self, channels: int) -> None:
+        """Make the projections of the gate and of the decays."""
+        self.in_proj_z = nn.Linear(channels, channels, bias=False)
+        self.in_proj_a = nn.Linear(channels, self.heads, bias=False)
+        self.dt_bias = draw_times(self.heads)
 
     def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
         real = None
@@ -109,18 +113,32 @@ class GatedDeltaNet(TokenMixer):
         qkv = precise(F.silu(convolve(self.conv1d, signal)))
         q, k, v = qkv.unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
         q, k = (t * (t.square().sum(-1, keepdim=True) + EPSILON).rsqrt() for t in (q, k))
-        b, a = (precise(project(layer, x)).mT for layer in (self.in_proj_b, self.in_proj_a))  # (B, heads, N)
-        rate, bias = precise(self.A_log).exp()[:, None], precise(self.dt_bias)[:, None]
-        b, a = b.sigmoid(), -rate * F.softplus(a + bias)
+        b = precise(project(self.in_proj_b, x)).mT.unsqueeze(-1).sigmoid()  # (B, heads, N, 1)
+        a = self.time(x).unflatten(2, (self.heads, -1)).transpose(1, 2)  # (B, heads, N, 1 or d)
+        a = -precise(self.A_log).exp()[:, None, None] * F.softplus(a)
         if real is not None:
-            b, a = (t.masked_fill(~real[:, None], 0) for t in (b, a))
-        return q * q.shape[-1] ** -0.5, k, v, a.unsqueeze(-1), b.unsqueeze(-1)
+            b, a = (t.masked_fill(~real[:, None, :, None], 0) for t in (b, a))
+        return q * q.shape[-1] ** -0.5, k, v, a, b
+
+    def time(self, x: Tensor) -> Tensor:
+        """Return the time that each position takes, for each head or channel, before it is made positive."""
+        return precise(project(self.in_proj_a, x)) + precise(self.dt_bias)
+
+    def gate(self, x: Tensor) -> Tensor:
+        """Return the factors of the values `(B, N, C)`."""
+        return F.silu(project(self.in_proj_z, x))
 
     def _output(self, x: Tensor, mixed: Tensor) -> Tensor:
         """Return the update `(B, N, C)` of the positions `x` from the heads' values `(B, heads, N, d)`."""
         weight = self.norm.weight.to(mixed.dtype)
         normed = F.rms_norm(mixed.transpose(1, 2), weight.shape, weight, EPSILON).flatten(2)
-        return project(self.out_proj, normed * F.silu(project(self.in_proj_z, x)))
+        return project(self.out_proj, normed * self.gate(x))
+
+
+def draw_times(count: int) -> nn.Parameter:
+    """Draw times in `TIMES`, of which it returns the values before the softplus."""
+    times = torch.empty(count).uniform_(*map(log, TIMES)).exp()
+    return nn.Parameter(times.expm1().log())
 
 
 def delta_rule(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
@@ -130,7 +148,8 @@ def delta_rule(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, beta: Tensor) -> 
         q: Queries `(B, heads, N, d)`.
         k: Keys `(B, heads, N, d)`.
         v: Values `(B, heads, N, e)`.
-        decay: Logarithm of the state's decay at each position, at most 0, `(B, heads, N, 1)`.
+        decay: Logarithm of the state's decay at each position, at most 0, `(B, heads, N, 1)`, or
+            `(B, heads, N, d)` for each channel of the keys.
         beta: Part of the value at the key that is replaced, between 0 and 1, `(B, heads, N, 1)`.
 
     Returns:
@@ -139,29 +158,45 @@ def delta_rule(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, beta: Tensor) -> 
     if torch.compiler.is_exporting():
         return _in_graph(q, k, v, decay, beta)
     N, e = v.shape[-2:]
-    size = min(N, CHUNK)
+    by_channel = decay.shape[-1] > 1
+    size = min(N, SMALL_CHUNK if by_channel else CHUNK)
     inputs = [q, k, v, decay, beta]
     if N % size:  # `split` repeats the last position. This one changes nothing.
         inputs = [F.pad(t, (0, 0, 0, 1)) for t in inputs]
     q, k, v, decay, beta = (split(t, size) for t in inputs)  # (B, heads, chunks, size, d)
     with without_autocast(q.device.type):
         total = decay.cumsum(-2)  # since the start of the chunk
-        later = torch.ones(size, size, dtype=torch.bool, device=q.device).triu(1)
-        decays = (total - total.mT).masked_fill(later, float("-inf")).exp()  # (..., size, size)
+        pairs = _decayed_products(k, total)
         since, until, last = total.exp(), (total[..., -1:, :] - total).exp(), total[..., -1:, :].exp()
         # What positions add at their keys to a state of zeros, and what they erase of another state.
         solution = torch.linalg.solve_triangular(
-            (k * beta) @ k.mT * decays, torch.cat([v, k * since], -1) * beta, upper=False, unitriangular=True
+            pairs(k * beta), torch.cat([v, k * since], -1) * beta, upper=False, unitriangular=True
         )
         state = v.new_zeros(*v.shape[:2], k.shape[-1], e)
         added, read = [], []
-        chunks = solution[..., :e], solution[..., e:], k * until, last, q * since
+        chunks = solution[..., :e], solution[..., e:], k * until, last.mT, q * since
         for new, erased, keys, decayed, queries in zip(*(t.unbind(2) for t in chunks), strict=True):
             added.append(new - erased @ state)
             read.append(queries @ state)
             state = decayed * state + keys.mT @ added[-1]
-        y = torch.stack(read, dim=2) + (q @ k.mT * decays) @ torch.stack(added, dim=2)
+        y = torch.stack(read, dim=2) + pairs(q) @ torch.stack(added, dim=2)
         return join(y, N), state
+
+
+def _decayed_products(k: Tensor, total: Tensor) -> Callable[[Tensor], Tensor]:
+    """Return a function from queries `(..., size, d)` to their products with the keys at or before them.
+
+    Keys decay until the query. `total` is the decay since the start of the chunk, `(..., size, 1)`. If it is
+    that of each channel, the exponents are of pairs of positions, since a position's own would overflow.
+    """
+    size = k.shape[-2]
+    later = torch.ones(size, size, dtype=torch.bool, device=k.device).triu(1)
+    if total.shape[-1] == 1:
+        decays = (total - total.mT).masked_fill(later, float("-inf")).exp()  # (..., size, size)
+        return lambda q: q @ k.mT * decays
+    exponents = total.unsqueeze(-2) - total.unsqueeze(-3)  # (..., size, size, d)
+    keys = k.unsqueeze(-3) * exponents.masked_fill(later.unsqueeze(-1), float("-inf")).exp()
+    return lambda q: (keys * q.unsqueeze(-2)).sum(-1)
 
 
 def _in_graph(*inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -182,30 +217,44 @@ def next_delta(
 ) -> tuple[Tensor, Tensor]:
     """Compute `delta_rule` at one position after `state`, `(B, heads, 1, e)`, and the state after it."""
     with without_autocast(q.device.type):
-        state = precise(state) * decay.exp()
+        state = precise(state) * decay.exp().mT
         state = state + k.mT @ ((v - k @ state) * beta)
         return q @ state, state
 
 
 def cost(
-    channels: int, spatial: Sequence[int], *, heads: int = 4, kernel: int = 4, causal: bool = False
+    channels: int,
+    spatial: Sequence[int],
+    *,
+    heads: int = 4,
+    kernel: int = 4,
+    causal: bool = False,
+    by_channel: bool = False,
 ) -> Cost:
-    """Compute the cost of one `GatedDeltaNet`. The triangular systems are no matrix products."""
+    """Compute the cost of one `GatedDeltaNet`, or with decays `by_channel` of one `KimiDeltaAttention`.
+
+    The triangular systems, and products of keys that decay by channel, are no matrix products.
+    """
     C, N, d = channels, prod(spatial), channels // heads
-    size, directions = min(N, CHUNK), 1 if causal else 2
-    chunks = -(-N // size)
+    size, directions = min(N, SMALL_CHUNK if by_channel else CHUNK), 1 if causal else 2
+    chunks, rates = -(-N // size), C if by_channel else heads
     P = chunks * size  # positions with padding
-    # The products of keys and queries, their decays, and both with them; beta and the decays of positions and
-    # chunks; the states; queries, keys and values, scaled, and what positions add. The state before the first
-    # chunk is a constant, so that the only chunk keeps no queries for it.
-    memory = 5 * P * size * heads + 3 * P * heads + chunks * (heads + C * d) + (11 - (chunks == 1)) * P * C
+    # Both products of keys and queries with their decays, and without them or, by channel, of the keys alone;
+    # beta and the decays of positions and chunks; the states; queries, keys and values, scaled, and what
+    # positions add. The state before the first chunk is a constant, so that the only chunk keeps no queries
+    # for it.
+    memory = P * size * (2 * heads + (2 * C if by_channel else 3 * heads)) + P * (heads + 2 * rates)
+    memory += chunks * (rates + C * d) + (11 - (chunks == 1)) * P * C
     # The signal under the taps, its convolution before and after the activation, the norms, b and the decays.
-    outside = 3 * C * (3 * N + kernel - 1) + 6 * N * heads
-    # The mixed values, normalised, scaled and gated; the gate before and after the activation; the update.
-    outside += (P if causal else N) * C + 6 * N * C
+    outside = 3 * C * (3 * N + kernel - 1) + N * (4 * heads + 2 * rates)
+    # The mixed values, normalised, scaled and gated; the update; the gate after the activation, and before it
+    # or, by channel, the few channels.
+    outside += (P if causal else N) * C + 5 * N * C + N * (2 * d if by_channel else C)
+    gates = 4 * C * d if by_channel else C * C + C * heads
+    products = (size if by_channel else 3 * size) + 3 * d
     return Cost(
-        parameters=5 * C * C + 2 * C * heads + 3 * C * kernel + 2 * heads + d + 1,
-        macs=N * C * (5 * C + 2 * heads) + directions * 3 * P * C * (size + d),
+        parameters=4 * C * C + gates + C * heads + 3 * C * kernel + heads + rates + d + 1,
+        macs=N * (4 * C * C + gates + C * heads) + directions * P * C * products,
         memory=directions * memory + outside,
     )
 

@@ -42,19 +42,6 @@ if TYPE_CHECKING:
 __getattr__ = lazily(__name__)
 
 __all__ = [
-    "BACKBONES",
-    "IMAGENET",
-    "Backbone",
-    "Example",
-    "Normalisation",
-    "Placement",
-    "Site",
-    "build",
-    "call",
-    "check_options",
-    "find",
-    "gates",
-    "insert",
-    "published_weights",
-    "sites",
-]
+    "BACKBONES", "IMAGENET", "Backbone", "Example", "Normalisation", "Placement", "Site", "build", "call",
+    "check_options", "find", "gates", "insert", "published_weights", "sites",
+]  # fmt: skip

@@ -1,8 +1,8 @@
 """Measure the priors of a trained decoder's layers (`--prior`), on the tables of `record_layers.py`.
 
-Decoders of full layers solve recall. Their layers are replaced, and each table has every placement with as
-many full layers. The effect of a placement is its mean over all seeds. A training shows the score of
-one seed, each once before the first is shown again.
+Decoders of full layers solve recall, or predict bytes. Their layers are replaced, and each table has every
+placement with as many full layers. The effect of a placement is its mean over all seeds. A training shows the
+score of one seed, each once before the first is shown again.
 
 - `rules`: the regret of the uniform interleaving with each kind, and the mean regret of a random placement.
 - `signals`: the regret of the placement with the least harm by each signal, which takes no training, and
@@ -25,7 +25,7 @@ import numpy as np
 import optuna
 import record_layers
 from harness import write_values
-from record_layers import KINDS, TABLES, config, placements, weights_of
+from record_layers import DECODERS, TABLES, placements
 from reliability import Reliability, reliability
 from scipy.stats import spearmanr
 from threadpoolctl import threadpool_limits
@@ -54,13 +54,18 @@ METHODS: dict[str, tuple[str, ...]] = {
 
 
 @lru_cache
-def table(depth: int, full: int, score: str) -> dict[str, list[float]]:
-    """Return the scores by seed of each placement. Larger is better; accuracies are in points."""
+def table(name: str, full: int) -> dict[str, list[float]]:
+    """Return the scores by seed of each placement. Larger is better: points of accuracy, or nats below 0."""
+    score = DECODERS[name].score
     scale = 100 if score == "accuracy" else -1
-    rows = {(row["placement"], row["seed"]): scale * row[score] for row in record_layers.read()}
-    names = placements(depth, full)
-    seeds = [s for s in range(record_layers.SEEDS) if all((name, s) in rows for name in names)]
-    return {name: [rows[name, seed] for seed in seeds] for name in names}
+    rows = {
+        (row["placement"], row["seed"]): scale * row[score]
+        for row in record_layers.read()
+        if row["decoder"] == name
+    }
+    names = placements(name, full)
+    seeds = [s for s in range(record_layers.SEEDS) if all((each, s) in rows for each in names)]
+    return {each: [rows[each, seed] for seed in seeds] for each in names}
 
 
 def indexed(name: str) -> IndexedPlacement:
@@ -76,35 +81,39 @@ def named(placement: IndexedPlacement, depth: int) -> str:
     return " ".join(layers)
 
 
-def rules(depth: int, full: int) -> list[str]:
+def rules(name: str, full: int) -> list[str]:
     """Return the rules of thumb that a search tries first, in its order."""
-    kinds = KINDS[depth]
+    depth, kinds = DECODERS[name].depth, DECODERS[name].kinds
     kept = [(interleave(depth, full), kind) for kind in kinds]
     kept += [(layers, kinds[0]) for layers in contiguous(depth, full)]
     names = [" ".join(FULL if i in layers else kind for i in range(depth)) for layers, kind in kept]
     return list(dict.fromkeys(names))
 
 
-def measure(depth: int, full: int) -> dict[str, Harm]:
+def measure(name: str, full: int) -> dict[str, Harm]:
     """Return the harm by each signal, measured on the decoder of full layers."""
-    task = open_task(config(" ".join([FULL] * depth), 0, weights=str(weights_of(depth))), record_layers.HERE)
+    decoder = DECODERS[name]
+    config = decoder.config(" ".join([FULL] * decoder.depth), 0, weights=str(decoder.weights))
+    task = open_task(config, record_layers.HERE)
     assert isinstance(task, LanguageModelling)
-    specs = {kind: mixer(kind, heads=1, window=record_layers.WINDOW) for kind in KINDS[depth]}
+    heads = decoder.options["heads"]
+    specs = {kind: mixer(kind, heads=heads, window=decoder.window) for kind in decoder.kinds}
     return {signal: measure_signal(task, signal, specs, full) for signal in SIGNALS}
 
 
-def search(work: tuple[int, int, str, str, dict[str, Harm], int]) -> list[float]:
+def search(work: tuple[str, int, str, dict[str, Harm], int]) -> list[float]:
     """Return the regrets of one search, at each of `AT`."""
-    depth, full, score, method, harms, seed = work
+    decoder, full, method, harms, seed = work
+    depth, kinds = DECODERS[decoder].depth, DECODERS[decoder].kinds
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore")
-    scores = table(depth, full, score)
+    scores = table(decoder, full)
     best, random = max(map(np.mean, scores.values())), np.random.default_rng(seed)
     left: dict[str, list[float]] = {}
     study = optuna.create_study(direction="maximize", sampler=PlacementSampler(seed=seed))
     every = list(map(indexed, scores))
     write_prior(study, {name: signal_effects(harm, every) for name, harm in harms.items()})
-    for name in rules(depth, full) if method == RULES else ():
+    for name in rules(decoder, full) if method == RULES else ():
         layers = [i for i, kind in enumerate(name.split()) if kind != FULL]
         kind = next(kind for kind in name.split() if kind != FULL)
         study.enqueue_trial(choices.modules(layers, kind, {}))
@@ -113,7 +122,7 @@ def search(work: tuple[int, int, str, str, dict[str, Harm], int]) -> list[float]
         trial = study.ask()
         chosen = choices.ascending(trial, depth, least=depth - full, most=depth - full)
         drawn = tuple(
-            IndexedModule(layer, trial.suggest_categorical(f"{choices.TYPE}{i}", KINDS[depth]))
+            IndexedModule(layer, trial.suggest_categorical(f"{choices.TYPE}{i}", kinds))
             for i, layer in enumerate(chosen, start=1)
         )
         name = named(IndexedPlacement("", drawn), depth)
@@ -148,15 +157,15 @@ def total(harm: Harm, name: str) -> float:
     return sum(harm[module.site][module.type] for module in indexed(name).modules)
 
 
-def run_case(depth: int, full: int, score: str, pool: Any, runs: int) -> dict[str, Any]:
+def run_case(decoder: str, full: int, pool: Any, runs: int) -> dict[str, Any]:
     """Return what the bench measures on one table."""
-    scores, harms = table(depth, full, score), measure(depth, full)
+    scores, harms = table(decoder, full), measure(decoder, full)
     effects = {name: float(np.mean(values)) for name, values in scores.items()}
     best = max(effects.values())
     searches = {}
     for method, signals in METHODS.items():
         known = {name: harms[name] for name in signals}
-        work = [(depth, full, score, method, known, seed) for seed in range(runs)]
+        work = [(decoder, full, method, known, seed) for seed in range(runs)]
         searches[method] = summary(np.array(pool.map(search, work, chunksize=1)))
     return {
         "placements": len(scores),
@@ -164,7 +173,7 @@ def run_case(depth: int, full: int, score: str, pool: Any, runs: int) -> dict[st
         "reliability": {**vars(audit := _audit(scores)), "ranks": audit.ranks},
         "best": max(effects, key=effects.__getitem__),
         "rules": {
-            **{name: round(best - effects[name], 3) for name in rules(depth, full)},
+            **{name: round(best - effects[name], 3) for name in rules(decoder, full)},
             "random": round(best - float(np.mean(list(effects.values()))), 3),
         },
         "signals": {
@@ -191,9 +200,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     cases = {}
     with multiprocessing.get_context("fork").Pool(options.processes, threadpool_limits, (1,)) as pool:
-        for depth, full in TABLES:
-            name = f"recall, {depth} layers, {full} full"
-            cases[name] = run_case(depth, full, "accuracy", pool, options.runs)
+        for decoder, full in TABLES:
+            what, depth = decoder.split("-")
+            name = f"{what}, {depth} layers, {full} full"
+            cases[name] = run_case(decoder, full, pool, options.runs)
             print(f"{name}: {cases[name]}", flush=True)
     write_values("layers", {"runs": options.runs, "cases": cases})
 

@@ -44,6 +44,7 @@ _KNOWN = {
     "sliding": (VERMILION, "square"),
     "shortconv": (GREY, "diamond"),
     "gated-delta": (SKY, "diamond"),
+    "kda": (SKY, "square"),
     "conv1x1": (GREY, "square"),
     MIXED: (ORANGE, "triangle-right"),
     PLAIN: (INK, "M0,-1L.24,-.32L.95,-.31L.38,.12L.59,.81L0,.4L-.59,.81L-.38,.12L-.95,-.31L-.24,-.32Z"),

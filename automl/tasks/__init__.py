@@ -46,13 +46,6 @@ if TYPE_CHECKING:
 __getattr__ = lazily(__name__)
 
 __all__ = [
-    "Batch",
-    "EvaluationBatch",
-    "Inputs",
-    "Split",
-    "Task",
-    "open_task",
-    "register_task",
-    "task_of",
+    "Batch", "EvaluationBatch", "Inputs", "Split", "Task", "open_task", "register_task", "task_of",
     "task_of_data",
-]
+]  # fmt: skip

@@ -15,16 +15,8 @@ from search.config.tasks import TASKS, TaskSpec
 from search.config.trial_config import TrialConfig
 
 __all__ = [
-    "PUBLISHED",
-    "TASKS",
-    "Data",
-    "Model",
-    "Optimizer",
-    "Schedule",
-    "TaskSpec",
-    "Training",
-    "TrialConfig",
-]
+    "PUBLISHED", "TASKS", "Data", "Model", "Optimizer", "Schedule", "TaskSpec", "Training", "TrialConfig",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -45,6 +45,7 @@ OPTIONS: dict[str, list[dict[str, OptionValue]]] = {
     ],
     "shortconv": [{"causal": True}, {"kernel": 4}],
     "gated-delta": [{"causal": True}, {"causal": True, "heads": 2, "kernel": 1}],
+    "kda": [{"causal": True}, {"causal": True, "heads": 2, "kernel": 1}],
 }
 
 SPECS = [Spec(name, options) for name in ATTENTIONS for options in ({}, *OPTIONS.get(name, []))]
@@ -66,6 +67,7 @@ CAUSAL = [spec for spec in SPECS if spec.options.get("causal")] + [
     Spec("decomposed", {"causal": True, "normalisation": "scaling-keys"}),
     Spec("shortconv", {"causal": True, "kernel": 1}),
     Spec("gated-delta", {"causal": True, "heads": 1, "kernel": 2}),
+    Spec("kda", {"causal": True, "heads": 1, "kernel": 2}),
     Spec("linear", {"causal": True, "norm": "head"}),
     Spec("sliding", {"causal": True, "window": 3, "encoding": "rotary", "norm": "head"}),
     Spec("sliding", {"causal": True, "norm": "all"}),

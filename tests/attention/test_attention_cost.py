@@ -144,11 +144,11 @@ class _Largest(TorchDispatchMode):
 
 @every_spec
 def test_weights_of_all_pairs_are_computed_only_by_explicit_forms(spec: Spec) -> None:
-    """256 positions of 16 channels: N x N is 65,536 values, the widest projection 12,288."""
+    """512 positions of 16 channels: N x N is 262,144 values, the keys of kda's chunks half as many."""
     with _Largest() as largest:
-        new(spec, 16, gate=1)(inputs(spec, 1, 16, 16, 16).requires_grad_()).sum().backward()
+        new(spec, 16, gate=1)(inputs(spec, 1, 16, 16, 32).requires_grad_()).sum().backward()
     weighs_pairs = bool({"conv-first", "relative", "explicit"} & set(spec.options.values()))
-    assert (largest.numel >= 256 * 256) == weighs_pairs
+    assert (largest.numel >= 512 * 512) == weighs_pairs
 
 
 @pytest.mark.parametrize("positions", [256, 512])

@@ -91,7 +91,7 @@ def test_kinds_and_shapes(spec: Spec) -> None:
     module.site = "here"
     with attention_maps(module) as maps:
         module(inputs(spec, 2, CHANNELS, 6, 5))
-    if spec.type in ("conv1x1", "shortconv", "gated-delta"):
+    if spec.type in ("conv1x1", "shortconv", "gated-delta", "kda"):
         assert not maps
         return
     kind, heads = (

@@ -300,6 +300,45 @@ def test_gated_delta_is_that_of_qwen(kind: str, heads: int, kernel: int) -> None
     torch.testing.assert_close(module(x), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(("heads", "kernel"), [(4, 4), (1, 2), (2, 1)])
+def test_kda_is_that_of_kimi_linear(heads: int, kernel: int) -> None:
+    """It joins queries, keys and values, and has names of its own. The reference computes in float32."""
+    from transformers import KimiLinearConfig
+    from transformers.models.kimi_linear.modeling_kimi_linear import KimiLinearDeltaAttention
+
+    module = new(Spec("kda", {"heads": heads, "kernel": kernel, "causal": True}), C, gate=GATE)
+    with torch.no_grad():  # It is one when new.
+        module.norm.weight.copy_(features(C // heads))
+    config = KimiLinearConfig(
+        hidden_size=C,
+        num_hidden_layers=1,
+        layer_types=["linear_attention"],
+        linear_num_heads=heads,
+        linear_head_dim=C // heads,
+        linear_conv_kernel_dim=kernel,
+        rms_norm_eps=1e-6,
+    )
+    reference, own = KimiLinearDeltaAttention(config, 0), module.state_dict()
+    q, k, v = own["in_proj_qkv.weight"].chunk(3)
+    weights = {"q_proj.weight": q, "k_proj.weight": k, "v_proj.weight": v}
+    weights |= {"forget_gate.A_log": own["A_log"].view(1, 1, -1, 1), "forget_gate.dt_bias": own["dt_bias"]}
+    names = {
+        "conv1d": "conv1d",
+        "in_proj_b": "b_proj",
+        "in_proj_a.0": "forget_gate.f_a_proj",
+        "in_proj_a.1": "forget_gate.f_b_proj",
+        "in_proj_z.0": "g_a_proj",
+        "in_proj_z.1": "g_b_proj",
+        "norm": "o_norm",
+        "out_proj": "o_proj",
+    }
+    weights |= {f"{theirs}.weight": own[f"{ours}.weight"] for ours, theirs in names.items()}
+    reference.load_state_dict(weights)
+    x = features(2, C, 150)
+    expected = x + GATE * reference(x.mT).mT
+    torch.testing.assert_close(module(x), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_rotary_encoding_refuses_images() -> None:
     spec, message = (
         Spec("multihead", {"encoding": "rotary"}),

@@ -84,6 +84,7 @@ def test_invalid_json_is_rejected(value: object, message: str) -> None:
         ("shortconv", {"kernel": 0}, "kernel must be at least 1; got 0"),
         ("gated-delta", {"kernel": 0}, "kernel must be at least 1; got 0"),
         ("gated-delta", {"heads": 3}, "heads must divide .*16 channels, 3 heads"),
+        ("kda", {"heads": 3}, "heads must divide .*16 channels, 3 heads"),
         ("sliding", {"window": 0}, "window must be at least 1; got 0"),
         ("decomposed", {"heads": 3}, "heads must divide .*3 heads, 8 key and 8 value"),
         ("decomposed", {"heads": 0}, "heads must divide .*0 heads"),

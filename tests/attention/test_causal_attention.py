@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from attention import Gated, Spec
 from attention.gated_delta import delta_rule, next_delta
+from attention.kda import KimiDeltaAttention
 from attention.prefix_sums import CHUNK, causal_softmax_sums, causal_sums
 
 # In a chunk, at its end, and over several chunks.
@@ -162,28 +163,33 @@ def _short_convolution(module: Gated, x: Tensor) -> Tensor:
 
 
 def _gated_delta(module: Gated, x: Tensor) -> Tensor:
-    """Compute equation 10 of arXiv 2412.06464, one position after another, after the convolution."""
-    heads = module.heads
+    """Compute equation 10 of arXiv 2412.06464, one position after another, after the convolution.
+
+    With decays of channels it is equation 1 of arXiv 2510.26692.
+    """
+    heads, by_channel = module.heads, isinstance(module, KimiDeltaAttention)
     taps, last = module.conv1d.weight[:, 0], 0 if module.causal else (module.kernel - 1) // 2
     padded = nn.functional.pad(module.in_proj_qkv(x), (0, 0, module.kernel - 1 - last, last))
     signal = sum(padded[:, i : i + N] * taps[:, i] for i in range(module.kernel))
     q, k, v = (_split(part, heads) for part in (signal * signal.sigmoid()).chunk(3, dim=-1))
     q, k = (t / (t.square().sum(-1, keepdim=True) + 1e-6).sqrt() for t in (q, k))
     beta = 1 / (1 + (-module.in_proj_b(x)).exp())  # (B, N, heads)
-    alpha = (-module.A_log.exp() * (1 + (module.in_proj_a(x) + module.dt_bias).exp()).log()).exp()
+    time = (1 + (module.in_proj_a(x) + module.dt_bias).exp()).log().unflatten(-1, (heads, -1))
+    alpha = (-module.A_log.exp()[:, None] * time).exp()  # (B, N, heads, 1) or (B, N, heads, d)
     mixed = torch.zeros_like(v)
     for order in (range(N), *([] if module.causal else [reversed(range(N))])):
         state, rows = x.new_zeros(len(x), heads, v.shape[-1], v.shape[-1]), [x.new_zeros(0)] * N
         for i in order:
-            b, a = beta[:, i, :, None, None], alpha[:, i, :, None, None]
+            b, a = beta[:, i, :, None, None], alpha[:, i, :, :, None]
             key, value = k[:, :, i, :, None], v[:, :, i, None]  # a column and a row
             erased = torch.eye(v.shape[-1], dtype=x.dtype) - b * key @ key.mT
-            state = a * erased @ state + b * key @ value
+            state = erased @ (a * state) + b * key @ value
             rows[i] = (q[:, :, i, None] @ state).squeeze(2) / v.shape[-1] ** 0.5
         mixed = mixed + torch.stack(rows, dim=2)
     mixed = mixed / (mixed.square().mean(-1, keepdim=True) + 1e-6).sqrt() * module.norm.weight
     gate = module.in_proj_z(x)
-    return module.out_proj(mixed.transpose(1, 2).flatten(2) * gate * gate.sigmoid())
+    factors = gate.sigmoid() if by_channel else gate * gate.sigmoid()
+    return module.out_proj(mixed.transpose(1, 2).flatten(2) * factors)
 
 
 FORMULAS: dict[str, Callable[[Gated, Tensor], Tensor]] = {
@@ -193,6 +199,7 @@ FORMULAS: dict[str, Callable[[Gated, Tensor], Tensor]] = {
     "decomposed": _decomposed_attention,
     "shortconv": _short_convolution,
     "gated-delta": _gated_delta,
+    "kda": _gated_delta,
 }
 OTHERS = [
     Spec("sliding", {"window": 4}),
@@ -202,6 +209,7 @@ OTHERS = [
     Spec("shortconv"),
     Spec("shortconv", {"kernel": 4}),
     Spec("gated-delta"),
+    Spec("kda"),
 ]
 
 

@@ -74,7 +74,7 @@ def test_the_formula_of_the_state_is_what_it_keeps(spec: Spec, context: int) -> 
 
 
 EXPORTED = [
-    *(Spec(name, {"causal": True}) for name in ("linear", "decomposed", "shortconv", "gated-delta")),
+    *(Spec(name, {"causal": True}) for name in ("linear", "decomposed", "shortconv", "gated-delta", "kda")),
     *(Spec(name, {"causal": True, "encoding": "rotary"}) for name in ("multihead", "sliding")),
     Spec("multihead", {"causal": True, "encoding": "relative"}),
     Spec("decomposed", {"causal": True, "normalisation": "scaling"}),

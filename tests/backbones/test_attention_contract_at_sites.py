@@ -37,7 +37,7 @@ SITES = [
 ]
 
 
-LOOPS = ("gated-delta",)  # over chunks of positions, for minutes at the largest site
+LOOPS = ("gated-delta", "kda")  # over chunks of positions, for minutes at the largest site
 CASES = [
     pytest.param(name, at, marks=[pytest.mark.long] * (name in LOOPS and max(at.resolution) > 256))
     for name in ATTENTIONS

@@ -187,9 +187,10 @@ def test_narrower_modules_take_spaced_channels(name: str, tmp_path: Path) -> Non
     assert torch.equal(output, own.o.weight[:, ::step])  # type: ignore[arg-type]
 
 
-def test_a_gated_delta_rule_takes_over_projections_behind_an_identity(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["gated-delta", "kda"])
+def test_a_delta_rule_takes_over_projections_behind_an_identity(kind: str, tmp_path: Path) -> None:
     original = build("llama", tmp_path)
-    model = replaced(original, Spec("gated-delta", {"causal": True, "heads": 2}))
+    model = replaced(original, Spec(kind, {"causal": True, "heads": 2}))
     assert take_over(model, original) == ["block1.mixer", "block2.mixer"]
     own = find_projections(original.get_submodule("model.model.layers.1.self_attn"))
     assert own is not None

@@ -27,7 +27,7 @@ from search.space import Space
 
 TASK = "language-modelling"
 KINDS = ("sliding", "linear", "decomposed", "shortconv")  # by default; another one would change old searches
-CAUSAL = (*KINDS, "gated-delta")  # kinds that `mixer` knows the options of
+CAUSAL = (*KINDS, "gated-delta", "kda")  # kinds that `mixer` knows the options of
 PERIODS = (2, 4, 6)  # of uniform interleavings: one layer in so many is full
 FINE_TUNING = (3e-5, 1e-3)  # learning rates of a decoder with trained weights
 FINE_TUNING_RATE = 2e-4

@@ -120,7 +120,7 @@ def read_mixer(layer: int, module: Any) -> Form:
         names = ("in_proj.weight", "conv.weight", "out_proj.weight")
         weights = {name: module.get_parameter(name) for name in names}
         return Form(CONVOLUTION, module.kernel, weights=weights | {names[2]: gate * weights[names[2]]})
-    if isinstance(module, GatedDeltaNet) and is_causal:
+    if type(module) is GatedDeltaNet and is_causal:
         own = {name: gate * p if name == "out_proj.weight" else p for name, p in module.named_parameters()}
         del own["gamma"]
         return Form(DELTA, module.kernel, heads=module.heads, weights=own)

@@ -48,7 +48,7 @@ def looks_across(model: nn.Module) -> nn.Module:
     return model
 
 
-WITHOUT_MAP = ("conv1x1", "gated-delta")  # types that compute no weights
+WITHOUT_MAP = ("conv1x1", "gated-delta", "kda")  # types that compute no weights
 
 
 @pytest.fixture(scope="module")

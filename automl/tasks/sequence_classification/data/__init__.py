@@ -22,13 +22,6 @@ from automl.tasks.sequence_classification.data.formats import are_sequences, sha
 from automl.tasks.sequence_classification.data.normalise import fill_gaps, normalise, padding_mask
 
 __all__ = [
-    "SequenceRecords",
-    "Sequences",
-    "are_sequences",
-    "fill_gaps",
-    "normalise",
-    "open_sequence_records",
-    "open_sequences",
-    "padding_mask",
-    "shared_name",
-]
+    "SequenceRecords", "Sequences", "are_sequences", "fill_gaps", "normalise", "open_sequence_records",
+    "open_sequences", "padding_mask", "shared_name",
+]  # fmt: skip

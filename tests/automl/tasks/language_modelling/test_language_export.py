@@ -51,7 +51,8 @@ class Case(NamedTuple):
     layer: int = 1  # the first without a counterpart
 
 
-EVERY_KIND = [SLIDING, *(Spec(name, CAUSAL) for name in ("linear", "decomposed", "gated-delta")), SHORT, None]
+SUMS = [Spec(name, CAUSAL) for name in ("linear", "decomposed", "gated-delta", "kda")]
+EVERY_KIND = [SLIDING, *SUMS, SHORT, None]
 CASES = {
     "every kind": Case("bytes", EVERY_KIND, layer=2),
     "without states": Case("sub-words", [Spec("conv1x1"), None], has_steps=False),
