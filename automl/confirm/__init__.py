@@ -3,7 +3,8 @@
 run_confirm     Compare a search's finalists with its tuned baseline on fresh paired seeds
 trainings       Train what a confirmation still needs, and judge it
 options         The options of `confirm`, `compare` and `referee`
-variants        Select the variants: finalists, also from `automl solve`, the tuned baseline and controls
+variants        Select the variants: finalists, the tuned baseline and controls
+solved          A finalist that `automl solve` has chosen
 design          The kind of trainings, the seeds, the margin and the metric of a comparison
 protocol        A confirmation on disk: its plan, fixed before the first trial, its study and its verdict
 scheduler       Decide which trainings are still missing whenever a score arrives

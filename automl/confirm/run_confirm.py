@@ -18,8 +18,9 @@ from automl.base.serialise import write_json
 from automl.callbacks.user import UserCallbacks
 from automl.confirm.options import ConfirmOptions
 from automl.confirm.protocol import CONFIRM_FILE, FORMAT, Confirmation, Options, confirmations
+from automl.confirm.solved import read_finalist
 from automl.confirm.trainings import open_data, run_trainings
-from automl.confirm.variants import read_finalist, select_variants
+from automl.confirm.variants import select_variants
 from automl.confirm.verdict import ConfirmResult
 from automl.data import shared
 from automl.storage.folder import check_not_lost, old_folder, resolve_search

@@ -4,28 +4,24 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
-from pathlib import Path
+from itertools import chain, islice, zip_longest
+from random import Random
 from statistics import fmean, variance
 from typing import Any
-
-import optuna
 
 from attention import Spec
 from automl.base.errors import InputError
 from automl.base.options import format_command
-from automl.base.serialise import read_json
 from automl.config.settings import Settings, with_shared_training
-from automl.storage.metadata import SearchMetadata
 from backbones.placement import Placement
-from search.config import TrialConfig
+from search.config import Model, TrialConfig
 from search.record import Role, State, TrialRecord, model_name, placement_name, placement_names
 from search.space import Space, draw_randomly
 from search.trial_scheduler import Plan
 
 CONTROL = "conv1x1"
 CONTROL_ROLES = (Role.CONTROL, Role.RANDOM)  # roles of variants that explain a gain
-DRAWS = 300  # draws from the space to get a placement with the right number of modules
+DRAWS = 500  # draws from the space to get placements with the right number of modules
 LEAST_REPEATS = 5  # least degrees of freedom of an estimate of the noise
 PLAIN = 3  # number of the search's plain trials that may become the baseline
 
@@ -314,17 +310,24 @@ def _types(config: TrialConfig) -> set[str]:
 def _random_placements(
     first: TrialConfig, taken: list[Placement], space: Space, settings: Settings
 ) -> Iterator[Placement]:
-    """Yield different placements with as many modules as `first` has, drawn from the space."""
+    """Yield different placements with as many modules as `first` has, drawn from the space.
+
+    All sites come once before any comes again, since a space that draws them in order prefers some.
+    """
+    at: dict[frozenset[str], list[Model]] = {}
     for _, drawn in draw_randomly(space, DRAWS, seed=settings.seed):
         if drawn is None or space.as_baseline(drawn) == drawn:
             continue
         model = drawn.model
         if model.backbone != first.model.backbone or model.placement in taken:
             continue
-        if len(model.placement) != len(first.model.placement) or _types(drawn) <= {CONTROL}:
-            continue
-        if model.options == first.model.options or _fits(first, model.placement):
+        if len(model.placement) == len(first.model.placement) and not _types(drawn) <= {CONTROL}:
             taken = [*taken, model.placement]
+            at.setdefault(frozenset(model.placement), []).append(model)
+    groups = list(at.values())
+    Random(settings.seed).shuffle(groups)
+    for model in filter(None, chain.from_iterable(zip_longest(*groups))):
+        if model.options == first.model.options or _fits(first, model.placement):
             yield model.placement
 
 
@@ -344,54 +347,3 @@ def _fits(config: TrialConfig, placement: Placement) -> bool:
     except InputError:
         return False
     return True
-
-
-@dataclass(frozen=True, kw_only=True)
-class SolvedPlacement:
-    """Answer of `automl solve`: a placement to confirm, as parameters of the search's space.
-
-    It holds no names of code, so a file of another author can only choose from the space of the search.
-
-    Attributes:
-        search: The name of the search.
-        identity: The identifier of the search.
-        trial: The number of the trial whose hyperparameters it has.
-        params: The parameters of the placement.
-    """
-
-    search: str
-    identity: str
-    trial: int
-    params: dict[str, Any]
-
-
-def with_placement(space: Space, config: TrialConfig, params: Mapping[str, Any]) -> TrialConfig:
-    """Return a configuration with the placement that a space draws from all its parameters.
-
-    Raises InputError if the space rejects them.
-    """
-    try:
-        drawn = space(optuna.trial.FixedTrial(dict(params)))  # type: ignore[arg-type]
-    except optuna.TrialPruned:
-        raise InputError(f"space {space.name!r} rejects the placement {dict(params)}") from None
-    return config.change(model={"placement": drawn.model.placement})
-
-
-def read_finalist(
-    file: Path, metadata: SearchMetadata, space: Space, trials: Iterable[TrialRecord]
-) -> TrialRecord:
-    """Return the finalist in a file of `automl solve`, as a trial of the search with these `trials`.
-
-    Raises InputError if the file is damaged, or is that of another search.
-    """
-    solved = read_json(SolvedPlacement, file, strict=False)
-    if solved.identity != metadata.identity:
-        again = format_command("solve", metadata.name, metadata.settings.storage, "--out", str(file))
-        raise InputError(f"{file} is the answer of another search, {solved.search!r}; run {again}")
-    trial = next((trial for trial in trials if trial.number == solved.trial), None)
-    if trial is None:
-        raise InputError(f"{file} names trial {solved.trial}, which search {metadata.name!r} does not have")
-    config = with_placement(space, trial.config, {**trial.params, **solved.params})
-    if space.as_baseline(config) == config:
-        raise InputError(f"{file} has the baseline as its answer, so there is nothing to confirm")
-    return TrialRecord(trial.number, config)

@@ -1,6 +1,7 @@
 """Selection of the variants of a confirmation."""
 
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 from confirm_cases import CONV, SAGAN, SSA, record
@@ -108,6 +109,23 @@ def test_each_seed_has_another_random_placement_with_as_many_modules():
     assert chance.config.model == chance.with_seed(0).model
     assert from_json(Variant, to_json(chance), "chance") == chance
     assert choose(*RECORDS, seeds=4) == variant_set, "the draws depend only on the seed of the search"
+
+
+def test_random_placements_prefer_no_sites():
+    """The space draws two of six sites in order: the last two in a fifth of its draws, others in a 25th."""
+    sites = [f"stage{stage}.block{block}" for stage in (1, 2, 3) for block in (1, 2)]
+
+    def ordered(trial):
+        first = trial.suggest_int("first", 0, 4)
+        second = trial.suggest_int(f"after{first}", first + 1, 5)
+        kind = trial.suggest_categorical("kind", ["ssa", "sagan"])
+        return RECORDS[0].config.change(model={"placement": {sites[i]: Spec(kind) for i in (first, second)}})
+
+    variant_set = choose(*RECORDS, seeds=30, space=Space(name="o", draw=ordered, baseline={}, summary=""))
+    (chance,) = (variant for variant in variant_set.variants if variant.role is Role.RANDOM)
+    pairs = [frozenset(placement) for placement in chance.placements]
+    assert len(chance.placements) == 30
+    assert set(pairs[:15]) == set(pairs[15:]) == set(map(frozenset, combinations(sites, 2)))
 
 
 def test_control_is_created_if_the_search_has_none():
