@@ -36,7 +36,7 @@ TINY = TrialConfig(
 
 # Every attention in one model, each at a site of its own.
 SITES = [f"stage{stage}.block{block}.branch" for stage in (1, 2, 3) for block in (1, 2)]
-SITES += ["stage1.block1", "stage1.block2", "stage2.block1", "stage3.block1", "stage3.block2"]
+SITES += ["stage1.block1", "stage2.block1", "stage3.block1", "stage3.block2", "stage1.block2"]
 EVERY_ATTENTION = {site: Spec(name) for site, name in zip(SITES, ATTENTIONS, strict=True)}
 
 
