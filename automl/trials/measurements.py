@@ -20,7 +20,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import GetTimeoutError, RayError
 
 from automl.base.loading import Code, receive
 from automl.config.device import synchronise
@@ -82,7 +82,8 @@ def find_fraction(
     try:
         use = ray.get(waiting, timeout=LIMIT)
     except RayError as error:
-        ray.cancel(waiting, force=True)
+        if isinstance(error, GetTimeoutError):  # Ray may end this process if the task ends meanwhile.
+            ray.cancel(waiting, force=True)
         cause = getattr(error, "cause", None) or error
         lines = str(cause).strip().splitlines() or [""]
         reason = f"the baseline could not be measured ({type(cause).__name__}: {lines[0]})"
