@@ -312,7 +312,7 @@ def _random_placements(
 ) -> Iterator[Placement]:
     """Yield different placements with as many modules as `first` has, drawn from the space.
 
-    All sites come once before any comes again, since a space that draws them in order prefers some.
+    All drawn sites come once before any comes again, since a space that draws in order prefers some.
     """
     at: dict[frozenset[str], list[Model]] = {}
     for _, drawn in draw_randomly(space, DRAWS, seed=settings.seed):

@@ -68,7 +68,7 @@ def run_to_end(folder: Path, metadata: SearchMetadata, drawn: Drawn, task: Task,
     callbacks = UserCallbacks(settings.callbacks)
     advice = f"resume with: {format_command('search --resume', metadata.name, settings.storage)}"
     with (
-        open_workers(settings, folder / "log.txt", advice) as workers,  # may refuse: first
+        open_workers(settings, folder / "log.txt", advice) as workers,  # before MLflow makes a store
         MlflowProcess(search_run_spec(metadata.location, metadata)) as writer,
     ):
         tested: Sequence[Split] = ["test"] if settings.test else []
