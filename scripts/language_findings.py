@@ -95,10 +95,10 @@ def text_space() -> Space:
 
 
 def collect_text(folder: Path) -> str:
-    """Copy the source and the documentation of this project into a folder. Return its path."""
+    """Copy the source and the documentation, except the page of findings, into a folder. Return its path."""
     for top in OWN:
         for path in sorted((ROOT / top).rglob("*")):
-            if path.suffix in (".py", ".md"):
+            if path.suffix in (".py", ".md") and path != PAGE:
                 target = folder / path.relative_to(ROOT)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(path.read_bytes())
