@@ -26,7 +26,7 @@ demo: setup
 	$(BIN)/automl report
 	@echo "Where nothing is to be found, the verdict says so: $(BIN)/automl search --space digits --confirm"
 
-# At most two processes, since searches start their own Ray. tests/conftest.py sets the order.
+# At most two processes, since searches start their own Ray. tests/by_file.py has the order.
 test: setup
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 

@@ -16,6 +16,7 @@ A row is one training: its decoder, placement, seed, scores on the validation sp
 
 import os
 import runpy
+import shutil
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
@@ -87,6 +88,7 @@ class Decoder:
             collect(new, train_bytes=steps * self.batch * context)
             with suppress(OSError):  # Another process was faster.
                 new.rename(folder)
+            shutil.rmtree(new, ignore_errors=True)
         return LanguageData(path=str(folder), context=context)
 
     def config(self, placement: str, seed: int, *, weights: str = "", steps: int = STEPS) -> TrialConfig:

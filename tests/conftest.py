@@ -12,10 +12,10 @@ import hypothesis
 import pytest
 import scipy.linalg  # noqa: F401 (its BLAS, whose threads are limited)
 import torch
+from by_file import LONGEST, ByFile, scope_of
 from mlflow import MlflowClient
 from services import MlflowServer, ObjectStore, serve_mlflow, serve_objects, serve_postgres
 from threadpoolctl import threadpool_limits
-from xdist.scheduler import LoadScopeScheduling
 
 from automl.config.device import device_for, find_device, is_gpu
 from automl.storage.storage import Storage
@@ -27,33 +27,6 @@ hypothesis.settings.load_profile("patient")
 SCRIPT = Path(sys.executable).parent / "automl"
 ON_CPU = "AUTOML_GPU_TESTS_ON_CPU"  # runs the tests marked `gpu` on the CPU, to try the tests themselves
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-
-
-# Files that share the trained and the exported model of tests/automl/conftest.py, which take long to make, so
-# one process of `make test` runs them all.
-SHARED = (
-    "test_code_search.py",
-    "test_export.py",
-    "test_model_card.py",
-    "test_predict.py",
-    "test_registry.py",
-    "test_score_card.py",
-)
-# Other files of half a minute and more. They come first, so that at the end neither process waits long for
-# the other.
-LONGEST = (
-    "test_planted_truth.py",
-    "test_own_attention.py",
-    "test_ray_job.py",
-    "test_any_model.py",
-    "test_detection_export.py",
-    "test_tuner.py",
-)
-
-
-def scope_of(nodeid: str) -> str:
-    file = nodeid.split("::")[0]
-    return "shared" if file.rpartition("/")[2] in SHARED else file
 
 
 def pytest_configure() -> None:
@@ -80,13 +53,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 -count[scope_of(item.nodeid)],
             )
         )
-
-
-class ByFile(LoadScopeScheduling):
-    """Scheduler that runs the tests of a file in one process."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return scope_of(nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:

@@ -109,6 +109,11 @@ def test_counts_without_a_formula_agree_with_it(
     assert count.memory == expected.memory + memory
 
 
+def test_heads_of_one_channel_have_one_decay() -> None:
+    spec = Spec("kda", {"heads": 8})
+    assert count_cost(spec, _site(8, 20)) == formula(spec, 8, 20)
+
+
 @every_spec
 def test_class_tokens_do_not_count(spec: Spec) -> None:
     with_token, without = (_site(16, size, class_tokens=size - 24) for size in (25, 24))

@@ -54,7 +54,9 @@ def test_a_hybrid_of_a_trained_decoder_is_searched_killed_and_exported(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
     options = ["--space", "recall", "--backbone", f"hf:{decoder}", "--full", 1, "--distil", 0.5]
     options += ["--prior", "greedy,gates"]
-    search = Search(tmp_path, "hybrid", [*options, "--trials", 4, "--subset", 0.05, "--concurrent", 1])
+    search = Search(
+        tmp_path, "hybrid", [*options, "--trials", 4, "--subset", 0.05, "--epochs", 2, "--concurrent", 1]
+    )
     search.start()
     try:
         assert search.until("ray::TrialActor"), search.output()
