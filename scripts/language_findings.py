@@ -82,7 +82,7 @@ def text_space() -> Space:
     """Return the space of decoders of bytes."""
     return HybridSpace(
         name="own-text",
-        data=LanguageData(context=128, subset=0.1),
+        data=LanguageData(context=128, subset=0.4),
         model=LanguageModel(options={"depth": 6, "width": 64, "heads": 2}),
         training=LanguageTraining(epochs=1, batch_size=32),
         metric="bits_per_byte",

@@ -50,7 +50,7 @@ class SearchOptions:
         epochs: Epochs of a whole trial, in the baseline's time. Default: the space's.
         size: Side of the images [px], or tokens of a text. The tokens are those of a training window.
             Default: the space's.
-        subset: Fraction of the data to use, stratified.
+        subset: Fraction of the data to use, stratified. Default: the space's.
         batch_size: Batch size, instead of the space's.
         mixup: Alpha of mixup, instead of the space's; 0 is off.
         flip: Mirror images at random. Default: True for photographs, False for digits.
@@ -136,7 +136,7 @@ class SearchOptions:
     budget: str | None = option(None, SEARCH)
     epochs: int | None = option(None, SEARCH, shown="the space's, or about 300 steps of --data")
     size: int | None = option(None, SPACE)
-    subset: float = option(1.0, SPACE, rare=True)
+    subset: float | None = option(None, SPACE, rare=True)
     batch_size: int | None = option(None, TRAINING, shown=False, rare=True)
     mixup: float | None = option(None, TRAINING, shown=False, rare=True)
     flip: bool | None = option(None, TRAINING, "--flip/--no-flip", shown="photographs only", rare=True)
@@ -204,7 +204,7 @@ class StudyOptions(RuntimeOptions, SearchOptions):
     data: str | None = option(None, shown="the study's")
     storage: str = option(STORAGE, None, "--out")
     epochs: int | None = option(None, shown="as published")
-    subset: float = option(1.0)
+    subset: float | None = option(None, shown="the study's")
     seed: int = option(0)
     max_memory: str | None = option(None, shown=False)
     concurrent: int | None = option(None, shown="as many as fit")

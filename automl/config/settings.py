@@ -294,7 +294,7 @@ class Settings(RuntimeOptions, SearchOptions):
 
     def adjust(self, config: TrialConfig) -> TrialConfig:
         """Apply the settings to a configuration that the space drew."""
-        data: dict[str, Any] = {"subset": self.subset}
+        data: dict[str, Any] = {} if self.subset is None else {"subset": self.subset}
         if self.data is not None:
             data["path"] = str(Path(self.data).expanduser().resolve())
         for setting, fields_of_tasks in DATA_FIELDS.items():

@@ -268,7 +268,7 @@ def may_fit_epochs(settings: Settings) -> bool:
     """Return True if epochs depend on the data, unlike with a study, a user's space or bundled data."""
     of_the_table = isinstance(settings.space, str) and settings.space in SPACES
     is_free = settings.epochs is None and settings.study is None
-    return is_free and of_the_table and (settings.data is not None or settings.subset < 1)
+    return is_free and of_the_table and (settings.data is not None or (settings.subset or 1) < 1)
 
 
 def fit_epochs(settings: Settings, task: Task) -> Fit | None:

@@ -20,7 +20,7 @@ from automl.tasks.image_classification import ImageTraining
 from cluster.connect import connect
 from search.config import Model, TrialConfig
 from search.drawn import Drawn
-from search.space import Space
+from search.space import Space, draw_randomly
 from search.spaces import SPACES
 
 BAD: list[tuple[dict[str, Any], str]] = [
@@ -174,6 +174,14 @@ def test_adjust_applies_settings_to_a_configuration() -> None:
     assert isinstance(training, ImageTraining)
     assert (training.class_weights, training.policy, training.cutmix) == ("balanced", "rand", 1.0)
     assert Settings(space="digits").adjust(config) == config
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_settings_that_are_left_out_keep_the_choices_of_the_space(name: str) -> None:
+    _, drawn = next(draw_randomly(SPACES[name], 1, first=SPACES[name].baseline))
+    assert drawn is not None
+    config = drawn.change(data={"subset": 0.3}, training={"epochs": 7}, seed=0)
+    assert Settings(space=name).adjust(config) == config
 
 
 @pytest.mark.parametrize(("epochs", "at"), [(2, 1), (4, 3), (5, 4), (8, 6), (20, 15)])
