@@ -16,15 +16,8 @@ from backbones.libraries import IMAGENET, Normalisation, xresnet
 
 # Parameters of backbones and encoders that the task sets. They are no options.
 TASK_PARAMETERS = (
-    "classes",
-    "num_classes",
-    "in_channels",
-    "size",
-    "vocabulary",
-    "length",
-    "context",
-    "max_disparity",
-)
+    "classes", "num_classes", "in_channels", "size", "vocabulary", "length", "context", "max_disparity",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from automl.storage.storage import Storage
 from search.callback import Callback
 from search.halving import dominates
 from search.record import CHECKPOINT_FILE, State, TrialRecord
-from search.trial_scheduler import Plan, select_leaders
+from search.trial_scheduler import Plan, rank_trials, select_leaders
 
 log = logging.getLogger("automl")
 
@@ -70,10 +70,7 @@ class CheckpointRetention(Callback):
         if len(self.plan.objectives) > 1:  # if all may be guessing, the front is empty
             best = front(done, self.plan) or [record for record in [leading] if record]
         else:
-            # Ties go to the earlier trial, as in `select_leaders`.
-            plan = self.plan
-            done.sort(key=lambda r: (plan.guesses(r), -plan.signed_value(r), r.number))
-            best = done[: self.keep]
+            best = rank_trials(sorted(done, key=lambda r: r.number), self.plan)[: self.keep]
         return [*best, *([baseline] if baseline else [])]
 
 

@@ -96,6 +96,8 @@ def predict(
 ) -> None:
     """Predict, search code or continue texts with a model."""
     if corpus is not None:
+        if any(value is not None for value in (out, tokens, temperature, seed)):
+            raise InputError("--corpus takes --top; leave --out, --tokens, --temperature and --seed out")
         _search(folder, files, corpus, top, as_json)
         return
     from automl.export.predict import run_predict

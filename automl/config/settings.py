@@ -304,6 +304,8 @@ class Settings(RuntimeOptions, SearchOptions):
             if field is None:
                 raise InputError(f"{option_name(setting)} does not apply to task {config.task}; leave it out")
             data[field] = value
+        if self.vocabulary == 0 and getattr(config.data, "tokenizer", False):
+            raise InputError("--vocabulary 0 is of bytes, and the backbone has a tokenizer; leave it out")
         training = {
             key: value
             for key in ("epochs", "batch_size", "mixup", "flip", "class_weights", "distil")

@@ -14,8 +14,9 @@ from automl.storage.folder import check_not_lost, find_model_search
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
 from automl.tracking.runs import find_run
-from search.record import CHECKPOINT_FILE, TRIALS_FOLDER, Role, State
+from search.record import CHECKPOINT_FILE, TRIALS_FOLDER, Role
 from search.study import STUDY_FILE, read_records
+from search.trial_scheduler import rank_trials
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,10 +89,9 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
     plan = metadata.plan
     records = read_records(folder, metadata.name, plan.needed)
     check_not_lost(folder, metadata)
-    done = [record for record in records if record.state is State.COMPLETE]
+    done = rank_trials(records, plan)
     if baseline:
         done = [record for record in done if record.role is Role.BASELINE]
-    done.sort(key=lambda record: -plan.signed_value(record))  # stable, as in `select_leaders`
     if not done:
         raise InputError(
             f"search {metadata.name!r} has no completed trial{' without attention' if baseline else ''}. "

@@ -166,7 +166,7 @@ def _draw_matrix(card: ScoreCard) -> Figure:
 
 
 def _differing(search: SearchData, split: str) -> list[Plot]:
-    number = search.verdicts[-1].confirmation if split == "test" else 0
+    number = search.verdicts[-1].confirmation if split == "test" and search.verdicts else 0
     differing = read_differing(
         Storage(str(search.folder / confirm_folder(number) if number else search.folder))
     )

@@ -21,6 +21,7 @@ from automl.storage.folder import NamedSearch, check_not_lost, find_search, reso
 from automl.storage.metadata import SearchMetadata, read_metadata
 from automl.storage.storage import Storage
 from automl.storage.trial_files import Answers, read_answers
+from automl.tasks.task_data import Split
 from search.choices import AUGMENT
 from search.record import State, TrialRecord, describe_placement, format_options, model_options
 from search.study import STUDY_FILE, open_study, read_records
@@ -268,7 +269,7 @@ class AnsweredSplit:
         of: The best configuration, then the baseline if it is another one.
     """
 
-    split: str
+    split: Split
     of: Sequence[Answered]
 
     @property
@@ -281,14 +282,16 @@ class AnsweredSplit:
 
 
 def answered(search: SearchData) -> AnsweredSplit:
-    """Return the answers of the latest confirmation on the test split, or else of the search on validation.
+    """Return the answers of the latest confirmation on the test split, or else of the search on its split.
 
     `of` is empty where there are no answers to go by: before a trial is done, or of a task that keeps none.
     """
     trainings = _confirmed(search, search.verdicts[-1]) if search.verdicts else []
     if trainings:
         return AnsweredSplit(split="test", of=trainings)
-    return AnsweredSplit(split="validation", of=_searched(search))
+    return AnsweredSplit(
+        split="test" if search.metadata.settings.test else "validation", of=_searched(search)
+    )
 
 
 def _searched(search: SearchData) -> list[Answered]:

@@ -135,6 +135,11 @@ def _with_sampler(settings: Settings, drawn: Drawn) -> Settings:
         check_has_placements("--init shared", drawn, "use --init scratch")
     if settings.prior is not None:
         check_has_placements("--prior", drawn, "leave --prior out")
+    models = objectives == 1 and (settings.shares_training or sampler == "placement")
+    if settings.stop == "decided" and not models:
+        raise InputError(
+            "--stop decided needs --sampler placement or --init shared, and one objective; leave it out"
+        )
     return replace(settings, sampler=sampler)
 
 

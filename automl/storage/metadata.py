@@ -23,16 +23,8 @@ from search.space import Space, SpaceFunction, space_name
 from search.trial_scheduler import Plan
 
 PACKAGES = (
-    "attention-automl",
-    "ray",
-    "torch",
-    "torchvision",
-    "optuna",
-    "mlflow",
-    "fastai",
-    "numpy",
-    "pyarrow",
-)
+    "attention-automl", "ray", "torch", "torchvision", "optuna", "mlflow", "fastai", "numpy", "pyarrow",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

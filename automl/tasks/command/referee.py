@@ -45,10 +45,8 @@ from search.study import STUDY_FILE, read_records
 from search.trial_scheduler import Plan
 
 # Options that are settings of the comparison's folder and of its runs.
-OF_RUNS = (
-    "equal", "name", "storage", "callbacks", "cpus_per_trial", "gpus_per_trial", "resource", "label",
-    "concurrent",
-)  # fmt: skip
+RESOURCES_OF_RUNS = ("cpus_per_trial", "gpus_per_trial", "resource", "label", "concurrent")
+OF_RUNS = ("equal", "name", "storage", "callbacks", *RESOURCES_OF_RUNS)
 # Options that can be corrected as long as no run has a score.
 CORRECTED = ("metric", "metric_file", "last", "minimize", "unit")
 FOLDER = "commits"  # in the cache, with the copies

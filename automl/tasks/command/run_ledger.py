@@ -17,9 +17,11 @@ from automl.confirm import evalues
 from automl.confirm.ledger import ACCEPTED, COMPARISON, FINAL, TEST, VERDICT, Decision, Ledger, Program
 from automl.confirm.stream import METRIC
 from automl.confirm.verdict import read_verdicts
+from automl.storage.folder import find_search
 from automl.storage.user_code import check_trusted, command_in
+from automl.tasks.command import CommandTraining
 from automl.tasks.command.changes import describe
-from automl.tasks.command.referee import run_referee
+from automl.tasks.command.referee import RESOURCES_OF_RUNS, run_referee
 
 WIDTH, ROW = 700, 40  # of a drawing, and of its rows [pixels]
 
@@ -163,6 +165,12 @@ def _compare_ends(ledger: Ledger, heads: Sequence[Any], *, trust: bool) -> None:
     fact = ledger.rows()[METRIC]
     options |= {key: fact[key] for key in ("metric", "last", "minimize", "unit", "equal")}
     options |= {"metric_file": fact["metric_file"] or None, "evaluate": fact["evaluate"] or None}
+    # The resources and the cache of the comparison that accepted the head.
+    folder, metadata = find_search(str(heads[-1].comparison), str(ledger.folder))
+    options |= {option: getattr(metadata.settings, option) for option in RESOURCES_OF_RUNS}
+    training = read_verdicts(folder)[-1].variants[0].config.training
+    assert isinstance(training, CommandTraining)
+    options["cache"] = training.guard.ignored[:-1]  # without the storage
     name = f"final-{time.strftime('%Y%m%d-%H%M%S')}"
     ledger.set_once(name, heads[-1].number, FINAL)
     run_referee(**options, protect=list(fact["protect"]), name=name, storage=str(ledger.folder))

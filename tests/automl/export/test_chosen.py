@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from automl.confirm.run_confirm import run_confirm
 from automl.export.chosen import choose
 from automl.storage.storage import Storage
 from automl.trials.session import Stopped
-from search.record import State
+from search.record import Role, State
 
 BASELINE, LEAD = "baseline (trial 0)", "ssa @ stage1.block2.branch (trial 1)"
 Confirm = Callable[..., None]
@@ -59,6 +61,14 @@ def test_best_trial_is_chosen_without_a_verdict(search: Storage) -> None:
     assert (chosen.name, chosen.number, chosen.run_id) == (RECORDS[1].name, 1, None)
     assert chosen.choice == "the search's best; not confirmed"
     assert chosen.origin == f"trial {RECORDS[1].name} of search mine"
+
+
+def test_a_repeated_baseline_is_not_the_best(tmp_path: Path) -> None:
+    search, trial = Storage(tmp_path), replace(RECORDS[0], number=len(RECORDS), role=Role.REPLICATE)
+    fake_search(search, [*RECORDS, replace(trial, history=[{**trial.history[-1], "accuracy": 1.0}])])
+    for each in (*RECORDS, trial):
+        (search / "mine" / each.folder).write("checkpoint.pt", b"")
+    assert choose("mine", str(search)).number == 1
 
 
 def test_retrained_winner_is_chosen(search: Storage, confirm: Confirm) -> None:

@@ -1,5 +1,6 @@
 """The photographs that the best model and the baseline answer differently."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +11,12 @@ from report_cases import made_up, save_search
 
 from automl.maps.kept import EACH, find_differing, read_differing, save_differing
 from automl.report.per_class import per_class
-from automl.report.read import SearchData, read_search
+from automl.report.read import SearchData, answered, read_search
 from automl.storage.storage import Storage
 from automl.storage.trial_files import Answers
 from automl.tasks import Task, open_task
 from automl.tasks.image_classification import ImageData
+from automl.tasks.task_data import Split
 from search.config import TrialConfig
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -57,10 +59,14 @@ def test_few_are_shown_and_none_without_answers(task: Task) -> None:
     assert find_differing(task, "validation", same, []) is None
 
 
-def test_the_report_shows_them(task: Task, tmp_path: Path) -> None:
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_the_report_shows_them(task: Task, tmp_path: Path, split: Split) -> None:
     folder = save_search(tmp_path, made_up(20))
-    search: SearchData = read_search(folder.name, str(tmp_path))
-    true = np.arange(task.size("validation")) % len(LABELS)
+    read: SearchData = read_search(folder.name, str(tmp_path))
+    settings = replace(read.metadata.settings, sampler="grid", test=split == "test")
+    search = replace(read, metadata=replace(read.metadata, settings=settings))
+    assert answered(search).split == split
+    true = np.arange(task.size(split)) % len(LABELS)
     of_best, of_baseline = answers(true, [0]), answers(true, [1, 2])
     assert search.best
     assert search.baseline
@@ -68,15 +74,15 @@ def test_the_report_shows_them(task: Task, tmp_path: Path) -> None:
         kept.save(search.metadata.location / trial.folder)
     (section,) = per_class(search)
     assert "differing" not in [plot.name for plot in section.plots]
-    save_differing(task, "validation", [of_best], [of_baseline], Storage(str(folder)))
+    save_differing(task, split, [of_best], [of_baseline], Storage(str(folder)))
     (section,) = per_class(search)
     plot = section.plots[-1]
-    assert plot.says.startswith("2 inputs of the validation split are right with the best model")
+    assert plot.says.startswith(f"2 inputs of the {split} split are right with the best model")
     assert plot.figure
     html = plot.figure.element()
     assert html.count("<img") == 3
     assert "1: 1, not 2" in html
-    save_differing(task, "validation", [of_best], [of_best], Storage(str(folder)))
+    save_differing(task, split, [of_best], [of_best], Storage(str(folder)))
     assert not (folder / "differing.npz").exists(), "nothing differs at a later end"
     (folder / "differing.npz").write_bytes(b"damaged")
     assert read_differing(Storage(str(folder))) is None

@@ -318,6 +318,10 @@ REFUSED: dict[str, tuple[Callable[[Path, Path], list[str]], str]] = {
         lambda model, corpus: [str(model), "read", "--corpus", str(corpus), "--top", "0"],
         "--top must be 1 or more; got 0",
     ),
+    "options of other models": (
+        lambda model, corpus: [str(model), "read", "--corpus", str(corpus), "--tokens", "3"],
+        "--corpus takes --top; leave --out, --tokens",
+    ),
     "no corpus": (
         lambda model, corpus: [str(model), "read a csv file"],
         "searches code; add a folder of code with --corpus FOLDER",

@@ -22,8 +22,10 @@ from automl.base.errors import InputError
 from automl.confirm.evalues import POOL, SCREEN
 from automl.confirm.ledger import COMPARISON, TEST, VERDICT, Ledger
 from automl.confirm.run_confirm import run_confirm
-from automl.confirm.verdict import ConfirmResult
+from automl.confirm.verdict import ConfirmResult, read_verdicts
 from automl.report.run_report import run_report
+from automl.storage.folder import find_search
+from automl.tasks.command import CommandTraining
 from automl.tasks.command.referee import run_referee
 from automl.trials.session import Stopped
 
@@ -364,7 +366,8 @@ def test_two_callers_killed_ten_times(at_work: Any) -> None:
 def test_a_ledger_lists_draws_and_exports(at_work: Any, cli: Any, tmp_path: Path) -> None:
     at_work(FakeCommands(gain(3)))
     for number in range(2):
-        compare(f"train --better {number} --seed {{seed}}", BASELINE if not number else None)
+        options = {"cpus_per_trial": 1 + number, "label": [f"run={number}"], "cache": f"kept-{number}"}
+        compare(f"train --better {number} --seed {{seed}}", BASELINE if not number else None, **options)
     at_work(FakeCommands(gain(-3)))
     compare("train --worse --seed {seed}", None)
     at_work(FakeCommands(gain(6)))
@@ -377,6 +380,12 @@ def test_a_ledger_lists_draws_and_exports(at_work: Any, cli: Any, tmp_path: Path
     assert [entry["outcome"] for entry in value["comparisons"]] == [
         "accepted", "accepted", "no gain in sight",
     ]  # fmt: skip
+    final, metadata = find_search(value["finals"][0]["name"], "runs")
+    kept = metadata.settings
+    assert (kept.cpus_per_trial, kept.label) == (2, ("run=1",)), "those of the head"
+    training = read_verdicts(final)[-1].variants[0].config.training
+    assert isinstance(training, CommandTraining)
+    assert [*training.guard.ignored[:-1]] == ["kept-1"]
     assert value["finals"][0]["difference"] > 3
     assert "candidate beats the baseline" in value["finals"][0]["headline"]
     assert len(Path("a.csv").read_text().splitlines()) == 4
