@@ -236,7 +236,8 @@ def cost(
     The triangular systems, and products of keys that decay by channel, are no matrix products.
     """
     C, N, d = channels, prod(spatial), channels // heads
-    few, by_channel = 4 * C * d * by_channel, by_channel and d > 1  # A head of one channel has one decay.
+    gates, hidden = (4 * C * d, 2 * d) if by_channel else (C * C + C * heads, C)
+    by_channel = by_channel and d > 1  # A head of one channel has one decay.
     size, directions = min(N, SMALL_CHUNK if by_channel else CHUNK), 1 if causal else 2
     chunks, rates = -(-N // size), C if by_channel else heads
     P = chunks * size  # positions with padding
@@ -250,8 +251,7 @@ def cost(
     outside = 3 * C * (3 * N + kernel - 1) + N * (4 * heads + 2 * rates)
     # The mixed values, normalised, scaled and gated; the update; the gate after the activation, and before it
     # or, by channel, the few channels.
-    outside += (P if causal else N) * C + 5 * N * C + N * (2 * d if few else C)
-    gates = few or C * C + C * heads
+    outside += (P if causal else N) * C + 5 * N * C + N * hidden
     products = (size if by_channel else 3 * size) + 3 * d
     return Cost(
         parameters=4 * C * C + gates + C * heads + 3 * C * kernel + heads + rates + d + 1,

@@ -220,8 +220,7 @@ def end_tracking(
 def _write_files(search: Search, scheduler: Scheduler, task: Task | None) -> None:
     """Write the result, and the table of a grid. With a task, write inputs that models answer differently."""
     write_json(search.folder / RESULT_FILE, search)
-    answers = answered(search)
-    if task is not None and len(answers.of) > 1:
+    if task is not None and len((answers := answered(search)).of) > 1:
         ours, theirs = (group.trainings for group in answers.of)
         save_differing(task, answers.split, ours, theirs, Storage(str(search.folder)))
     if isinstance(scheduler, GridScheduler) and search.trials:

@@ -29,6 +29,7 @@ from automl.tasks.initial import choose_weights
 from search.config import PUBLISHED, TASKS, TrialConfig
 from search.drawn import Drawn
 from search.grid import GRID, Cell
+from search.placement_sampler import PlacementSampler
 from search.samplers import check_has_placements, check_sampler, choose_sampler, load_sampler
 from search.spaces import SPACES
 from search.trial_scheduler import Plan
@@ -128,14 +129,13 @@ def _with_sampler(settings: Settings, drawn: Drawn) -> Settings:
     """Return the settings with a sampler chosen for `auto`. Raise InputError if the sampler does not fit."""
     objectives = (settings.objective or "").count(",") + 1
     sampler = choose_sampler(settings.sampler, drawn, objectives=objectives)
-    if sampler != GRID:
-        load_sampler(sampler, seed=settings.seed, objectives=objectives)
+    loaded = None if sampler == GRID else load_sampler(sampler, seed=settings.seed, objectives=objectives)
     check_sampler(sampler, drawn)
     if settings.shares_training:
         check_has_placements("--init shared", drawn, "use --init scratch")
     if settings.prior is not None:
         check_has_placements("--prior", drawn, "leave --prior out")
-    models = objectives == 1 and (settings.shares_training or sampler == "placement")
+    models = objectives == 1 and (settings.shares_training or isinstance(loaded, PlacementSampler))
     if settings.stop == "decided" and not models:
         raise InputError(
             "--stop decided needs --sampler placement or --init shared, and one objective; leave it out"
