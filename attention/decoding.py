@@ -21,10 +21,7 @@ class Decodes(Protocol):
         ...
 
     def step(self, x: Tensor, state: State, position: Tensor) -> tuple[Tensor, State]:
-        """Return the output `(B, 1, C)` at the next token `(B, 1, C)`, and the state after it.
-
-        `position` is the number of earlier tokens, an int64 scalar.
-        """
+        """Return the output `(B, 1, C)` at a token `(B, 1, C)` after `position` others, and the new state."""
         ...
 
 
@@ -50,19 +47,13 @@ class TokenMixer(Gated):
         """Compute the update `(B, 1, C)` of the token at `position`, and the state after it."""
 
     def prefill(self, x: Tensor) -> tuple[Tensor, State]:
-        """Return the outputs at the first N tokens, or the updates if `replaces`, and the state after them.
-
-        Raises `InputError` if the module is not causal.
-        """
+        """Return outputs, or updates if `replaces`, at the first N tokens, and the state after them."""
         self._check_causal()
         update, state = self.compute(x, self.begin)
         return self.add_gated(x, update), state
 
     def step(self, x: Tensor, state: State, position: Tensor) -> tuple[Tensor, State]:
-        """Return the output at the next token, or the update if `replaces`, and the state after it.
-
-        Raises `InputError` if the module is not causal.
-        """
+        """Return the output, or the update if `replaces`, at the next token, and the state after it."""
         self._check_causal()
         update, state = self.compute(x, lambda x: self.advance(x, state, position))
         return self.add_gated(x, update), state

@@ -141,10 +141,7 @@ class DecomposedAttention(TokenMixer):
     def _queries_and_keys(
         self, x: Tensor, mask: Tensor | None, start: Tensor | int = 0
     ) -> tuple[Tensor, Tensor]:
-        """Return queries and keys, `(B, heads, N, d_k)`, of the positions from `start` on.
-
-        Only causal keys of a softmax are not normalised.
-        """
+        """Return queries and keys of the positions from `start` on, not normalised if the keys are causal."""
         q, k = (self._heads(project(layer, x)) for layer in (self.query, self.key))
         softmax = self.normalisation == "softmax"
         if mask is not None:  # A masked key adds nothing to the context.

@@ -196,10 +196,7 @@ class Gated(nn.Module, ABC):
 
 
 def visible(mask: Tensor | None) -> Tensor | None:
-    """Return the positions that may be attended to: the real ones, or all where there are none.
-
-    A softmax over no position would be NaN.
-    """
+    """Return the positions that may be attended to: the real ones, or all if none is real, against NaN."""
     return None if mask is None else mask | ~mask.any(1, keepdim=True)
 
 

@@ -18,10 +18,7 @@ _state = local()
 
 @contextmanager
 def padding(mask: Tensor | None) -> Iterator[None]:
-    """Mask positions for the attention modules that are called inside the context.
-
-    `mask` is bool `(B, *spatial)`, False at padding, or None if there is no padding.
-    """
+    """Mask positions, bool `(B, *spatial)`, False at padding, for attention modules within the context."""
     before = getattr(_state, "mask", None)
     _state.mask = mask
     try:

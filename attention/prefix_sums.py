@@ -16,10 +16,7 @@ MASKED = -1e30  # Logit of a masked key. It is finite, since a position may see 
 
 
 def causal_sums(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Compute `y_i = sum_{j <= i} (q_i . k_j) v_j`, `(B, heads, N, e)`.
-
-    Queries and keys are `(B, heads, N, d)`, values `(B, heads, N, e)`.
-    """
+    """Compute `y_i = sum_{j <= i} (q_i . k_j) v_j`, `(B, heads, N, e)`, of queries `(B, heads, N, d)`."""
     N, dtype = q.shape[-2], q.dtype
     q, k, v = (split(precise(t), CHUNK) for t in (q, k, v))  # (B, heads, chunks, CHUNK, d)
     within = (q @ k.mT).tril() @ v
@@ -48,10 +45,7 @@ def last_sums(k: Tensor, v: Tensor) -> Tensor:
 
 
 def next_sums(q: Tensor, k: Tensor, v: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute `causal_sums` at one further position, `(B, heads, 1, e)`, and `last_sums` with it.
-
-    `sums` are `last_sums` of the earlier positions, zero if there is none.
-    """
+    """Compute `causal_sums` and `last_sums` at one further position, given the earlier `last_sums`."""
     sums = sums + last_sums(k, v)
     return (precise(q) @ sums).to(q.dtype), sums
 
@@ -157,10 +151,7 @@ def sums_cost(positions: int, keys: int, values: int, heads: int, *, softmax: bo
 
 
 def split(x: Tensor, size: int) -> Tensor:
-    """Split positions `(..., N, d)` into blocks `(..., blocks, size, d)`.
-
-    The last position is repeated until the last block is full.
-    """
+    """Split positions `(..., N, d)` into blocks `(..., blocks, size, d)`, padded by the last position."""
     N = x.shape[-2]
     if isinstance(N, torch.SymInt):
         # An export cannot reshape an unknown length, and treats a single block differently from several.

@@ -48,10 +48,7 @@ _RESIZING = frozenset(  # Functions that may change the number of channels.
 
 
 class Channels:
-    """Dimension of the channels of each tensor of a forward pass, as far as it is known.
-
-    Tensors are identified by `id`, so they must live as long as this object.
-    """
+    """Dimension of the channels, if known, of each tensor of a pass, by `id`: the tensors must stay alive."""
 
     def __init__(self) -> None:
         self._dimensions: dict[int, int] = {}

@@ -30,10 +30,7 @@ GATES: Mapping[type[nn.Module], int] = {nn.LSTM: 4, nn.GRU: 3}
 
 
 def count_recurrent_macs(module: nn.LSTM | nn.GRU, x: Tensor | PackedSequence) -> int:
-    """Count the multiply-adds of a recurrent layer.
-
-    Each gate of each direction has a map of the layer's input and one of its own last output.
-    """
+    """Count the multiply-adds of a recurrent layer: each gate maps its input and its own last output."""
     data = x.data if isinstance(x, PackedSequence) else x
     steps = data.shape[:-1].numel()  # (T, B, C), (B, T, C), (T, C), or packed (T, C)
     directions = 2 if module.bidirectional else 1
@@ -81,10 +78,7 @@ def count_macs(model: nn.Module, example: Example) -> int:
 
 
 def attention_cost(spec: Spec, site: Site) -> Cost:
-    """Return the cost of a module at a site: its parameters, and its MACs and memory for one example.
-
-    Raises InputError if it does not suit the site.
-    """
+    """Return a module's parameters, and MACs and memory for one example, or raise InputError."""
     formula = find_attention(spec.type).cost
     if formula is None:
         return count_cost(spec, site)

@@ -234,10 +234,7 @@ def refuse_leaks(placement: Mapping[str, Spec], leaking: Collection[str]) -> Inp
 
 
 def _flows_forward(run: Probe, axis: int, at: int, *, mixes: bool) -> bool:
-    """Return whether tokens along `axis` change outputs along `at` at no earlier positions.
-
-    With `mixes` they must change some at later positions.
-    """
+    """Return whether tokens along `axis` change no earlier outputs along `at`, but later ones if `mixes`."""
     last = run.x.shape[axis] - 1
     positions = _positions(last)
     if not all(run.keeps(slice(i, None), slice(i), axis, at) for i in positions):

@@ -158,18 +158,12 @@ def _check_replaced(model: nn.Module, example: Example, chosen: Mapping[str, Sit
 
 
 def gates(model: nn.Module) -> dict[str, Tensor]:
-    """Return the learned gate of each inserted module by its site.
-
-    A gate shows how much the model uses the module.
-    """
+    """Return the learned gate, the weight of its output, of each inserted module by its site."""
     return {m.site: m.gamma.detach() for m in model.modules() if isinstance(m, Gated) and m.site}
 
 
 def build_module(spec: Spec, site: Site) -> Gated:
-    """Build a new module for a site, outside of a model.
-
-    Raises InputError if options do not fit the channels of the site.
-    """
+    """Build a new module for a site, outside of a model. Raises InputError if an option does not fit it."""
     try:
         module = spec.build(site.channels, site.spatial)
         module.check_extents(site.spatial)

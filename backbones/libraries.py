@@ -146,10 +146,7 @@ def _smp_names() -> Sequence[str]:
 def smp(
     name: str, *, classes: int, in_channels: int = 3, size: int | None = None, **options: Any
 ) -> "nn.Module":
-    """Build a model of segmentation_models_pytorch.
-
-    Its encoder has new weights unless an option selects some.
-    """
+    """Build a model of segmentation_models_pytorch, with new weights unless an option selects some."""
     options = {"encoder_weights": None, **options}
     module: nn.Module = smp_library.create_model(name, classes=classes, in_channels=in_channels, **options)
     return module

@@ -10,20 +10,14 @@ Placement = Mapping[str, Spec]  # Keys are the names of sites.
 
 
 def as_placement(value: object) -> dict[str, Spec]:
-    """Convert a mapping to a placement. Values may be specs, names of types or JSON objects.
-
-    Raises InputError if `value` is no mapping of sites to attention types.
-    """
+    """Convert a mapping of specs, types' names or JSON objects to a placement, or raise InputError."""
     if not isinstance(value, Mapping):
         raise InputError(f"a placement is a mapping such as {{'stage3.block2': 'ssa'}}; got {value!r}")
     return {site: spec if isinstance(spec, Spec) else Spec.from_json(spec) for site, spec in value.items()}
 
 
 def name_modules(placement: Placement, *, options: bool = True) -> str:
-    """Return the short name of a placement, for people, or `plain`.
-
-    With `options`, those of the modules are included: `decomposed(heads=8) @ stage1.block2`.
-    """
+    """Return the short name of a placement, with `options` as in `decomposed(heads=8) @ stage1.block2`."""
     modules = list(placement.items())
     listed = modules if len(modules) <= MAX_LISTED else modules[: MAX_LISTED - 1]
     sites: dict[str, list[str]] = {}

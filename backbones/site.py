@@ -223,10 +223,7 @@ def _takes_insertion(model: nn.Module, path: str, output: Output) -> bool:
 
 
 def unknown_site(model: nn.Module, name: str, known: Sequence[Site]) -> InputError:
-    """Return the error for an unknown site.
-
-    If `name` is the path of a module, it names the nearest sites. Otherwise it lists the sites of the model.
-    """
+    """Return the error for an unknown site, with the sites nearest to a path, or all of the model."""
     kind = f"site of {type(model).__name__}"
     if names := [site.name for site in known if site.path == name]:
         return InputError(

@@ -20,10 +20,7 @@ class StoreOutput:
 
 
 def remove_head(body: nn.Module, last: str, size: int) -> None:
-    """Remove all submodules that run after the submodule `last`, in place.
-
-    The model is traced with images of `size` pixels.
-    """
+    """Remove all submodules that run after `last` on images of `size` pixels, in place."""
     order = list(trace(body, torch.empty(2, 3, size, size)).outputs)
     after = [path for path in order[order.index(last) + 1 :] if not f"{last}.".startswith(f"{path}.")]
     after = [path for path in after if not path.startswith(f"{last}.")]

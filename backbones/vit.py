@@ -145,9 +145,6 @@ def build(
 
 
 def choose_patch(size: int) -> int:
-    """Return the side of patches for images of `size` pixels.
-
-    It is 16, or if that does not divide `size` the nearest multiple of 4 that does, from 8 to 32.
-    """
+    """Return the side of patches: 16, or else the nearest multiple of 4, 8 to 32, that divides `size`."""
     fits = [patch for patch in range(8, 33, 4) if size % patch == 0]
     return 16 if size % 16 == 0 or not fits else min(fits, key=lambda patch: abs(patch - 16))

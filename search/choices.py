@@ -77,10 +77,7 @@ PAPERS: Sequence[tuple[str, Mapping[str, Any]]] = (
 
 
 class PlacementParameter(NamedTuple):
-    """Role of a parameter in a placement: `MODULES`, `SITE`, `TYPE` or an option.
-
-    `module` counts from 1, and is 0 for `MODULES`. `prefix` is that of the sites.
-    """
+    """Role of a placement's parameter: its kind, its module from 1 (0 for `MODULES`), its sites' prefix."""
 
     kind: str
     module: int
@@ -106,10 +103,7 @@ def types_of(parameters: Mapping[str, Any]) -> set[str]:
 
 
 def papers(sites: Sequence["Site"], prefix: str = "") -> list[dict[str, Any]]:
-    """Return parameters of the papers' placements with published defaults, for `placement` and `training`.
-
-    Placements in stages that the backbone lacks are left out.
-    """
+    """Return parameters of the papers' placements, in stages that exist, with published defaults."""
     parameters = []
     for position, module in PAPERS:
         stage, _, branch = position.partition(" ")

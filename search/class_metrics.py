@@ -237,10 +237,7 @@ class Auc(ClassMetric):
         return pseudo_values(*areas_without_each(scores, labels.numpy(), kept.shape[1]))
 
     def chance(self, counts: Sequence[int], population: Sequence[int] = ()) -> Chance:
-        """Return the score of guessing. The step is the largest change by an input's rank.
-
-        The areas of several classes are assumed to be perfectly correlated.
-        """
+        """Return the score of guessing, as if the areas of several classes were perfectly correlated."""
         import numpy as np
 
         if problem := self.problem(counts):

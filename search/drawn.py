@@ -182,10 +182,7 @@ class Drawn:
         return grid_cells(self.space)
 
     def baseline(self, seed: int) -> TrialConfig:
-        """Draw the configuration of trial 0, independently of any study.
-
-        Raises InputError if the space's fixed parameters do not fit it, or it rejects the draw.
-        """
+        """Draw the configuration of trial 0, as any study does. Raises InputError if the space rejects it."""
         check_fixed_parameters(self.space)
         _, config = next(draw_randomly(self.space, 1, seed=seed, first=self.space.baseline))
         if config is None:

@@ -29,10 +29,7 @@ def grace_period(budget: float) -> float:
 
 
 class Rungs:
-    """Rungs below `budget`, in the unit of a trial's resource: equal time, or epochs.
-
-    Each group of trials is compared separately.
-    """
+    """Rungs below `budget`, in equal time or epochs, where each group of trials is compared separately."""
 
     def __init__(self, budget: float) -> None:
         self.milestones: list[float] = []

@@ -217,10 +217,7 @@ class StudyLines:
         self.lines: dict[tuple[int, str], int] = {}
 
     def check(self) -> bool:
-        """Check all lines. Return False if the search was killed before the first line was complete.
-
-        Raises InputError, which names the line, if a line is damaged.
-        """
+        """Check all lines. Return False if none is complete, and raise InputError for a damaged one."""
         *complete, rest = read_file(self.file).split(b"\n")
         for number, line in enumerate(complete, start=1):
             try:

@@ -65,10 +65,7 @@ class IndexedModule(NamedTuple):
 
 
 class IndexedPlacement(NamedTuple):
-    """Modules in ascending order of their sites, which are indices.
-
-    `prefix` identifies the sites, for example those of one backbone.
-    """
+    """Modules in ascending order of their sites, which are indices among those with the same `prefix`."""
 
     prefix: str
     modules: tuple[IndexedModule, ...]
@@ -120,10 +117,7 @@ def block_weights(placement: IndexedPlacement, block: Hashable) -> Weights:
 
 
 def add_earlier(sums: Sequence[Weights], prior: Prior) -> Sequence[Weights]:
-    """Return sums of effects with the coefficients of earlier searches.
-
-    The weight of a coefficient is what the search predicts for the sum.
-    """
+    """Return sums of effects with the coefficients of earlier searches, weighted by their predictions."""
     if not prior:
         return sums
     return [

@@ -165,10 +165,7 @@ class EffectModel:
         return bool(np.square(self._left_out()[0]).sum() < np.square(mean_errors).sum())
 
     def _left_out(self) -> tuple[Array, Array]:
-        """Return each score minus its prediction by the other trials, and the variance of the difference.
-
-        Source: Rasmussen and Williams (2006), equation 5.12.
-        """
+        """Return each score's error and its variance, by the other trials (Rasmussen, Williams, eq. 5.12)."""
         precision = self._likelihood.precisions()
         return self._solved / precision, 1 / precision
 

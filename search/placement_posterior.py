@@ -128,10 +128,7 @@ class Posterior:
 
     @property
     def ends_search(self) -> bool:
-        """Return True if more trials would hardly change the result.
-
-        The placements that were tried are decided, and the best trial is near the best of the space.
-        """
+        """Return True if placements are decided and the best trial is near the best of the space."""
         return self.is_decided and self.reach is not None and self.reach >= STOP_LEVEL
 
     @property

@@ -194,10 +194,7 @@ def _make_tpe(seed: int | None) -> TPESampler:
 
 
 class PlacementSampler(BaseSampler):
-    """Sampler that draws placements from a model of their effects, and other parameters from `others`.
-
-    `others` is by default TPE with the same seed.
-    """
+    """Sampler of placements by a model of their effects, and of other parameters by `others`, or by TPE."""
 
     def __init__(self, seed: int | None = None, others: BaseSampler | None = None) -> None:
         self._random = np.random.default_rng(seed)
@@ -251,10 +248,7 @@ class PlacementSampler(BaseSampler):
         self._others.reseed_rng()
 
     def _plan(self, study: Study, trial: FrozenTrial, distribution: Any) -> IndexedPlacement:
-        """Return the best placement by a draw of the effects.
-
-        `distribution` is that of the first parameter.
-        """
+        """Return the best placement by a draw of the effects, given the first parameter's `distribution`."""
         model, history = self._model(study), self._history
         history.update(study)
         count = trial.params.get(MODULES)

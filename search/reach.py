@@ -96,10 +96,7 @@ def estimate_reach(
 
 
 def compute_within(distances: Array) -> Array:
-    """Return the probability that each remainder is below its distance, in standard deviations.
-
-    `distances` are `(placements, draws)`.
-    """
+    """Return the probability that all remainders are below `distances`, `(placements, draws)`, in sd."""
     scale = np.sqrt(DEGREES / (DEGREES - 2))  # the standard deviation of Student's t
     result: Array = np.prod(stdtr(DEGREES, scale * distances), axis=0)
     return result

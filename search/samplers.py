@@ -38,10 +38,7 @@ def choose_sampler(name: str, drawn: Drawn, *, objectives: int = 1) -> str:
 
 
 def load_sampler(name: str, *, seed: int, objectives: int = 1) -> BaseSampler:
-    """Load a sampler of the table, or `package.module:Sampler`, with `seed` if it takes one.
-
-    Raises InputError if it is unknown, or cannot handle `objectives` objectives.
-    """
+    """Load a sampler by name or `package.module:Sampler`, or raise InputError if it is unknown or unfit."""
     if name in ("cmaes", "placement") and objectives > 1:
         raise InputError(f"--sampler {name} takes one objective; use tpe or nsga2 for several")
     if name in SAMPLERS:

@@ -44,10 +44,7 @@ class ByTrials:
         return result
 
     def loss(self, y: Array, variances: Array, noise: float) -> tuple[float, Array]:
-        """Return the negative log density of `y` up to a constant, and its gradient.
-
-        The gradient is by the logarithms of the variances, that of the noise last.
-        """
+        """Return the negative log density of `y`, and its gradient by the log variances, the noise's last."""
         factor = cho_factor(self._covariance(variances, noise), lower=True)
         inverse = cho_solve(factor, self._kernels[-1])
         alpha = inverse @ y

@@ -131,10 +131,7 @@ class SearchScheduler(TrialScheduler):
         return f"none of the first {len(records)} trials could be trained; the last one: {records[-1].reason}"
 
     def ask(self) -> TrialRecord | None:
-        """Return the next trial, first those that an earlier run left open, or None.
-
-        Raises InputError for errors of a user-defined space.
-        """
+        """Return the next trial, unfinished ones first, or None. Raises InputError of a user's space."""
         self.waiting = False
         if self.closing or self.all_infeasible:
             return None
@@ -302,10 +299,7 @@ class SearchScheduler(TrialScheduler):
 
 
 def is_check_due(done: int, checked: int) -> bool:
-    """Return True if placements are to be compared again.
-
-    `done` trials have completed, and `checked` at the last comparison.
-    """
+    """Return True if, with `done` trials and `checked` at the last time, placements are compared again."""
     return done >= LEAST and done - checked >= max(1, checked // RARER)
 
 

@@ -158,10 +158,7 @@ def memory_study(sampler: BaseSampler, *, directions: Sequence[StudyDirection] |
 def draw_randomly(
     space: Space, count: int, *, seed: int = 0, first: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[optuna.Trial, TrialConfig | None]]:
-    """Yield random trials, each with its configuration, or with None if the space rejects the draw.
-
-    `first` holds parameters of the first trial.
-    """
+    """Yield random trials, with parameters `first` at first, and their configurations, None if rejected."""
     study = memory_study(optuna.samplers.RandomSampler(seed))
     if first is not None:
         study.enqueue_trial(dict(first))
@@ -184,10 +181,7 @@ def space_name(space: "str | SpaceFunction | Space") -> str:
 
 
 def get_source(space: Space) -> str:
-    """Return the source code of the space function and its attributes, or an empty string.
-
-    Code that the function imports or calls is not included.
-    """
+    """Return the source code of the space function alone, with its attributes, or an empty string."""
     draw = space.draw.func if isinstance(space.draw, partial) else space.draw
     try:
         lines = [inspect.cleandoc("\n" + inspect.getsource(draw))]

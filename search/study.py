@@ -204,10 +204,7 @@ class _DamagedAttributeError(InputError):
 
 
 def read_record(trial: FrozenTrial) -> TrialRecord | None:
-    """Convert a `FrozenTrial` to a `TrialRecord`. Return None if no search created it.
-
-    Raises InputError if its attributes are damaged.
-    """
+    """Convert a `FrozenTrial` of a search, or return None. Raises InputError if it is damaged."""
     attributes = trial.user_attrs
     if CONFIG not in attributes and ROLE not in attributes:
         return None
@@ -301,10 +298,7 @@ def update_expected(
 
 
 def score_noise(folder: Path, name: str) -> float | None:
-    """Return the standard deviation of a trial's score over seeds, estimated by the model of placements.
-
-    Returns None if the study has no such model.
-    """
+    """Return the standard deviation of a score over seeds by the model of placements, None without one."""
     study = open_study(folder, name=name)
     if not study.user_attrs.get(EXPECTED):
         return None

@@ -306,10 +306,7 @@ def select_leaders(
 
 
 def rank_trials(records: Iterable[TrialRecord], plan: Plan) -> list[TrialRecord]:
-    """Return the finished trials without replicates, the best by the first objective first.
-
-    Trials that may have learned nothing come last.
-    """
+    """Return the finished trials without replicates, the best first, those that may guess last."""
 
     def score(record: TrialRecord) -> tuple[bool, float]:
         return not plan.guesses(record), plan.signed_value(record)

@@ -46,9 +46,7 @@ def draw_boxes(aspect: Tensor, *, scale: float, flip: bool, generator: Generator
 
 
 def crop_boxes(images: Tensor, boxes: Tensor, size: int, by: Normalisation = IMAGENET) -> Tensor:
-    """Cut the box of each image, resize and normalise it: uint8 `(B, S, S, 3)` -> float32 `(B, 3, size,
-    size)`.
-    """
+    """Cut the box of each image, resize, normalise: uint8 `(B, S, S, 3)` to float32 `(B, 3, size, size)`."""
     return resample(normalise(images, by), boxes, size)
 
 

@@ -100,10 +100,7 @@ def resolve_file(root: Path, name: str, line: int) -> Path:
 
 
 def read_groups(root: Path, table: Table | None) -> dict[Path, str]:
-    """Return the group of each file in `root` that has one, from the table of `read_labels`.
-
-    Raises InputError for a missing file, and for a file in two groups.
-    """
+    """Return the group of each file in `root` that has one. Raises InputError for a file in two groups."""
     groups: dict[Path, str] = {}
     for line, row in table.rows if table and {"file", "group"} <= {*table.columns} else ():
         file, group = resolve_file(root, row["file"], line), normalise_nfc(row["group"].strip())

@@ -27,10 +27,7 @@ def hash_file(path: Path) -> str:
 
 
 def hash_contents(images: Sequence[Path | np.ndarray]) -> list[bytes]:
-    """Return the SHA-256 of each file's bytes, or of each array.
-
-    Raises InputError if a file cannot be read.
-    """
+    """Return the SHA-256 of each file's bytes, or of each array. Raises InputError for an unreadable file."""
 
     def read() -> bytes:
         chunks = [images[start : start + CHUNK] for start in range(0, len(images), CHUNK)]

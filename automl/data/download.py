@@ -259,10 +259,7 @@ def published_datasets() -> Mapping[str, PublishedDataset]:
 
 
 def download_published(name: str) -> tuple[PublishedDataset, Path]:
-    """Download a published dataset into the cache, once. Return it with its folder.
-
-    Raises InputError for an unknown name, and if it cannot be downloaded.
-    """
+    """Download a published dataset into the cache, once, and return it with its folder, or InputError."""
     known = published_datasets()
     if name not in known:
         raise InputError(f"{unknown('published dataset', name, known)} `automl data --list` describes them.")

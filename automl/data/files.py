@@ -39,10 +39,7 @@ def normalise_nfc(text: str) -> str:
 
 
 def find_on_disk(folder: Path, name: str | PurePath) -> Path:
-    """Return the path of `name` in `folder` as stored on the disk: composed, decomposed or unchanged.
-
-    If there is no such file, the path is returned unchanged.
-    """
+    """Return the path of `name` in `folder` as the disk has it: composed, decomposed, or as it is."""
     path = folder / name
     if is_file(path) or str(name).isascii():
         return path

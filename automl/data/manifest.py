@@ -33,10 +33,7 @@ class Manifest:
     def from_splits(
         cls, splits: Mapping[str, Iterable[tuple[str, str, bytes]]], *, archive: str | None = None
     ) -> "Manifest":
-        """Create a manifest from name, class and content hash of each input.
-
-        `archive` is the archive that was downloaded.
-        """
+        """Create a manifest from name, class and hash of each input, and the downloaded archive if any."""
         tables = []
         for split, images in splits.items():
             rows = list(images)
@@ -92,10 +89,7 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Differences:
-    """Differences between two manifests, as text by kind.
-
-    With a `subset`, an input that is no longer used counts as removed.
-    """
+    """Differences between manifests, as text by kind. An input outside of the new `subset` is removed."""
 
     changed: list[str] = field(default_factory=list)
     moved: list[str] = field(default_factory=list)
@@ -115,10 +109,7 @@ class Differences:
 
 
 def compare_manifests(before: Manifest, after: Manifest) -> Differences:
-    """Return how `after` differs from `before`.
-
-    Two archives of the same photographs at different sizes are compared by names.
-    """
+    """Return how `after` differs from `before`, by names for archives of the same photographs."""
     if before.table.equals(after.table):
         return Differences()
     by_name = before.archive != after.archive

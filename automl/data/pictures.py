@@ -209,10 +209,7 @@ def read_channel(file: str | Path, modes: Collection[str], expected: str) -> np.
 def read_size(
     file: str | Path, annotated: tuple[int, int] | None = None
 ) -> tuple[tuple[int, int], str | None]:
-    """Return an image's upright width and height, and how it is turned, without decoding it.
-
-    Raises like `read_picture`.
-    """
+    """Return an image's upright size, and its turn, without decoding. Raises like `read_picture`."""
     with _open_image(file) as stored:
         # Pillow would decode a whole PNG to look for EXIF data behind its pixels.
         orientation = 1 if stored.format == "PNG" and "exif" not in stored.info else read_orientation(stored)

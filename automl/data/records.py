@@ -254,10 +254,7 @@ ListingType = TypeVar("ListingType", bound=Listing[Any])
 
 
 class ImageRecords(Records[ListingType]):
-    """The images of a listing by number, and the numbers of each split.
-
-    Without a test split, half of the dataset's own validation images form it.
-    """
+    """The images of a listing. Half of its own validation images are the test split if it has none."""
 
     noun = "images"
 

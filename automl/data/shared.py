@@ -76,10 +76,7 @@ def _read_saved(folder: Path) -> dict[str, Any]:
 
 
 def is_shared(name: str | None, splits: Iterable[str]) -> bool:
-    """Return whether these splits of a dataset come from a search's storage, where they cannot change.
-
-    A dataset without a name, see `Task.shared_name`, is never there.
-    """
+    """Return whether a search's storage has these splits of a dataset, where they cannot change."""
     known = None if _shared_data is None or name is None else _shared_data.sets.get(_key(name))
     return known is not None and all(split in known for split in splits)
 

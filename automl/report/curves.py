@@ -222,10 +222,7 @@ def training_curves(search: SearchData) -> Plot:
 
 
 def running_means(history: list[Metrics]) -> list[float]:
-    """Return the mean accuracy over all steps up to the end of each epoch.
-
-    Epochs count by their steps: the last one of a training at equal time may be a part of one.
-    """
+    """Return the mean accuracy over all steps up to the end of each epoch, which may be a part of one."""
     ends = [metrics.get("steps", metrics["epoch"]) for metrics in history]
     steps = [end - begin for begin, end in zip([0.0, *ends], ends, strict=False)]
     sums = accumulate(count * metrics[ACCURACY] for count, metrics in zip(steps, history, strict=True))

@@ -20,10 +20,7 @@ PAIRS = 10  # the most confused ones that are listed
 
 
 def per_class(search: SearchData) -> list[Section]:
-    """Return the section with results by class.
-
-    There is no section for a task without classes, or before a trial has completed.
-    """
+    """Return the section with results by class, if the task has classes and a trial has completed."""
     answers = answered(search)
     groups = [group for group in answers.of if group.trainings[0].labels]
     if not groups:
@@ -102,10 +99,7 @@ def _draw_classes(cards: Sequence[ScoreCard], shown: Sequence[int]) -> Figure:
 
 
 def _confusions(card: ScoreCard, what: str) -> Plot:
-    """Plot the confusion matrix if there are few classes, and list the most confused pairs.
-
-    `what` is the name of the model in words.
-    """
+    """List the most confused pairs of the model called `what`, and plot the matrix of few classes."""
     name, title = "confusions", "Confusions"
     pairs = card.confusions()
     if not pairs:

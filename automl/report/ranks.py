@@ -21,10 +21,7 @@ LONGEST = 240  # characters of a query in a table
 
 @dataclass(frozen=True, kw_only=True)
 class _Ranked:
-    """Reciprocal ranks of one configuration's trainings, float `(seeds, queries)`.
-
-    `what` is its name in words.
-    """
+    """Reciprocal ranks of the trainings of the configuration called `what`, float `(seeds, queries)`."""
 
     what: str
     reciprocal: NDArray[np.float64]

@@ -228,10 +228,7 @@ def read_search(
 
 
 def read_folder(folder: Path, storage: str | None = None) -> SearchData:
-    """Read the search in a folder of this machine. Raise InputError if one of its files is damaged.
-
-    Its storage is by default the folder above.
-    """
+    """Read the search in a folder, by default stored in the one above. Raise InputError if it is damaged."""
     metadata = read_metadata(folder, storage or str(folder.parent))
     trials_folder, name, plan = trials_of(folder, metadata)
     trials = read_records(trials_folder, name, plan.needed)

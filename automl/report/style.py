@@ -74,10 +74,7 @@ CONFIG: dict[str, Any] = {
 
 
 def colours_and_shapes(types: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Return colour and shape of attention types. Those outside of the table differ among `types`.
-
-    Every shape has an area, since points are filled.
-    """
+    """Return colour and shape, which has an area, of attention types, with spare ones for unknown types."""
     spare = zip(cycle((BLUE, ORANGE, GREEN, RED)), cycle((HEXAGON, HOURGLASS, "triangle-left")), strict=False)
     return {kind: _KNOWN.get(kind) or next(spare) for kind in sorted(set(types))}
 

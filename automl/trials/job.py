@@ -132,10 +132,7 @@ class CommandFailed(Exception):
 
 
 def classify_error(error: BaseException, folder: Storage) -> Report:
-    """Return the report of a trial that ended with `error`.
-
-    A full disk and a GPU that cannot be used are faults of the node.
-    """
+    """Return the report of a trial that ended with `error`: of the node for a full disk or a broken GPU."""
     if isinstance(error, CommandFailed):
         return Report(error=redact(str(error)), traceback=redact(error.log))
     if isinstance(error, UnusableGpu):

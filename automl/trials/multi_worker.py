@@ -77,10 +77,7 @@ def make_trainer(
     labels: Any = None,
     callbacks: Sequence[Any] = (),
 ) -> ray.train.torch.TorchTrainer:
-    """Return the trainer of an assignment on workers of `shape`.
-
-    Ray Train's own files get the folder `name` in `location`. Workers run on nodes with `labels`.
-    """
+    """Return the trainer of an assignment on nodes with `labels`, whose own files go to `location`/`name`."""
     files, path = location.filesystem
     return ray.train.torch.TorchTrainer(
         run_worker,
@@ -167,10 +164,7 @@ def train_on_workers(
 
 
 def plan_resources(workers: int, runtime: Runtime) -> TrialResources:
-    """Return the resources of the workers: a GPU each, or an equal number of this machine's cores.
-
-    Raises InputError if they do not fit.
-    """
+    """Return a GPU for each worker, or equal shares of the cores. Raises InputError if they do not fit."""
     node_resources = [node.resources for node in list_nodes().values() if not node.draining]
     gpus = is_gpu(runtime.device) or (joins_cluster() and any(node.get("GPU") for node in node_resources))
     cpus = 1 if joins_cluster() or gpus else max(1, (os.cpu_count() or 1) // workers)

@@ -62,10 +62,7 @@ class TrainResult:
 
 
 def find_default_site(config: TrialConfig) -> str:
-    """Return the site of SimpleSelfAttention's module: the last branch of the first stage.
-
-    Raises InputError if the model has none.
-    """
+    """Return the site of SimpleSelfAttention's module, the last branch of stage 1, or raise InputError."""
     task = open_task(config, Runtime(device=torch.device("cpu")))
     all_sites = sites(task.model(), task.example(2))
     names = [site.name for site in all_sites if site.name.startswith("stage1.") and "branch" in site.name]

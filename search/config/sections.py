@@ -154,10 +154,7 @@ class Model:
         """Raise InputError if files must be downloaded to read the model."""
 
     def cache_bytes(self, context: int) -> int:
-        """Return the bytes that the model keeps while it decodes `context` tokens, or 0 if it does not.
-
-        Raises InputError if a type of the placement cannot decode.
-        """
+        """Return the bytes kept while decoding `context` tokens, 0 if not a decoder, or raise InputError."""
         return 0
 
     def build(self, *, classes: int, in_channels: int = 3, size: int | None = None) -> "nn.Module":

@@ -256,10 +256,7 @@ def find_spec(task: str) -> TaskSpec:
 
 
 def load_spec(task: str) -> TaskSpec:
-    """Return the declaration of a task, and load its code if it is user-defined.
-
-    Raises InputError if the task is unknown or cannot be loaded.
-    """
+    """Return the declaration of a task, loading user-defined code. Raises InputError if it cannot."""
     if task in TASKS:
         return TASKS[task]
     known = [*TASKS, *_registered, *_installed()]

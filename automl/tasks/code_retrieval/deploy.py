@@ -40,10 +40,7 @@ class Vectors(nn.Module):
 
 
 def encoder_deployment(encoder: nn.Module, tokenizer: str, length: int, similarity: Similarity) -> Deployment:
-    """Return the graph of an encoder.
-
-    `tokenizer` is its JSON. `length` is the most tokens of a text, at least 2.
-    """
+    """Return the graph of an encoder of texts of up to `length` tokens, given its tokenizer as JSON."""
     device = next((parameter.device for parameter in encoder.parameters()), torch.device("cpu"))
     # The example has a medium length, since torch.export takes a length of 1 for a constant.
     example = torch.full((2, max(2, length // 2)), UNKNOWN, device=device)

@@ -81,10 +81,7 @@ class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
         return record.build(vocabulary=len(self.texts.tokenizer), length=length, **self.chosen.options)
 
     def batches(self, epoch: int) -> Iterator[tuple[Texts, Texts]]:
-        """Yield pairs of docstrings and code, in groups of similar code length.
-
-        All workers draw the same order, and each takes its own pairs.
-        """
+        """Yield this worker's pairs of docstrings and code, in a common order by similar code length."""
         rows = self.texts.documented_rows("train")
         order = np.random.default_rng([self.config.seed, epoch]).permutation(len(rows))
         for batch in order[: self.steps() * self.batch_size].reshape(-1, self.batch_size):
@@ -200,10 +197,7 @@ class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
         }
 
     def _deployable(self, split: Split, count: int) -> np.ndarray:
-        """Return up to `count` documented functions of a split, spread over it.
-
-        Texts without a known word are left out, since the served model rejects them.
-        """
+        """Return up to `count` documented functions of a split in whose texts the model knows a word."""
         rows = self.texts.documented_rows(split)
         for kind in ("docstring", "code"):
             rows = rows[(self._texts(kind, rows)[0] > UNKNOWN).any(1).cpu().numpy()]

@@ -121,10 +121,7 @@ class NormedBoxHead(nn.Sequential):
 
 
 def _to_float32(module: nn.Module, args: Any, output: Any) -> Any:
-    """Convert the output of a head to float32.
-
-    Coordinates in bfloat16 are pixels apart, so that thin boxes vanish.
-    """
+    """Convert the output of a head to float32. Coordinates in bfloat16 are pixels apart."""
     low = (torch.bfloat16, torch.float16)
     return tree_map(lambda value: value.float() if value.dtype in low else value, output)
 

@@ -31,9 +31,7 @@ class _Detector:
     more: Mapping[str, OptionValue] = field(default_factory=dict)
 
     def sites(self, model: DetectionModel, count: int) -> Sequence[str]:
-        """Return the sites of `count` modules: none, one after res3, and five or seven in backbone and
-        pyramid.
-        """
+        """Return the sites of `count` modules: none, after res3, or five or seven of backbone and pyramid."""
         res3, res4, five, seven = space.published_sites(model)
         if count <= 1:
             return res3[:count]

@@ -305,10 +305,7 @@ class RunningTrial(Trial):
         return self._placed.model
 
     def content(self, *, finished: bool) -> dict[str, Any]:
-        """Return the content of a checkpoint of the current state.
-
-        Raises InputError if a state holds something that a checkpoint cannot.
-        """
+        """Return the content of a checkpoint. Raises InputError for a state that a checkpoint cannot hold."""
         states = {}
         if not finished:
             states = {name: _to_plain(each.state_dict(), name) for name, each in self._states.items()}

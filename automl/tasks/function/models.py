@@ -60,10 +60,7 @@ NOISE = 0.1  # relative to the values of an example
 
 
 class NamedArguments(nn.Module):
-    """A model with any arguments and outputs, as a module from tensors to tensors.
-
-    The last inputs are the keyword arguments `keywords`.
-    """
+    """A model as a module from tensors to tensors, the last of which are the arguments `keywords`."""
 
     def __init__(self, model: nn.Module, keywords: Iterable[str]) -> None:
         super().__init__()

@@ -163,10 +163,7 @@ class _Middle:
 
 
 def list_sites(placed: Placed) -> Sequence[Site]:
-    """Return the sites of a model that have more than one position and replace nothing.
-
-    Raises InputError if there are none.
-    """
+    """Return a model's sites of more than one position that replace nothing, or raise InputError."""
     example = repeat(placed.example, 2, torch.device("cpu"))
     listed = [site for site in sites(placed.model, example) if site.positions > 1 and not site.replaces]
     if not listed:

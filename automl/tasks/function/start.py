@@ -55,10 +55,7 @@ class StartTrial(Trial):
 
 
 def find_function(name: str) -> TrainingFunction:
-    """Load a training function, which then ends the runs of MLflow that it starts.
-
-    Raises InputError if there is no such function, or it cannot be imported.
-    """
+    """Load a training function, which then ends its own runs of MLflow, or raise InputError."""
     function: TrainingFunction = load_object("training function", "function", name, TASKS)
 
     @wraps(function)

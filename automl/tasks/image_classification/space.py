@@ -90,10 +90,7 @@ def digits_papers() -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Photographs:
-    """The space of photographs of the source `name`, with one of the backbones.
-
-    With `augment` the strength of augmentation is drawn, too.
-    """
+    """The space of photographs of the source `name`, and with `augment` of the strength of augmentation."""
 
     name: str
     summary: str

@@ -83,10 +83,7 @@ class Segmentation(RecordTask[SegmentationData, SegmentationModel, SegmentationT
         return initialise(model, chosen, path="body", body=body, **sizes)
 
     def batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield random crops and mirror images, the same for an image and its mask.
-
-        All workers draw the same order and crops, and each computes its own images.
-        """
+        """Yield this worker's images and masks of a common order, equally cropped and mirrored."""
         generator = torch.Generator().manual_seed((self.config.seed << 20) + epoch)
         order = torch.randperm(self.size("train"), generator=generator)[: self.steps() * self.batch_size]
         rows, crop = self._rows("train")[order], self.training.crop
@@ -155,9 +152,7 @@ class Segmentation(RecordTask[SegmentationData, SegmentationModel, SegmentationT
 
     @classmethod
     def write(cls, exported: Mapping[str, Any], name: str, outputs: Arrays, path: Path) -> list[Path]:
-        """Write `PATH.png`, labels with a palette, and `PATH-overlay.png`, both of the size of the image
-        `name`.
-        """
+        """Write `PATH.png`, labels with a palette, and `PATH-overlay.png`, in the size of image `name`."""
         picture = open_picture(name).image
         mask = Image.fromarray(outputs["classes"]).resize(picture.size, Image.Resampling.NEAREST)
         mask.putpalette(PALETTE)

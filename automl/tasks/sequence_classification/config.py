@@ -7,9 +7,6 @@ from search.config.sections import Data
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceData(Data):
-    """Sequences of sensor readings.
-
-    The source `ucihar` is downloaded if no path is set.
-    """
+    """Sequences of sensor readings. The source `ucihar` is downloaded if no path is set."""
 
     source: str = "ucihar"

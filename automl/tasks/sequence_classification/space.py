@@ -136,9 +136,7 @@ def _choose(trial: optuna.Trial, name: str, choices: Sequence[Any]) -> Any:
 
 
 def as_lstm(config: TrialConfig) -> TrialConfig:
-    """Return the configuration with the bidirectional LSTM and the hyperparameters that it shares with a
-    LARNN.
-    """
+    """Return the configuration with a bidirectional LSTM of the hyperparameters that both models have."""
     if config.model.backbone == "bilstm":
         return config
     return config.change(model=_lstm(config.model.options))

@@ -54,9 +54,7 @@ def load_sequences(data: SequenceData, split: Split) -> Sequences:
 
 @lru_cache(maxsize=4)
 def load_tensors(data: SequenceData, split: Split, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Return a whole split on the device: values (N, C, T), mask (N, T) and labels (N,). Sensor data are
-    small.
-    """
+    """Return a whole split, which is small, on the device: values (N, C, T), mask (N, T), labels (N,)."""
     sequences = load_sequences(data, split)
     values, mask = sequences.gather(torch.arange(len(sequences)))
     return values.to(device), mask.to(device), sequences.labels.to(device)
@@ -109,10 +107,7 @@ class SequenceClassification(Classification[SequenceData, ClassificationTraining
         return initialise(model, self.chosen, classes=len(self.labels))
 
     def batches(self, epoch: int) -> Iterator[tuple[Inputs, Tensor]]:
-        """Yield the model's inputs and the labels.
-
-        All workers draw the same order, and each takes its own rows.
-        """
+        """Yield the inputs and labels of this worker's rows, in an order that all workers share."""
         batch, runtime = self.batch_size, self.runtime
         values, mask, labels = load_tensors(self.data, "train", runtime.device)
         generator = torch.Generator().manual_seed((self.config.seed << 20) + epoch)
@@ -131,10 +126,7 @@ class SequenceClassification(Classification[SequenceData, ClassificationTraining
             yield EvaluationBatch(index, self._with_mask(values[rows], mask[rows]), labels[rows])
 
     def deployment(self, model: nn.Module) -> Deployment:
-        """Return the graph from recorded values `(N, C, T)` to probabilities `(N, classes)`.
-
-        If sequences differ in length, `lengths` `(N,)` are an input, too.
-        """
+        """Return the graph from values `(N, C, T)`, with `lengths` `(N,)` if padded, to probabilities."""
         train = self.train
         example = {"values": torch.zeros(2, len(train.channels), train.steps)}
         if self.padded:
@@ -233,9 +225,7 @@ class Probabilities(nn.Module):
         self.register_buffer("std", std)
 
     def forward(self, values: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Return probabilities `(N, classes)` of values `(N, C, T)`, with lengths int64 `(N,)` of padded
-        data.
-        """
+        """Return probabilities `(N, classes)` of values `(N, C, T)`, of padded ones with lengths `(N,)`."""
         if lengths is None:
             mask = torch.ones_like(values[:, 0], dtype=torch.bool)
         else:

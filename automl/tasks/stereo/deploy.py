@@ -46,10 +46,7 @@ class Disparities(nn.Module):
 
 
 def pad_image(image: np.ndarray, height: int, width: int, file: str | Path) -> np.ndarray:
-    """Return an image, uint8 `(1, height, width, 3)`, with zeros at the bottom and the right.
-
-    Raises InputError if the image is larger.
-    """
+    """Return an image, uint8 `(1, height, width, 3)`, zeros at the end. Raises InputError if it is larger."""
     h, w = image.shape[:2]
     if h > height or w > width:
         raise InputError(

@@ -325,10 +325,7 @@ class PSMNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor | list[Tensor]:
-        """Return the disparities `(B, H, W)`.
-
-        In training, return a list with one of each output. The last one is the best.
-        """
+        """Return the disparities `(B, H, W)`; in training a list, of each output, with the best last."""
         size = (left.shape[2], left.shape[3])
         of_left, of_right = self.backbone(left, right)
         disparities = self.max_disparity // STEP

@@ -62,10 +62,7 @@ class CorpusFile(RecordFile):
 
 
 def open_cached_corpus(path: str | Path) -> CorpusFile:
-    """Return the corpus of `open_corpus` from the cache. Builds it if needed.
-
-    Raises InputError like `open_corpus`.
-    """
+    """Return the corpus of `open_corpus` from the cache, built if needed. Raises InputError as there."""
     if (shared_set := shared.find_split(CorpusFile, shared_name(path))) is not None:
         return shared_set
     files = list_corpus_files(path)
@@ -119,9 +116,7 @@ class TokenFile(ArrowFile):
 
 
 def open_cached_tokens(file: CorpusFile, vocabulary: int) -> TokenFile:
-    """Return the tokens of a corpus with a vocabulary of at most `vocabulary`. Raises InputError for a full
-    disk.
-    """
+    """Return a corpus's tokens for a `vocabulary` of at most so many. Raises InputError for a full disk."""
 
     def write(path: Path) -> str:
         corpus = file.corpus

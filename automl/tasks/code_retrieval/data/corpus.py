@@ -69,10 +69,7 @@ def is_code(path: str | Path) -> bool:
 
 
 def find_corpus_root(path: str | Path) -> Path:
-    """Return the folder to read: the content of an archive, or CodeSearchNet's folder with the splits.
-
-    Raises InputError for a damaged archive.
-    """
+    """Return the folder to read: the content of an archive, or CodeSearchNet's folder with the splits."""
     root = extract_if_archive(path)
     return next((folder for folder in map(root.joinpath, WITHIN) if is_codesearchnet(folder)), root)
 

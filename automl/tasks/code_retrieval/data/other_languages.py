@@ -265,9 +265,7 @@ def extract_docstring(node: Node, content: bytes, line: Line | None) -> str:
 
 
 def _comments_before(node: Node, content: bytes) -> list[str]:
-    """Return the comments before a function, the nearest last. None of them stands at the end of a line of
-    code.
-    """
+    """Return the comments before a function, the nearest last, without those behind code in a line."""
     row, first = node.start_point.row, node
     # `export const f = ...` has its comment before the whole statement.
     while first.prev_sibling is None or not _is_comment(first.prev_sibling):

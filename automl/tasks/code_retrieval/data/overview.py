@@ -37,9 +37,7 @@ def find_leaks(functions: Iterable[Function]) -> Iterator[tuple[Function, str]]:
 
 
 def _words(text: str) -> list[str]:
-    """Return the words in lower case. Underscores belong to words, so that names are not split into
-    sentences.
-    """
+    """Return the words in lower case. Underscores are part of a word, so that names stay whole."""
     return re.findall(r"\w+", text.lower())
 
 

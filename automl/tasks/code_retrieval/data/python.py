@@ -88,8 +88,5 @@ class _Shape(ast.NodeTransformer):
 
 
 def compute_shape_key(code: str) -> bytes:
-    """Return 32 bytes that are the same for functions that differ only in names and constants.
-
-    `code` is Python without docstrings.
-    """
+    """Return 32 bytes that do not depend on the names and constants of `code`, without its docstrings."""
     return hashlib.sha256(ast.dump(_Shape().visit(ast.parse(code))).encode()).digest()

@@ -64,10 +64,7 @@ def resolve_code_folder(folder: str | Path) -> Path:
 
 
 def read_source_file(path: Path, name: str) -> list[Function] | str:
-    """Return the functions of a file, with `name` as their file; or the reason why it is left out.
-
-    Raises InputError if its parser is not installed.
-    """
+    """Return the functions of a file, with `name` as their file; or the reason why it is left out."""
     language = BY_SUFFIX.get(path.suffix)  # None for Python
     try:
         size = path.stat().st_size

@@ -54,9 +54,7 @@ _WORDS = r"[^\W\d_]+|\d|[^\w\s]"  # a word, a digit, or a sign
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> str:
-    """Return merges learned from `texts`, as JSON, with at most `vocabulary` sub-tokens including special
-    ones.
-    """
+    """Return merges learned from `texts`, as JSON, for at most `vocabulary` sub-tokens with special ones."""
     encoder = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token=SPECIAL[UNKNOWN]))
     encoder.normalizer, encoder.pre_tokenizer = _normalizer(), _splitter()
     encoder.train_from_iterator(
@@ -100,10 +98,7 @@ class Tokenizer:
         return [self._encoder.id_to_token(int(i)) for i in ids]
 
     def encode(self, texts: Sequence[str], length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return numbers int64 `(B, T)` and a mask, bool `(B, T)`, which is False at padding.
-
-        T is the length of the longest text, at most `length`. Longer texts are cut.
-        """
+        """Return numbers int64 `(B, T)`, cut to `length`, and a mask, bool `(B, T)`, False at padding."""
         return Ragged.from_rows(self.token_ids(texts, length)).pad(np.arange(len(texts)), length)
 
     def check_known(self, query: str) -> None:

@@ -241,10 +241,7 @@ def build_objects(
     *,
     masked: bool,
 ) -> Objects:
-    """Build the objects of an image of `size`, height and width, from annotations that were checked.
-
-    `labels` has the label, from 1 on, of each category id.
-    """
+    """Build the objects of an image of `size`, height and width. `labels` counts category ids from 1."""
     height, width = size
     boxes = np.array([a["bbox"] for a in annotations], np.float64).reshape(-1, 4)
     ends = np.minimum(boxes[:, :2] + boxes[:, 2:], [width, height])

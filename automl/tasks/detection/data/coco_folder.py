@@ -56,10 +56,7 @@ HEAD = 1 << 16  # bytes of an annotation file in which one of its keys is
 
 @dataclass(frozen=True)
 class AnnotationFile:
-    """An annotation file and its split, None if the name does not tell.
-
-    Its images may be in any of the `folders`. The most likely one is first.
-    """
+    """An annotation file, its split if its name tells, and where its images may be, the likeliest first."""
 
     path: Path
     split: str | None

@@ -264,10 +264,7 @@ def shared_name(data: DetectionData) -> str:
 
 @cache
 def read_scenes() -> DetectionListing:
-    """Return all scenes of `automl.data.digits` as a folder in COCO's layout would list them.
-
-    The box and the mask of a digit cover only what is visible of it.
-    """
+    """Return the bundled scenes, with what is visible of each digit, as a folder in COCO's layout."""
     splits: dict[str, list[Photo]] = {split: [] for split in COUNTS}
     for scene in draw_scenes():
         splits[scene.split].append(_make_photo(scene))

@@ -38,10 +38,7 @@ def mask_areas(masks: Sequence[Rle], height: int, width: int) -> np.ndarray:
 
 
 def filter_segmentation(segmentation: Any, height: int, width: int) -> tuple[Any, list[str]]:
-    """Return the valid parts of a segmentation, and the faults of the others.
-
-    Invalid polygons are removed from a list. The first result is None if nothing is left.
-    """
+    """Return a segmentation without invalid polygons, None if nothing is left, and the faults."""
     if isinstance(segmentation, list) and segmentation:
         wrong = [_polygon_problem(polygon, height, width) for polygon in segmentation]
         good = [polygon for polygon, why in zip(segmentation, wrong, strict=True) if why is None]
@@ -97,10 +94,7 @@ def _mask_problem(segmentation: Any, height: int, width: int) -> str | None:
 
 
 def _run_length_problem(letters: str, height: int, width: int) -> str | None:
-    """Return why a compressed string is not the run lengths of an image of this size.
-
-    pycocotools would write beyond the end of the image, so the lengths are summed here.
-    """
+    """Return why a string is not the run lengths of such an image, beyond which pycocotools would write."""
     total, runs, value, shift = 0, [0, 0], 0, 0
     for i, letter in enumerate(letters):
         code = ord(letter) - 48

@@ -58,10 +58,7 @@ class DetectionOverview:
 
 
 def summarise_detection(path: str | Path) -> DetectionOverview:
-    """Return the overview of a folder. Decodes no image.
-
-    Raises InputError like `open_detection_records` and `check_sizes`.
-    """
+    """Return the overview of a folder without decoding. Raises InputError for invalid data."""
     records = open_detection_records(DetectionData(source="coco", path=str(path)))
     listing, tally = records.file, Tally()
     splits: dict[str, list[Photo]] = {split: records.inputs(split) for split in SPLITS}

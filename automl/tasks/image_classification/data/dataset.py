@@ -185,10 +185,7 @@ class Images:
         return [names[row] for row in self._rows]
 
     def gather(self, indices: Tensor) -> Tensor:
-        """Return the images at `indices` `(n,)` as uint8 `(n, side, side, 3)` on the CPU, copied.
-
-        Raises IndexError for an index that is not in -N..N-1.
-        """
+        """Return copies of the images at `indices` `(n,)`, from -N to N-1, uint8 `(n, side, side, 3)`."""
         rows = self._rows[indices.cpu().numpy()]
         blocks, starts = self.file.blocks, self.file.starts
         block_of = np.searchsorted(starts, rows, side="right") - 1
@@ -237,10 +234,7 @@ def open_split(
 def open_image_records(
     source: str, *, path: str | Path | None = None, size: int, subset: float = 1.0
 ) -> ImageRecords[Listing[Item]]:
-    """List the images of a source and their splits, without decoding them.
-
-    Raises InputError like `image_sources.list_images`, and if a missing split cannot be held out.
-    """
+    """List the images of a source and their splits, undecoded. Raises InputError if that is impossible."""
     return ImageRecords(list_images(source, path, size), subset)
 
 

@@ -54,10 +54,7 @@ def copy_to_device(images: Images, device: torch.device) -> Tensor:
 
 
 def prefetch(images: Images, order: Sequence[Tensor], device: torch.device) -> Iterator[Tensor]:
-    """Yield batches that a thread gathers, up to `AHEAD` of them in advance.
-
-    An error of the thread is raised here. If the consumer stops early, the thread ends.
-    """
+    """Yield batches that a thread gathers, up to `AHEAD` in advance. It ends with the consumer."""
     pin = pins_memory(device)
 
     def gather(index: Tensor) -> Tensor:

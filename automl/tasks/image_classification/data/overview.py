@@ -87,10 +87,7 @@ class ImageOverview:
 
 
 def summarise_folder(path: str, size: int) -> ImageOverview:
-    """Return the overview of a folder of classes. Decodes all of it, including the test split.
-
-    Raises InputError for an invalid size, and like `open_split`.
-    """
+    """Return the overview of a folder of classes, test split included. Raises InputError as `open_split`."""
     if not 24 <= size <= 1024:
         raise InputError(f"--size must be between 24 and 1024 pixels; got {size}")
     splits = {split: open_split("folder", split, path=path, size=size) for split in SPLITS}

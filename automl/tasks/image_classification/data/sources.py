@@ -85,10 +85,7 @@ def list_images(source: str, path: str | Path | None, size: int) -> Listing[Item
 
 
 def get_archive_name(source: str, path: str | Path | None, size: int) -> str | None:
-    """Return the name of the archive to download; None if the images come from elsewhere.
-
-    The archives of a source hold the same photographs, by name, at different sizes.
-    """
+    """Return the name of the archive of photographs of this size; None if images come from elsewhere."""
     name = SOURCES[source].archive
     if path is not None or name is None:
         return None

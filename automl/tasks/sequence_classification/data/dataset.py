@@ -106,24 +106,16 @@ class Sequences:
         return known if len(known) == len(subjects) else None
 
     def names(self) -> list[str]:
-        """Return the names of the N sequences: those of the data, or `train/0`, the position in the file from
-        0.
-        """
+        """Return the names of the sequences: those of the data, or `train/0`, the position in the file."""
         names = self.file.names
         return [names[row] for row in self._rows]
 
     def values(self, index: int) -> np.ndarray:
-        """Return a sequence as stored, float32 `(C, T)` with its own T, a read-only view of the memory map.
-
-        It is not normalised; a channel without any value is NaN.
-        """
+        """Return a sequence as stored, float32 `(C, T)`, read-only; NaN in channels without any value."""
         return self.file.values(int(self._rows[index]))
 
     def raw(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a batch like `gather`, but not normalised: the input of a deployed model.
-
-        A channel without any value is NaN.
-        """
+        """Return a batch as a deployed model gets it: not normalised, NaN in channels without values."""
         rows = self._rows[indices.cpu().numpy()]
         x = torch.from_numpy(self.file.read_padded(rows))  # (B, C, T)
         return x, padding_mask(torch.from_numpy(self.file.lengths[rows]), self.steps)

@@ -81,10 +81,7 @@ def read_recording(files: Sequence[Path]) -> Recording:
 
 
 def read_series(file: Path, count: int) -> tuple[list[str], list[tuple[str, np.ndarray]]]:
-    """Return the channels of a file and its sequences with their names. Labels are not needed.
-
-    Raises InputError like `read_recording`.
-    """
+    """Return channels and named sequences, with labels or not. Raises InputError like `read_recording`."""
     table = _read_columns(file, ("series", "time"))
     channels = _list_channels(file, table)
     codes, names = _encode_texts(file, table["series"], "series")

@@ -48,10 +48,7 @@ def compute_statistics(
 
 
 def normalise(x: Tensor, mask: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """Return `x` `(B, C, T)` normalised, as a deployed model does it.
-
-    `mask` is bool `(B, T)`, True at real steps. `mean` and `std` have shape `(C,)`.
-    """
+    """Return `x` `(B, C, T)` normalised by `(C,)`, as a deployed model does it; 0 where `mask` is False."""
     x = (x - mean[:, None]) / std[:, None]  # (B, C, T)
     return torch.where(mask[:, None] & ~x.isnan(), x, 0.0)
 

@@ -34,10 +34,7 @@ def quote(field: str) -> str:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file, composed (NFC), with invalid UTF-8 replaced.
-
-    Raises InputError if the file cannot be read or is empty.
-    """
+    """Return a file's text, composed (NFC), invalid UTF-8 replaced. Raises InputError if it has none."""
     try:
         text = normalise_nfc(path.read_bytes().decode("utf-8-sig", "replace"))
     except OSError as error:

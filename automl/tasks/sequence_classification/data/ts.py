@@ -78,10 +78,7 @@ def read_recording(files: Sequence[Path]) -> Recording:
 
 
 def read_series(file: Path, count: int) -> tuple[None, list[tuple[str, np.ndarray]]]:
-    """Return the sequences of one file, named by their lines. Its channels have no names.
-
-    Raises InputError like `read_recording`.
-    """
+    """Return the sequences of a file, named by their lines. Raises InputError like `read_recording`."""
     content = _read_file(file)
     return None, [
         (f"line {line}", values) for line, values in zip(content.lines, content.values, strict=True)

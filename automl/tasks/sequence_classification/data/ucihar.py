@@ -38,10 +38,7 @@ PUBLISHED_SPLITS = ("train", "test")
 
 
 def find_files(path: Path) -> tuple[Path, ...] | None:
-    """Return the files of the dataset in `path`, or in the folder or archive in it; None if there are none.
-
-    Raises InputError with its name for a missing file.
-    """
+    """Return the dataset's files in `path`, or in what it contains. Raises InputError if one is missing."""
     if not path.is_dir():
         return None
     if (path / INNER).is_file() and not (path / FOLDER).exists():

@@ -128,10 +128,7 @@ def _read_row(pair: Pair, content: bytes) -> Row:
 
 
 def read_pair(pair: Pair) -> tuple[np.ndarray, np.ndarray, np.ndarray, Sequence[str]]:
-    """Return both images, the disparities, and the changes to the images.
-
-    Raises InputError if they cannot be read or differ in size.
-    """
+    """Return both images, disparities and changes to the images. Raises InputError if their sizes differ."""
     disparity = read_disparity(pair.disparity)
     left, right, changes = read_views(pair.left, pair.right, disparity.shape[::-1])
     for file, array in ((pair.right, right), (pair.disparity, disparity)):
