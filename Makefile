@@ -41,7 +41,7 @@ check: setup
 
 types: setup
 	$(BIN)/mypy
-	$(BIN)/mypy --no-warn-return-any benchmarks scripts
+	$(BIN)/mypy benchmarks scripts
 
 style: setup
 	$(BIN)/ruff format --check .

@@ -160,8 +160,7 @@ class DecomposedAttention(TokenMixer):
         return q, k
 
     def _heads(self, x: Tensor) -> Tensor:
-        heads: Tensor = x.unflatten(2, (self.heads, -1)).transpose(1, 2)  # (B, heads, N, d)
-        return heads
+        return x.unflatten(2, (self.heads, -1)).transpose(1, 2)  # (B, heads, N, d)
 
 
 def widths(channels: int, key_channels: int | None, value_channels: int | None) -> tuple[int, int]:

@@ -67,8 +67,7 @@ def turns(
 def rates(width: int, base: float, like: Tensor) -> Tensor:
     """Return the angle of each pair of channels at position 1, `(width / 2,)`."""
     half = width // 2
-    powers: Tensor = base ** (-torch.arange(half, device=like.device, dtype=like.dtype) / half)
-    return powers
+    return base ** (-torch.arange(half, device=like.device, dtype=like.dtype) / half)
 
 
 def turn(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:

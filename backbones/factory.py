@@ -51,8 +51,7 @@ def find(name: str) -> Backbone:
         )
     for models in contributions("models"):  # a task may have a library of its own
         if name in models:
-            result: Backbone = models[name]
-            return result
+            return models[name]
     if library in LIBRARIES:
         names = LIBRARIES[library].names()
         if model not in names:

@@ -50,8 +50,7 @@ _INCEPTIONS = ("googlenet", "inception_v3")
 def _torchvision_names() -> Sequence[str]:
     from torchvision import models
 
-    names: Sequence[str] = models.list_models(module=models)
-    return names
+    return models.list_models(module=models)
 
 
 def torchvision(
@@ -72,16 +71,14 @@ def torchvision(
         check_patches(f"torchvision:{name}", size, int(name.rpartition("_")[2]))
     if name.startswith("maxvit_") and size is not None:
         options = {"input_size": (size, size), **options}
-    module: nn.Module = models.get_model(name, weights=None, num_classes=classes, **options)
-    return module
+    return models.get_model(name, weights=None, num_classes=classes, **options)
 
 
 @cache
 def _timm_names() -> Sequence[str]:
     import timm
 
-    names: Sequence[str] = timm.list_models()
-    return names
+    return timm.list_models()
 
 
 def timm(
@@ -148,8 +145,7 @@ def smp(
 ) -> "nn.Module":
     """Build a model of segmentation_models_pytorch, with new weights unless an option selects some."""
     options = {"encoder_weights": None, **options}
-    module: nn.Module = smp_library.create_model(name, classes=classes, in_channels=in_channels, **options)
-    return module
+    return smp_library.create_model(name, classes=classes, in_channels=in_channels, **options)
 
 
 LIBRARIES: Mapping[str, Library] = {
@@ -202,10 +198,7 @@ def xresnet(
     if not 1 / 16 <= width <= 16:
         raise InputError(f"a backbone's width must lie between 1/16 and 16; got {width}")
     channels = tuple(map(int, stem.split("-")))
-    module: nn.Module = getattr(_import_fastai(), name)(
-        n_out=classes, c_in=in_channels, widen=width, stem_szs=channels
-    )
-    return module
+    return getattr(_import_fastai(), name)(n_out=classes, c_in=in_channels, widen=width, stem_szs=channels)
 
 
 def _import_fastai() -> ModuleType:

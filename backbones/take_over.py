@@ -264,8 +264,7 @@ def _read(layer: Any) -> Projection:
 
 def repeat_heads(rows: Tensor, width: int, count: int) -> Tensor:
     """Repeat the `width` rows of each head."""
-    repeated: Tensor = rows.unflatten(0, (-1, width)).repeat_interleave(count, dim=0).flatten(0, 1)
-    return repeated
+    return rows.unflatten(0, (-1, width)).repeat_interleave(count, dim=0).flatten(0, 1)
 
 
 def _fill(module: nn.Module, attention: Attention) -> bool:

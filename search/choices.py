@@ -238,5 +238,4 @@ def flip(trial: optuna.Trial) -> bool:
 
 def class_weights(trial: optuna.Trial) -> ClassWeights:
     """Draw the weights of the classes in the loss."""
-    result: ClassWeights = trial.suggest_categorical("class_weights", list(get_args(ClassWeights)))
-    return result
+    return trial.suggest_categorical("class_weights", list(get_args(ClassWeights)))

@@ -82,8 +82,7 @@ def _uses(model: EffectModel, prefix: str) -> int:
 
 
 def _means(model: EffectModel, effects: list[Effect]) -> list[float]:
-    values: list[float] = (model.expect([{effect: 1.0} for effect in effects]) / model.scale).tolist()
-    return values
+    return (model.expect([{effect: 1.0} for effect in effects]) / model.scale).tolist()
 
 
 def signal_effects(

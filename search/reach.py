@@ -98,8 +98,7 @@ def estimate_reach(
 def compute_within(distances: Array) -> Array:
     """Return the probability that all remainders are below `distances`, `(placements, draws)`, in sd."""
     scale = np.sqrt(DEGREES / (DEGREES - 2))  # the standard deviation of Student's t
-    result: Array = np.prod(stdtr(DEGREES, scale * distances), axis=0)
-    return result
+    return np.prod(stdtr(DEGREES, scale * distances), axis=0)
 
 
 def list_placements(

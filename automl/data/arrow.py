@@ -54,8 +54,7 @@ class ArrowFile:
 
     @cached_property
     def names(self) -> list[str]:
-        names: list[str] = self.table["name"].to_pylist()
-        return names
+        return self.table["name"].to_pylist()
 
     def read_blocks(self, column: str, *shape: int) -> list[np.ndarray]:
         """Return each chunk of a column of fixed-size binary, uint8 `(rows, *shape)`, not copied."""

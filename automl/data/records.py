@@ -47,8 +47,7 @@ class RecordFile(ArrowFile):
     def groups(self) -> list[str | None]:
         if "group" not in self.table.column_names:
             return [None] * len(self.table)
-        values: list[str | None] = self.table["group"].to_pylist()
-        return values
+        return self.table["group"].to_pylist()
 
     @cached_property
     def tally(self) -> Tally:
@@ -263,12 +262,10 @@ class ImageRecords(Records[ListingType]):
         self.classed = len(file.classes) > 1
 
     def labels(self, rows: np.ndarray) -> np.ndarray:
-        values: np.ndarray = self.file.labels[rows]
-        return values
+        return self.file.labels[rows]
 
     def class_name(self, row: int) -> str:
-        result: str = self.file.classes[self.file.labels[row]]
-        return result
+        return self.file.classes[self.file.labels[row]]
 
     def choose_source(self, split: str, rows: Mapping[str, np.ndarray]) -> tuple[str, float]:
         if split == "test" and len(rows["validation"]):

@@ -74,8 +74,7 @@ class Classification(RecordTask[DataT_co, Model, ClassTrainingT_co]):
         return self.check().notes
 
     def class_counts(self, split: Split) -> Sequence[int]:
-        values: Sequence[int] = self.opened(split).labels.bincount(minlength=len(self.labels)).tolist()
-        return values
+        return self.opened(split).labels.bincount(minlength=len(self.labels)).tolist()
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         return self.learn(model, batch)[0]

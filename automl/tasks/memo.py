@@ -21,8 +21,7 @@ def remember(purpose: str, key_values: Sequence[Any], make: Callable[[], Result]
     key = json.dumps([purpose, *key_values], sort_keys=True)
     if key not in _RESULTS:
         _RESULTS[key] = make()
-    result: Result = _RESULTS[key]
-    return result
+    return _RESULTS[key]
 
 
 def remember_sites(

@@ -167,8 +167,7 @@ class _Tasks(Mapping[str, TaskSpec]):
     """The built-in tasks, in the order in which data are recognised. Each is imported on first use."""
 
     def __getitem__(self, name: str) -> TaskSpec:
-        result: TaskSpec = import_module(task_packages()[name]).SPEC
-        return result
+        return import_module(task_packages()[name]).SPEC
 
     def __contains__(self, name: object) -> bool:
         return name in task_packages()

@@ -125,8 +125,7 @@ class CodeIndex(ArrowFile):
 
     def read(self, rows: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]]:
         """Return some columns of the functions in these rows."""
-        functions: list[dict[str, Any]] = self.table.select(columns).take(rows).to_pylist()
-        return functions
+        return self.table.select(columns).take(rows).to_pylist()
 
     def best(self, queries: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows of the `count` nearest functions of each query, the best first, and their scores.

@@ -64,8 +64,7 @@ class SelfAttention(nn.Module):
             mask = (mask | ~mask.any(1, keepdim=True))[:, None, None]  # (B, 1, 1, T)
         q, k, v = self.in_proj(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
         update = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        y: Tensor = self.out_proj(update.transpose(1, 2).flatten(2))
-        return y
+        return self.out_proj(update.transpose(1, 2).flatten(2))
 
 
 class Layer(nn.Module):
@@ -96,8 +95,7 @@ class Layer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the new vectors `(B, T, D)`."""
         x = self.norm1(x + self.dropout(self.mixer(x)))
-        y: Tensor = self.norm2(x + self.dropout(self.mlp(x)))
-        return y
+        return self.norm2(x + self.dropout(self.mlp(x)))
 
 
 class Convolution(nn.Module):
@@ -146,8 +144,7 @@ class Convolution(nn.Module):
         y = self.activation(y)
         if self.residual == "after":
             y = y + x
-        z: Tensor = self.dropout(y)
-        return z
+        return self.dropout(y)
 
     def extra_repr(self) -> str:
         return f"residual={self.residual}"
@@ -193,8 +190,7 @@ class Pooling(nn.Module):
         weights = real.to(x.dtype)
         if self.pool == "weighted_mean":
             weights = weights * self.weight(x).sigmoid()
-        total: Tensor = (weights * x).sum(1) / weights.sum(1).clamp(min=torch.finfo(x.dtype).tiny)
-        return total
+        return (weights * x).sum(1) / weights.sum(1).clamp(min=torch.finfo(x.dtype).tiny)
 
     def extra_repr(self) -> str:
         return self.pool

@@ -268,8 +268,7 @@ class Encoder(nn.Module):
             x = self.dropout(self.norm(x))
             for layer in layers[self.first :]:
                 x = layer(x)
-        y: Tensor = self.pooling(x, mask)
-        return y
+        return self.pooling(x, mask)
 
 
 def build_encoder(kind: type[TextOptions], *, vocabulary: int, length: int, **options: Any) -> Encoder:
@@ -303,8 +302,7 @@ def check_encoder(name: str, options: Mapping[str, Any]) -> TextOptions:
     values = with_defaults("text encoder", ENCODERS, name, options)
     kind = ENCODERS[name].takes
     assert kind is not None
-    known: TextOptions = kind(**values)
-    return known
+    return kind(**values)
 
 
 # Texts in several batches of tokens, int `(B, T)`, and mask, bool `(B, T)`. Each batch has its own B and T.

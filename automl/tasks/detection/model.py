@@ -84,8 +84,7 @@ class Pyramid(nn.Module):
         self.body(images)
         maps = OrderedDict(self._maps)
         self._maps.clear()
-        result: OrderedDict[str, Tensor] = self.fpn(maps)
-        return result
+        return self.fpn(maps)
 
     def train(self, mode: bool = True) -> "Pyramid":
         super().train(mode)
@@ -191,8 +190,7 @@ def build_detector(chosen: DetectionModel, body: nn.Module, *, classes: int, can
     model.transform = NoResizeTransform(SIDE, SIDE, mean, std)
     model.transform.canvas = canvas
     model.site_names = {f"backbone.fpn.layer_blocks.{i}": f"fpn.p{i + 2}" for i in range(len(STRIDES))}
-    module: nn.Module = model
-    return module
+    return model
 
 
 def _regions(side: int) -> MultiScaleRoIAlign:

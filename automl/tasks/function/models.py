@@ -52,8 +52,7 @@ def repeat(example: Example, count: int, device: torch.device) -> Example:
         batched = tensor.ndim > 0 and len(tensor) == size
         return (tensor.cpu()[rows] if batched else tensor).to(device)
 
-    result: Example = tree_map_only(Tensor, repeat_rows, example)
-    return result
+    return tree_map_only(Tensor, repeat_rows, example)
 
 
 NOISE = 0.1  # relative to the values of an example
@@ -146,5 +145,4 @@ def add_noise(example: Example) -> Example:
         noise = torch.randn(tensor.shape, generator=generator).to(tensor)
         return tensor * (1 + NOISE * noise) if tensor.any() else noise
 
-    result: Example = tree_map_only(Tensor, change, example)
-    return result
+    return tree_map_only(Tensor, change, example)

@@ -264,8 +264,7 @@ class Probabilities(nn.Module):
         self.classifier, self.normalisation = classifier, normalisation
 
     def forward(self, images: Tensor) -> Tensor:
-        probabilities: Tensor = self.classifier(normalise(images, self.normalisation)).softmax(dim=1)
-        return probabilities
+        return self.classifier(normalise(images, self.normalisation)).softmax(dim=1)
 
 
 def read_image(path: str | Path, size: int) -> np.ndarray:

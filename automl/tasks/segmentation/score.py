@@ -29,8 +29,7 @@ def segmentation_loss(logits: Tensor, truth: Tensor, runtime: Runtime) -> Tensor
     dice = _mean(
         2 * overlap / (answered + true).clamp(min=1), true
     ).nan_to_num()  # NaN if no pixel is counted
-    y: Tensor = surprise.sum() / true.sum().clamp(min=1) + 1 - dice
-    return y
+    return surprise.sum() / true.sum().clamp(min=1) + 1 - dice
 
 
 def pixel_metrics(counts: Tensor) -> dict[str, Tensor]:

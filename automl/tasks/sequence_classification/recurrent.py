@@ -67,8 +67,7 @@ class RecurrentNetwork(nn.Module):
         with padding(mask):
             for layer in self.layers:
                 x = layer(x, mask)
-        logits: Tensor = self.head(self.pool(x, mask))
-        return logits
+        return self.head(self.pool(x, mask))
 
 
 class Residual(nn.Module):

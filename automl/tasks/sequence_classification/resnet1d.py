@@ -106,8 +106,7 @@ class ResNet1d(nn.Module):
                     mask = mask[:, :: block.stride]
                 with padding(mask):
                     x = block(x)
-        logits: Tensor = self.head(padded.mean(x, mask))
-        return logits
+        return self.head(padded.mean(x, mask))
 
 
 def build(*, classes: int, in_channels: int, width: float = 1.0, blocks: int = 2) -> nn.Module:

@@ -41,8 +41,7 @@ class Disparities(nn.Module):
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor:
         """Return disparities `(N, H, W)` of two images, uint8 `(N, H, W, 3)`."""
-        y: Tensor = self.model(normalise(left).contiguous(), normalise(right).contiguous())
-        return y
+        return self.model(normalise(left).contiguous(), normalise(right).contiguous())
 
 
 def pad_image(image: np.ndarray, height: int, width: int, file: str | Path) -> np.ndarray:

@@ -59,8 +59,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Add the branch of `x`, `(B, C, H, W)`, to its shortcut."""
-        y: Tensor = self.branch(x) + self.shortcut(x)
-        return y
+        return self.branch(x) + self.shortcut(x)
 
 
 def build_stage(inputs: int, outputs: int, count: int, stride: int = 1, dilation: int = 1) -> nn.Sequential:
@@ -94,8 +93,7 @@ class Pyramid(nn.Module):
         """Return the joined features `(B, D, H, W)`."""
         size = last.shape[2:]
         means = [F.interpolate(window(last), size=size, mode="bilinear") for window in self.windows]
-        y: Tensor = self.fusion(torch.cat([middle, last, *means], 1))
-        return y
+        return self.fusion(torch.cat([middle, last, *means], 1))
 
 
 class FeatureExtraction(Siamese):
@@ -123,8 +121,7 @@ class FeatureExtraction(Siamese):
     def features(self, x: Tensor) -> Tensor:
         """Return the features `(B, channels, H / 4, W / 4)`."""
         middle = self.stage2(self.stage1(self.stem(x)))
-        y: Tensor = self.pyramid(middle, self.stage4(self.stage3(middle)))
-        return y
+        return self.pyramid(middle, self.stage4(self.stage3(middle)))
 
 
 def build_entry(channels: int, groups: int) -> nn.Sequential:
@@ -149,8 +146,7 @@ class Residual3d(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Add the branch of `x` to `x`."""
-        y: Tensor = self.branch(x) + x
-        return y
+        return self.branch(x) + x
 
 
 class Basic(nn.Module):
@@ -267,8 +263,7 @@ def interpolation_weights(source: int, target: int) -> Tensor:
 def resize_costs(costs: Tensor, weights: Tensor, size: tuple[int, int]) -> Tensor:
     """Resize costs `(B, D, H, W)` trilinearly to `(B, M, *size)`, in disparity by `weights` `(M, D)`."""
     wide = F.interpolate(costs, size=size, mode="bilinear")
-    y: Tensor = (weights.to(wide) @ wide.flatten(2)).unflatten(2, size)
-    return y
+    return (weights.to(wide) @ wide.flatten(2)).unflatten(2, size)
 
 
 def soft_argmin(costs: Tensor) -> Tensor:

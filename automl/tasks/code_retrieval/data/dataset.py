@@ -56,8 +56,7 @@ class CodeTexts(Records[CorpusFile]):
     def documented_rows(self, split: str) -> np.ndarray:
         """Return the functions of a split with a docstring of at least one word."""
         rows = self._rows[split]
-        documented: np.ndarray = rows[self.texts["docstring"].lengths[rows] > 0]
-        return documented
+        return rows[self.texts["docstring"].lengths[rows] > 0]
 
     def real_queries(self, split: str) -> list[RealQuery]:
         """Return queries that people typed and whose answers are used functions of the split."""

@@ -70,8 +70,7 @@ def augment(
 def _resize_masks(masks: Tensor, rows: int, columns: int) -> Tensor:
     if not len(masks):
         return masks.new_zeros(0, rows, columns)
-    y: Tensor = resize(masks, [rows, columns], InterpolationMode.NEAREST_EXACT)
-    return y
+    return resize(masks, [rows, columns], InterpolationMode.NEAREST_EXACT)
 
 
 def _crop(

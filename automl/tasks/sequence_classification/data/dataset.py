@@ -140,8 +140,7 @@ class SequenceRecords(Records[SequenceCache]):
     classed = True
 
     def labels(self, rows: np.ndarray) -> np.ndarray:
-        labels: np.ndarray = self.file.labels[rows]
-        return labels
+        return self.file.labels[rows]
 
     def class_name(self, row: int) -> str:
         return self.file.classes[int(self.file.labels[row])]

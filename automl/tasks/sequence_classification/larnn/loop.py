@@ -130,8 +130,7 @@ def attend(query: Tensor, memory: Tensor, heads: int) -> Tensor:
     """Attend with a query (H, B) to the memory (n, 2H, B). Return the result (H, B)."""
     keys, values = memory.unflatten(1, (2, heads, -1)).unbind(1)  # (n, heads, d, B)
     p = (keys * query.unflatten(0, (heads, -1))).sum(2).softmax(0)  # (n, heads, B)
-    result: Tensor = (values * p.unsqueeze(2)).sum(0).flatten(0, 1)
-    return result
+    return (values * p.unsqueeze(2)).sum(0).flatten(0, 1)
 
 
 def run(
@@ -187,8 +186,7 @@ def advance(
     def normalise(y: Tensor, index: int) -> Tensor:
         if weights.affine is not None:
             scale, shift = weights.affine[index].unsqueeze(2)
-            affine: Tensor = y * scale + shift
-            return affine
+            return y * scale + shift
         if cell_norm is None:
             return y
         weight_of_rows = cell_norm.valid / cell_norm.valid.sum().clamp(min=1)
