@@ -160,7 +160,8 @@ class DecomposedAttention(TokenMixer):
         return q, k
 
     def _heads(self, x: Tensor) -> Tensor:
-        return x.unflatten(2, (self.heads, -1)).transpose(1, 2)  # (B, heads, N, d)
+        heads: Tensor = x.unflatten(2, (self.heads, -1)).transpose(1, 2)  # (B, heads, N, d)
+        return heads
 
 
 def widths(channels: int, key_channels: int | None, value_channels: int | None) -> tuple[int, int]:

@@ -188,7 +188,8 @@ class Gated(nn.Module, ABC):
     def _with_extents(self, tokens: Tensor, spatial: Sequence[int]) -> Tensor:
         """Return tokens, `(B, N, C)`, in the layout of the features."""
         last = self.layout == "B*C"
-        return tokens.unflatten(1, spatial) if last else tokens.transpose(1, 2).unflatten(2, spatial)
+        x: Tensor = tokens.unflatten(1, spatial) if last else tokens.transpose(1, 2).unflatten(2, spatial)
+        return x
 
     def extra_repr(self) -> str:
         return f"channels={self.channels}"

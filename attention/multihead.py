@@ -259,7 +259,8 @@ def attend_where(q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
     if not _is_fused_slow(q, k):
         return F.scaled_dot_product_attention(q, k, v, attn_mask=visible)
     logits = (q * q.shape[-1] ** -0.5) @ k.mT
-    return logits.masked_fill(~visible, float("-inf")).softmax(-1) @ v
+    mixed: Tensor = logits.masked_fill(~visible, float("-inf")).softmax(-1) @ v
+    return mixed
 
 
 def has_windows(q: Tensor) -> bool:
@@ -280,7 +281,8 @@ def attend_in_window(q: Tensor, k: Tensor, v: Tensor, before: int, after: int) -
     q, k, v = (t.transpose(1, 2).flatten(0, 1) for t in (q, k, v))  # (B N, heads, d)
     mixed = varlen_attn(q, k, v, starts, starts, N, N, window_size=(before, after))
     assert isinstance(mixed, Tensor)
-    return mixed.unflatten(0, (B, N)).transpose(1, 2)
+    y: Tensor = mixed.unflatten(0, (B, N)).transpose(1, 2)
+    return y
 
 
 def _is_fused_slow(q: Tensor, k: Tensor) -> bool:

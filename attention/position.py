@@ -67,7 +67,8 @@ def turns(
 def rates(width: int, base: float, like: Tensor) -> Tensor:
     """Return the angle of each pair of channels at position 1, `(width / 2,)`."""
     half = width // 2
-    return base ** (-torch.arange(half, device=like.device, dtype=like.dtype) / half)
+    powers: Tensor = base ** (-torch.arange(half, device=like.device, dtype=like.dtype) / half)
+    return powers
 
 
 def turn(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:

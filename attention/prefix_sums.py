@@ -159,7 +159,8 @@ def split(x: Tensor, size: int) -> Tensor:
         return x[..., (starts + torch.arange(size, device=x.device)).clamp(max=N - 1), :]
     if missing := -N % size:
         x = torch.cat([x, x[..., -1:, :].expand(*x.shape[:-2], missing, -1)], dim=-2)
-    return x.contiguous().unflatten(-2, (-1, size))  # Products then need no copies of their own.
+    blocks: Tensor = x.contiguous().unflatten(-2, (-1, size))  # Products then need no copies of their own.
+    return blocks
 
 
 def join(blocks: Tensor, positions: int) -> Tensor:

@@ -51,7 +51,8 @@ def find(name: str) -> Backbone:
         )
     for models in contributions("models"):  # a task may have a library of its own
         if name in models:
-            return models[name]
+            result: Backbone = models[name]
+            return result
     if library in LIBRARIES:
         names = LIBRARIES[library].names()
         if model not in names:

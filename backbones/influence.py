@@ -184,7 +184,8 @@ def sees_later(module: Gated, shape: Sequence[int]) -> bool:
         for buffer, value in state:
             buffer.copy_(value)
         torch.manual_seed(0)  # Dropout drops the same features in each run.
-        return module(x.to(like.device, like.dtype))
+        y: Tensor = module(x.to(like.device, like.dtype))
+        return y
 
     draws = torch.Generator().manual_seed(0)
     for training in (False, True):

@@ -50,7 +50,8 @@ _INCEPTIONS = ("googlenet", "inception_v3")
 def _torchvision_names() -> Sequence[str]:
     from torchvision import models
 
-    return models.list_models(module=models)
+    names: Sequence[str] = models.list_models(module=models)
+    return names
 
 
 def torchvision(
@@ -71,14 +72,16 @@ def torchvision(
         check_patches(f"torchvision:{name}", size, int(name.rpartition("_")[2]))
     if name.startswith("maxvit_") and size is not None:
         options = {"input_size": (size, size), **options}
-    return models.get_model(name, weights=None, num_classes=classes, **options)
+    module: nn.Module = models.get_model(name, weights=None, num_classes=classes, **options)
+    return module
 
 
 @cache
 def _timm_names() -> Sequence[str]:
     import timm
 
-    return timm.list_models()
+    names: Sequence[str] = timm.list_models()
+    return names
 
 
 def timm(
@@ -145,7 +148,8 @@ def smp(
 ) -> "nn.Module":
     """Build a model of segmentation_models_pytorch, with new weights unless an option selects some."""
     options = {"encoder_weights": None, **options}
-    return smp_library.create_model(name, classes=classes, in_channels=in_channels, **options)
+    module: nn.Module = smp_library.create_model(name, classes=classes, in_channels=in_channels, **options)
+    return module
 
 
 LIBRARIES: Mapping[str, Library] = {
@@ -198,7 +202,10 @@ def xresnet(
     if not 1 / 16 <= width <= 16:
         raise InputError(f"a backbone's width must lie between 1/16 and 16; got {width}")
     channels = tuple(map(int, stem.split("-")))
-    return getattr(_import_fastai(), name)(n_out=classes, c_in=in_channels, widen=width, stem_szs=channels)
+    module: nn.Module = getattr(_import_fastai(), name)(
+        n_out=classes, c_in=in_channels, widen=width, stem_szs=channels
+    )
+    return module
 
 
 def _import_fastai() -> ModuleType:

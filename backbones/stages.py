@@ -50,4 +50,5 @@ class Siamese(nn.Module, ABC):
         """Return the features `(B, D, ...)` of each input `(B, C, ...)`."""
         assert len(inputs) == self.inputs, len(inputs)
         # `chunk` would make a constant of the batch size in an exported graph.
-        return self.features(torch.cat(inputs)).unflatten(0, (self.inputs, -1)).unbind()
+        result: tuple[Tensor, ...] = self.features(torch.cat(inputs)).unflatten(0, (self.inputs, -1)).unbind()
+        return result

@@ -264,7 +264,8 @@ def _read(layer: Any) -> Projection:
 
 def repeat_heads(rows: Tensor, width: int, count: int) -> Tensor:
     """Repeat the `width` rows of each head."""
-    return rows.unflatten(0, (-1, width)).repeat_interleave(count, dim=0).flatten(0, 1)
+    repeated: Tensor = rows.unflatten(0, (-1, width)).repeat_interleave(count, dim=0).flatten(0, 1)
+    return repeated
 
 
 def _fill(module: nn.Module, attention: Attention) -> bool:

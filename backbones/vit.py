@@ -123,7 +123,7 @@ def build(
     from timm.models import vision_transformer as timm  # Importing it takes seconds.
 
     parallel = partial(timm.ParallelThingsBlock, num_parallel=branches)
-    return timm.VisionTransformer(
+    module: nn.Module = timm.VisionTransformer(
         img_size=size,
         patch_size=patch_size,
         in_chans=in_channels,
@@ -141,6 +141,7 @@ def build(
         block_fn=parallel if block.startswith("parallel") else timm.Block,
         embed_layer=HMLPStem if stem == "hmlp" else timm.PatchEmbed,
     )
+    return module
 
 
 def choose_patch(size: int) -> int:

@@ -238,4 +238,5 @@ def flip(trial: optuna.Trial) -> bool:
 
 def class_weights(trial: optuna.Trial) -> ClassWeights:
     """Draw the weights of the classes in the loss."""
-    return trial.suggest_categorical("class_weights", list(get_args(ClassWeights)))
+    result: ClassWeights = trial.suggest_categorical("class_weights", list(get_args(ClassWeights)))
+    return result

@@ -39,7 +39,8 @@ def class_shares(counts: Sequence[int], population: Sequence[int] = ()) -> Float
         squares = ((split[everything > 0] - mean) ** 2 / mean).sum()
         if chdtrc(max(len(fractions) - 1, 1), squares) > ACCIDENT:
             return fractions
-    return split[split > 0] / split.sum()
+    result: Floats = split[split > 0] / split.sum()
+    return result
 
 
 def pseudo_values(sums: Floats, counts: Floats) -> Floats:
@@ -134,7 +135,8 @@ class ScoreCard:
     @property
     def counts(self) -> NDArray[np.int64]:
         """Return the number of inputs of each label, `(labels,)`."""
-        return self.matrix.sum(axis=1)
+        result: NDArray[np.int64] = self.matrix.sum(axis=1)
+        return result
 
     @property
     def recall(self) -> NDArray[np.float64]:

@@ -180,7 +180,8 @@ class EffectModel:
         errors, variances = self._left_out()
         deviations = errors / np.sqrt(variances)  # in standard deviations
         usual = 1.4826 * np.median(np.abs(deviations))
-        return np.maximum(-OUTLIER * usual - deviations, 0) * np.sqrt(variances)
+        result: Array = np.maximum(-OUTLIER * usual - deviations, 0) * np.sqrt(variances)
+        return result
 
     def variance(self, term: str) -> float:
         """Return the variance of the effects of a term, relative to the variance of the scores."""
@@ -196,7 +197,8 @@ class EffectModel:
     @property
     def scores(self) -> Array:
         """Return the scores that the model was fitted to, cut off where they are too low."""
-        return self.centres + self.scale * self._y
+        result: Array = self.centres + self.scale * self._y
+        return result
 
     def count(self, effect: Effect) -> int:
         """Return the number of trials with an effect in their score."""
@@ -286,7 +288,8 @@ class EffectModel:
         prior = self._means[:, None] + random.standard_normal((len(self.columns), count)) * deviations
         noise = random.standard_normal((len(self._y), count)) * np.exp(self.logs[NOISE] / 2)
         residuals = self._y[:, None] - self._z @ prior - noise
-        return prior + self._variances[:, None] * (self._z.T @ self._likelihood.solve(residuals))
+        result: Array = prior + self._variances[:, None] * (self._z.T @ self._likelihood.solve(residuals))
+        return result
 
     def draw(self, random: np.random.Generator) -> "EffectDraw":
         """Draw all effects from the posterior."""
@@ -317,7 +320,8 @@ class EffectModel:
         """Return the means that `predict` returns."""
         sums = add_earlier(sums, self.prior)
         known = [{e: weight for e, weight in effects.items() if e in self.columns} for effects in sums]
-        return self.scale * (make_matrix(known, self.columns) @ self.mean)
+        result: Array = self.scale * (make_matrix(known, self.columns) @ self.mean)
+        return result
 
     def predict(self, sums: Sequence[Weights]) -> tuple[Array, Array]:
         """Return means and covariance of sums of effects, such as placements' scores, in units of the score.

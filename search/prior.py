@@ -82,7 +82,8 @@ def _uses(model: EffectModel, prefix: str) -> int:
 
 
 def _means(model: EffectModel, effects: list[Effect]) -> list[float]:
-    return (model.expect([{effect: 1.0} for effect in effects]) / model.scale).tolist()
+    values: list[float] = (model.expect([{effect: 1.0} for effect in effects]) / model.scale).tolist()
+    return values
 
 
 def signal_effects(

@@ -98,7 +98,8 @@ def estimate_reach(
 def compute_within(distances: Array) -> Array:
     """Return the probability that all remainders are below `distances`, `(placements, draws)`, in sd."""
     scale = np.sqrt(DEGREES / (DEGREES - 2))  # the standard deviation of Student's t
-    return np.prod(stdtr(DEGREES, scale * distances), axis=0)
+    result: Array = np.prod(stdtr(DEGREES, scale * distances), axis=0)
+    return result
 
 
 def list_placements(

@@ -40,7 +40,8 @@ class ByTrials:
 
     def _covariance(self, variances: Array, noise: float) -> Array:
         weighted = zip([*variances, noise], self._kernels, strict=True)
-        return sum(variance * kernel for variance, kernel in weighted)
+        result: Array = sum(variance * kernel for variance, kernel in weighted)
+        return result
 
     def loss(self, y: Array, variances: Array, noise: float) -> tuple[float, Array]:
         """Return the negative log density of `y`, and its gradient by the log variances, the noise's last."""
@@ -57,7 +58,8 @@ class ByTrials:
 
     def solve(self, values: Array) -> Array:
         """Return the inverse of the covariance times `values`, `(trials,)` or `(trials, columns)`."""
-        return cho_solve(self._factor, values)
+        result: Array = cho_solve(self._factor, values)
+        return result
 
     def precisions(self) -> Array:
         """Return the diagonal of the inverse of the covariance."""
@@ -134,12 +136,15 @@ class ByEffects:
     def _unmix(self, values: Array) -> Array:
         """Return the inverse of the covariance without shared effects, times `values`."""
         sums = self._member.T @ values
-        return (values - self._member @ (self._shrinkage * sums.T).T) / self._noise
+        result: Array = (values - self._member @ (self._shrinkage * sums.T).T) / self._noise
+        return result
 
     def solve(self, values: Array) -> Array:
         unmixed = self._unmix(values)
-        return unmixed - self._whitened @ cho_solve(self._factor, self._scaled.T @ unmixed)
+        result: Array = unmixed - self._whitened @ cho_solve(self._factor, self._scaled.T @ unmixed)
+        return result
 
     def precisions(self) -> Array:
         half = solve_triangular(self._factor[0], self._whitened.T, lower=True)
-        return (1 - self._member @ self._shrinkage) / self._noise - np.square(half).sum(axis=0)
+        result: Array = (1 - self._member @ self._shrinkage) / self._noise - np.square(half).sum(axis=0)
+        return result

@@ -54,7 +54,8 @@ class ArrowFile:
 
     @cached_property
     def names(self) -> list[str]:
-        return self.table["name"].to_pylist()
+        names: list[str] = self.table["name"].to_pylist()
+        return names
 
     def read_blocks(self, column: str, *shape: int) -> list[np.ndarray]:
         """Return each chunk of a column of fixed-size binary, uint8 `(rows, *shape)`, not copied."""

@@ -47,7 +47,8 @@ class RecordFile(ArrowFile):
     def groups(self) -> list[str | None]:
         if "group" not in self.table.column_names:
             return [None] * len(self.table)
-        return self.table["group"].to_pylist()
+        values: list[str | None] = self.table["group"].to_pylist()
+        return values
 
     @cached_property
     def tally(self) -> Tally:
@@ -262,10 +263,12 @@ class ImageRecords(Records[ListingType]):
         self.classed = len(file.classes) > 1
 
     def labels(self, rows: np.ndarray) -> np.ndarray:
-        return self.file.labels[rows]
+        values: np.ndarray = self.file.labels[rows]
+        return values
 
     def class_name(self, row: int) -> str:
-        return self.file.classes[self.file.labels[row]]
+        result: str = self.file.classes[self.file.labels[row]]
+        return result
 
     def choose_source(self, split: str, rows: Mapping[str, np.ndarray]) -> tuple[str, float]:
         if split == "test" and len(rows["validation"]):

@@ -238,9 +238,10 @@ def _training_chart(data: str, title: str, colours: dict[str, str]) -> alt.Chart
         alt.Tooltip("way:N", title="trial"), alt.Tooltip("epoch:Q"), alt.Tooltip("value:Q", title=title),
     ]  # fmt: skip
     lines = style.chart(data).mark_line(strokeWidth=2, point={"size": 12})
-    return lines.properties(height=style.HEIGHT).encode(
+    chart: alt.Chart = lines.properties(height=style.HEIGHT).encode(
         x=alt.X("epoch:Q", title="epochs of the trial", axis=alt.Axis(tickMinStep=1, format="d")),
         y=alt.Y("value:Q", title=title, scale=alt.Scale(zero=False)),
         color=alt.Color("way:N", scale=style.named(colours), legend=alt.Legend(columns=1)),
         tooltip=tips,
     )
+    return chart

@@ -74,7 +74,8 @@ class Classification(RecordTask[DataT_co, Model, ClassTrainingT_co]):
         return self.check().notes
 
     def class_counts(self, split: Split) -> Sequence[int]:
-        return self.opened(split).labels.bincount(minlength=len(self.labels)).tolist()
+        values: Sequence[int] = self.opened(split).labels.bincount(minlength=len(self.labels)).tolist()
+        return values
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         return self.learn(model, batch)[0]

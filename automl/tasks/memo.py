@@ -21,7 +21,8 @@ def remember(purpose: str, key_values: Sequence[Any], make: Callable[[], Result]
     key = json.dumps([purpose, *key_values], sort_keys=True)
     if key not in _RESULTS:
         _RESULTS[key] = make()
-    return _RESULTS[key]
+    result: Result = _RESULTS[key]
+    return result
 
 
 def remember_sites(

@@ -65,7 +65,8 @@ def make_subject(
     width = options.get("width")
     if isinstance(width, int | float) and not 1 / 16 <= width <= 16:
         raise InputError(f"width must lie between 1/16 and 16; got {width}")
-    return resolve(TASKS[task or fits[0]].subject)(backbone, size, options)
+    result: Subject = resolve(TASKS[task or fits[0]].subject)(backbone, size, options)
+    return result
 
 
 def tasks_of(backbone: str) -> Sequence[str]:

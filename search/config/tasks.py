@@ -167,7 +167,8 @@ class _Tasks(Mapping[str, TaskSpec]):
     """The built-in tasks, in the order in which data are recognised. Each is imported on first use."""
 
     def __getitem__(self, name: str) -> TaskSpec:
-        return import_module(task_packages()[name]).SPEC
+        result: TaskSpec = import_module(task_packages()[name]).SPEC
+        return result
 
     def __contains__(self, name: object) -> bool:
         return name in task_packages()

@@ -125,7 +125,8 @@ class CodeIndex(ArrowFile):
 
     def read(self, rows: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]]:
         """Return some columns of the functions in these rows."""
-        return self.table.select(columns).take(rows).to_pylist()
+        functions: list[dict[str, Any]] = self.table.select(columns).take(rows).to_pylist()
+        return functions
 
     def best(self, queries: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows of the `count` nearest functions of each query, the best first, and their scores.

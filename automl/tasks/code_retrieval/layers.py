@@ -64,7 +64,8 @@ class SelfAttention(nn.Module):
             mask = (mask | ~mask.any(1, keepdim=True))[:, None, None]  # (B, 1, 1, T)
         q, k, v = self.in_proj(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
         update = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        return self.out_proj(update.transpose(1, 2).flatten(2))
+        y: Tensor = self.out_proj(update.transpose(1, 2).flatten(2))
+        return y
 
 
 class Layer(nn.Module):
@@ -95,7 +96,8 @@ class Layer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the new vectors `(B, T, D)`."""
         x = self.norm1(x + self.dropout(self.mixer(x)))
-        return self.norm2(x + self.dropout(self.mlp(x)))
+        y: Tensor = self.norm2(x + self.dropout(self.mlp(x)))
+        return y
 
 
 class Convolution(nn.Module):
@@ -144,7 +146,8 @@ class Convolution(nn.Module):
         y = self.activation(y)
         if self.residual == "after":
             y = y + x
-        return self.dropout(y)
+        z: Tensor = self.dropout(y)
+        return z
 
     def extra_repr(self) -> str:
         return f"residual={self.residual}"
@@ -190,7 +193,8 @@ class Pooling(nn.Module):
         weights = real.to(x.dtype)
         if self.pool == "weighted_mean":
             weights = weights * self.weight(x).sigmoid()
-        return (weights * x).sum(1) / weights.sum(1).clamp(min=torch.finfo(x.dtype).tiny)
+        total: Tensor = (weights * x).sum(1) / weights.sum(1).clamp(min=torch.finfo(x.dtype).tiny)
+        return total
 
     def extra_repr(self) -> str:
         return self.pool

@@ -268,7 +268,8 @@ class Encoder(nn.Module):
             x = self.dropout(self.norm(x))
             for layer in layers[self.first :]:
                 x = layer(x)
-        return self.pooling(x, mask)
+        y: Tensor = self.pooling(x, mask)
+        return y
 
 
 def build_encoder(kind: type[TextOptions], *, vocabulary: int, length: int, **options: Any) -> Encoder:
@@ -302,7 +303,8 @@ def check_encoder(name: str, options: Mapping[str, Any]) -> TextOptions:
     values = with_defaults("text encoder", ENCODERS, name, options)
     kind = ENCODERS[name].takes
     assert kind is not None
-    return kind(**values)
+    known: TextOptions = kind(**values)
+    return known
 
 
 # Texts in several batches of tokens, int `(B, T)`, and mask, bool `(B, T)`. Each batch has its own B and T.

@@ -201,7 +201,8 @@ class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
         rows = self.texts.documented_rows(split)
         for kind in ("docstring", "code"):
             rows = rows[(self._texts(kind, rows)[0] > UNKNOWN).any(1).cpu().numpy()]
-        return rows[spread_indices(len(rows), count).numpy()]
+        chosen: np.ndarray = rows[spread_indices(len(rows), count).numpy()]
+        return chosen
 
     def usage(self) -> str:
         return code_usage(

@@ -140,7 +140,8 @@ class DetectorGraph(nn.Module):
         heads = self.roi_heads
         logits = heads.mask_predictor(heads.mask_head(_pooled(heads.mask_roi_pool, maps, boxes)))
         own = labels.flatten().view(-1, 1, 1, 1).expand(-1, 1, 2 * MASK, 2 * MASK)
-        return logits.gather(1, own).sigmoid().view(-1, boxes.shape[1], 2 * MASK, 2 * MASK)
+        y: Tensor = logits.gather(1, own).sigmoid().view(-1, boxes.shape[1], 2 * MASK, 2 * MASK)
+        return y
 
 
 def _by_anchor(values: Tensor, each: int) -> Tensor:

@@ -84,7 +84,8 @@ class Pyramid(nn.Module):
         self.body(images)
         maps = OrderedDict(self._maps)
         self._maps.clear()
-        return self.fpn(maps)
+        result: OrderedDict[str, Tensor] = self.fpn(maps)
+        return result
 
     def train(self, mode: bool = True) -> "Pyramid":
         super().train(mode)
@@ -190,7 +191,8 @@ def build_detector(chosen: DetectionModel, body: nn.Module, *, classes: int, can
     model.transform = NoResizeTransform(SIDE, SIDE, mean, std)
     model.transform.canvas = canvas
     model.site_names = {f"backbone.fpn.layer_blocks.{i}": f"fpn.p{i + 2}" for i in range(len(STRIDES))}
-    return model
+    module: nn.Module = model
+    return module
 
 
 def _regions(side: int) -> MultiScaleRoIAlign:

@@ -52,7 +52,8 @@ def repeat(example: Example, count: int, device: torch.device) -> Example:
         batched = tensor.ndim > 0 and len(tensor) == size
         return (tensor.cpu()[rows] if batched else tensor).to(device)
 
-    return tree_map_only(Tensor, repeat_rows, example)
+    result: Example = tree_map_only(Tensor, repeat_rows, example)
+    return result
 
 
 NOISE = 0.1  # relative to the values of an example
@@ -145,4 +146,5 @@ def add_noise(example: Example) -> Example:
         noise = torch.randn(tensor.shape, generator=generator).to(tensor)
         return tensor * (1 + NOISE * noise) if tensor.any() else noise
 
-    return tree_map_only(Tensor, change, example)
+    result: Example = tree_map_only(Tensor, change, example)
+    return result

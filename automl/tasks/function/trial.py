@@ -142,7 +142,8 @@ class Trial(ABC):
         Returns:
             The value.
         """
-        return self._suggest("suggest_float", name, low, high, step=step, log=log)
+        result: float = self._suggest("suggest_float", name, low, high, step=step, log=log)
+        return result
 
     def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
         """Suggest a value, as `optuna.Trial.suggest_int` does.
@@ -157,7 +158,8 @@ class Trial(ABC):
         Returns:
             The value.
         """
-        return self._suggest("suggest_int", name, low, high, step=step, log=log)
+        result: int = self._suggest("suggest_int", name, low, high, step=step, log=log)
+        return result
 
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
         """Suggest one of the choices, as `optuna.Trial.suggest_categorical` does.

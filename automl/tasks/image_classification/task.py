@@ -264,7 +264,8 @@ class Probabilities(nn.Module):
         self.classifier, self.normalisation = classifier, normalisation
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.classifier(normalise(images, self.normalisation)).softmax(dim=1)
+        probabilities: Tensor = self.classifier(normalise(images, self.normalisation)).softmax(dim=1)
+        return probabilities
 
 
 def read_image(path: str | Path, size: int) -> np.ndarray:

@@ -29,7 +29,8 @@ def segmentation_loss(logits: Tensor, truth: Tensor, runtime: Runtime) -> Tensor
     dice = _mean(
         2 * overlap / (answered + true).clamp(min=1), true
     ).nan_to_num()  # NaN if no pixel is counted
-    return surprise.sum() / true.sum().clamp(min=1) + 1 - dice
+    y: Tensor = surprise.sum() / true.sum().clamp(min=1) + 1 - dice
+    return y
 
 
 def pixel_metrics(counts: Tensor) -> dict[str, Tensor]:

@@ -67,7 +67,8 @@ class RecurrentNetwork(nn.Module):
         with padding(mask):
             for layer in self.layers:
                 x = layer(x, mask)
-        return self.head(self.pool(x, mask))
+        logits: Tensor = self.head(self.pool(x, mask))
+        return logits
 
 
 class Residual(nn.Module):

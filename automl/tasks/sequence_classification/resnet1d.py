@@ -106,7 +106,8 @@ class ResNet1d(nn.Module):
                     mask = mask[:, :: block.stride]
                 with padding(mask):
                     x = block(x)
-        return self.head(padded.mean(x, mask))
+        logits: Tensor = self.head(padded.mean(x, mask))
+        return logits
 
 
 def build(*, classes: int, in_channels: int, width: float = 1.0, blocks: int = 2) -> nn.Module:

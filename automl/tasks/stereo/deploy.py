@@ -41,7 +41,8 @@ class Disparities(nn.Module):
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor:
         """Return disparities `(N, H, W)` of two images, uint8 `(N, H, W, 3)`."""
-        return self.model(normalise(left).contiguous(), normalise(right).contiguous())
+        y: Tensor = self.model(normalise(left).contiguous(), normalise(right).contiguous())
+        return y
 
 
 def pad_image(image: np.ndarray, height: int, width: int, file: str | Path) -> np.ndarray:

@@ -59,7 +59,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Add the branch of `x`, `(B, C, H, W)`, to its shortcut."""
-        return self.branch(x) + self.shortcut(x)
+        y: Tensor = self.branch(x) + self.shortcut(x)
+        return y
 
 
 def build_stage(inputs: int, outputs: int, count: int, stride: int = 1, dilation: int = 1) -> nn.Sequential:
@@ -93,7 +94,8 @@ class Pyramid(nn.Module):
         """Return the joined features `(B, D, H, W)`."""
         size = last.shape[2:]
         means = [F.interpolate(window(last), size=size, mode="bilinear") for window in self.windows]
-        return self.fusion(torch.cat([middle, last, *means], 1))
+        y: Tensor = self.fusion(torch.cat([middle, last, *means], 1))
+        return y
 
 
 class FeatureExtraction(Siamese):
@@ -121,7 +123,8 @@ class FeatureExtraction(Siamese):
     def features(self, x: Tensor) -> Tensor:
         """Return the features `(B, channels, H / 4, W / 4)`."""
         middle = self.stage2(self.stage1(self.stem(x)))
-        return self.pyramid(middle, self.stage4(self.stage3(middle)))
+        y: Tensor = self.pyramid(middle, self.stage4(self.stage3(middle)))
+        return y
 
 
 def build_entry(channels: int, groups: int) -> nn.Sequential:
@@ -146,7 +149,8 @@ class Residual3d(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Add the branch of `x` to `x`."""
-        return self.branch(x) + x
+        y: Tensor = self.branch(x) + x
+        return y
 
 
 class Basic(nn.Module):
@@ -263,7 +267,8 @@ def interpolation_weights(source: int, target: int) -> Tensor:
 def resize_costs(costs: Tensor, weights: Tensor, size: tuple[int, int]) -> Tensor:
     """Resize costs `(B, D, H, W)` trilinearly to `(B, M, *size)`, in disparity by `weights` `(M, D)`."""
     wide = F.interpolate(costs, size=size, mode="bilinear")
-    return (weights.to(wide) @ wide.flatten(2)).unflatten(2, size)
+    y: Tensor = (weights.to(wide) @ wide.flatten(2)).unflatten(2, size)
+    return y
 
 
 def soft_argmin(costs: Tensor) -> Tensor:

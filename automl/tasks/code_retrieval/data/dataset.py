@@ -56,7 +56,8 @@ class CodeTexts(Records[CorpusFile]):
     def documented_rows(self, split: str) -> np.ndarray:
         """Return the functions of a split with a docstring of at least one word."""
         rows = self._rows[split]
-        return rows[self.texts["docstring"].lengths[rows] > 0]
+        documented: np.ndarray = rows[self.texts["docstring"].lengths[rows] > 0]
+        return documented
 
     def real_queries(self, split: str) -> list[RealQuery]:
         """Return queries that people typed and whose answers are used functions of the split."""

@@ -96,7 +96,8 @@ def parse_functions(source: str, file: str, language: Language) -> list[Function
 def _parser(language: Language) -> Parser:
     module, function = language.grammar
     grammar = getattr(optional(module, "code"), function)
-    return tree_sitter.Parser(tree_sitter.Language(grammar()))
+    parser: Parser = tree_sitter.Parser(tree_sitter.Language(grammar()))
+    return parser
 
 
 def _first_error(root: Node) -> int:

@@ -70,7 +70,8 @@ def augment(
 def _resize_masks(masks: Tensor, rows: int, columns: int) -> Tensor:
     if not len(masks):
         return masks.new_zeros(0, rows, columns)
-    return resize(masks, [rows, columns], InterpolationMode.NEAREST_EXACT)
+    y: Tensor = resize(masks, [rows, columns], InterpolationMode.NEAREST_EXACT)
+    return y
 
 
 def _crop(

@@ -126,8 +126,10 @@ def encode_segmentation(segmentation: Any, height: int, width: int) -> Rle:
     elif isinstance(segmentation["counts"], list):
         merged = coco.frPyObjects({"size": [height, width], "counts": segmentation["counts"]}, height, width)
     else:
-        return segmentation["counts"].encode()
-    return merged["counts"]
+        counts: bytes = segmentation["counts"].encode()
+        return counts
+    encoded: Rle = merged["counts"]
+    return encoded
 
 
 def resize_masks(masks: Sequence[Rle], old: tuple[int, int], new: tuple[int, int]) -> list[Rle]:

@@ -140,7 +140,8 @@ class SequenceRecords(Records[SequenceCache]):
     classed = True
 
     def labels(self, rows: np.ndarray) -> np.ndarray:
-        return self.file.labels[rows]
+        labels: np.ndarray = self.file.labels[rows]
+        return labels
 
     def class_name(self, row: int) -> str:
         return self.file.classes[int(self.file.labels[row])]

@@ -130,7 +130,8 @@ def attend(query: Tensor, memory: Tensor, heads: int) -> Tensor:
     """Attend with a query (H, B) to the memory (n, 2H, B). Return the result (H, B)."""
     keys, values = memory.unflatten(1, (2, heads, -1)).unbind(1)  # (n, heads, d, B)
     p = (keys * query.unflatten(0, (heads, -1))).sum(2).softmax(0)  # (n, heads, B)
-    return (values * p.unsqueeze(2)).sum(0).flatten(0, 1)
+    result: Tensor = (values * p.unsqueeze(2)).sum(0).flatten(0, 1)
+    return result
 
 
 def run(
@@ -186,7 +187,8 @@ def advance(
     def normalise(y: Tensor, index: int) -> Tensor:
         if weights.affine is not None:
             scale, shift = weights.affine[index].unsqueeze(2)
-            return y * scale + shift
+            affine: Tensor = y * scale + shift
+            return affine
         if cell_norm is None:
             return y
         weight_of_rows = cell_norm.valid / cell_norm.valid.sum().clamp(min=1)

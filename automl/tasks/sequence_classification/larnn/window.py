@@ -61,7 +61,8 @@ class WindowAttention:
         return states if self.offsets is None else states + self.offsets[:, -states.shape[1] :]
 
     def _by_head(self, memory: Tensor) -> Tensor:
-        return memory.unflatten(1, (2, self.heads, -1)).transpose(0, 1)
+        heads: Tensor = memory.unflatten(1, (2, self.heads, -1)).transpose(0, 1)
+        return heads
 
 
 class WindowNorm:

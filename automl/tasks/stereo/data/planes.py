@@ -76,7 +76,8 @@ def interpolate(values: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     along, down = (x - column)[..., None], (y - row)[..., None]
     upper = values[row, column] * (1 - along) + values[row, column + 1] * along
     lower = values[row + 1, column] * (1 - along) + values[row + 1, column + 1] * along
-    return upper * (1 - down) + lower * down
+    result: np.ndarray = upper * (1 - down) + lower * down
+    return result
 
 
 def mirror(x: np.ndarray, end: float) -> np.ndarray:
