@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, json_to_distribution
+from optuna.distributions import json_to_distribution
 from optuna.storages.journal import BaseJournalBackend
 from optuna.trial import TrialState
 
@@ -199,10 +199,6 @@ OPERATIONS: Mapping[int, Mapping[str, str]] = {
 }
 
 
-def _is_of_kind(value: object, kind: str) -> bool:
-    return (value is None and kind.endswith("?")) or KINDS[kind.rstrip("?")](value)
-
-
 CREATE_STUDY, CREATE_TRIAL, SET_PARAM, SET_STATE = 0, 4, 5, 6
 
 
@@ -241,8 +237,9 @@ class StudyLines:
         if not _is_text(change.get("worker_id")):
             raise InputError("worker_id is missing or of the wrong kind")
         for key, kind in OPERATIONS[operation].items():
-            name = key.rstrip("?")
-            if (name in change or name == key) and not (name in change and _is_of_kind(change[name], kind)):
+            name, value = key.rstrip("?"), change.get(key.rstrip("?"))
+            is_of_kind = (value is None and kind.endswith("?")) or KINDS[kind.rstrip("?")](value)
+            if (name in change or name == key) and not (name in change and is_of_kind):
                 raise InputError(f"{name} is missing or of the wrong kind")
         if (operation == CREATE_STUDY) != (number == 1):
             raise InputError("a file has one study, which its first line creates")
@@ -300,28 +297,24 @@ class StudyLines:
             raise InputError(f"values must be {self.values} numbers; got {json.dumps(values)}")
 
 
+_read_distribution = lru_cache(maxsize=4096)(json_to_distribution)
+
+
 def _check_parameter(name: str, value: Any, distribution: Any) -> None:
     try:
         if not _is_text(distribution) or not _is_number(value):
             raise TypeError
-        _distribution(distribution).to_external_repr(value)
+        _read_distribution(distribution).to_external_repr(value)
     except Exception as error:  # Optuna raises errors of many types
         raise InputError(f"parameter {name!r} has a value or a distribution of the wrong kind") from error
 
 
-@lru_cache(maxsize=4096)
-def _distribution(text: str) -> BaseDistribution:
-    return json_to_distribution(text)
-
-
 def _check_constraints(attributes: Mapping[str, Any]) -> None:
     for key, value in attributes.items():
-        if key.startswith("constraints") and not all(map(_is_number, _flat(value))):
+        if key.startswith("constraints") and not all(
+            map(_is_number, value if isinstance(value, list) else [value])
+        ):
             raise InputError(f"{key} is of the wrong kind")
-
-
-def _flat(value: object) -> Iterator[object]:
-    yield from value if isinstance(value, list) else (value,)
 
 
 def _is_cut_short(rest: bytes) -> bool:

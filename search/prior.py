@@ -54,7 +54,7 @@ def transfer_effects(
         effect
         for effect in model.columns
         if effect.term in (Term.COST, Term.TYPE, Term.OPTION)
-        or (effect.term == Term.PAIR and _is_of_types(effect))
+        or (effect.term == Term.PAIR and isinstance(effect.key, tuple) and len(effect.key) == 2)  # of types
     ]
     types = [effect.key for effect in model.columns if effect.term == Term.TYPE]
     result = dict(zip(kept, _means(model, kept), strict=True))
@@ -66,10 +66,6 @@ def transfer_effects(
             values = np.interp(depths, np.linspace(0, 1, len(means)), means)
             result |= {Effect(term, (prefix, i, *key)): float(mean) for i, mean in enumerate(values)}
     return result
-
-
-def _is_of_types(effect: Effect) -> bool:
-    return isinstance(effect.key, tuple) and len(effect.key) == 2
 
 
 def _uses(model: EffectModel, prefix: str) -> int:

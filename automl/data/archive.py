@@ -199,7 +199,8 @@ def _write(member: _Member, folder: Path, limits: _Limits) -> None:
 
 def _read_tar(archive: Path) -> Iterator[_Member]:
     with tarfile.open(archive, tarinfo=_TarMember) as tar:
-        for info in _iterate_members(tar):
+        while (info := tar.next()) is not None:
+            tar.members = []  # type: ignore[attr-defined]  # Do not keep a million members in memory.
             kind = "file" if info.isfile() else "folder" if info.isdir() else "other"
             yield _Member(info.name, info.size, kind, partial(tar.extractfile, info))
         # Read the checksum of a compressed file, which follows the last member.
@@ -218,12 +219,6 @@ class _TarMember(tarfile.TarInfo):
         if member.size < 0:  # The next member would be before this one, in an endless loop.
             raise tarfile.ReadError(f"a member has {member.size} bytes")
         return member
-
-
-def _iterate_members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    while (member := tar.next()) is not None:
-        yield member
-        tar.members = []  # type: ignore[attr-defined]  # Do not keep a million members in memory.
 
 
 def _read_zip(archive: Path) -> Iterator[_Member]:

@@ -13,7 +13,7 @@ from automl.confirm.wording import CLOSED_GATE
 from automl.maps.kept import MapExamples, read_examples
 from automl.maps.pictures import SIGNALS, STRIP, draw_signals, draw_strip, overlay, shade_tokens, svg
 from automl.report.figure import Pictures, Plot, Section, Table, absent
-from automl.report.read import SearchData, finalist_folders
+from automl.report.read import SearchData, variant_folders
 from search.config.tasks import find_spec
 
 COLOURS = 96  # of a PNG
@@ -51,7 +51,8 @@ def _plot(search: SearchData) -> Plot:
     if not search.verdicts:
         command = format_command("confirm --search", search.metadata.name, search.metadata.settings.storage)
         return absent(NAME, TITLE, f"A confirmation records the maps of its finalists: {command}")
-    for folder in finalist_folders(search, search.verdicts[-1]):
+    verdict = search.verdicts[-1]
+    for folder in variant_folders(search, verdict, verdict.finalist):
         if (examples := read_examples(folder)) is not None:
             return _drawn(examples)
     return absent(

@@ -298,25 +298,16 @@ def _searched(search: SearchData) -> list[Answered]:
         if trial is None or (what != "best" and trial is search.best):
             continue
         if own := _of([_folder(search, trial)]):
-            own += [answers for other in _alike(search, trial) for answers in _of([_folder(search, other)])]
+            config = trial.config.change(seed=0)
+            alike = [t for t in search.done if t is not trial and t.config.change(seed=0) == config]
+            own += [answers for other in alike for answers in _of([_folder(search, other)])]
             name = f"the {what} trial, {trial.number}: {search.where(trial)}"
             groups.append(Answered(what=name, trainings=own))
     return groups
 
 
-def _alike(search: SearchData, trial: TrialRecord) -> list[TrialRecord]:
-    """Return the finished trials that differ from this one only in the seed."""
-    config = trial.config.change(seed=0)
-    return [t for t in search.done if t is not trial and t.config.change(seed=0) == config]
-
-
 def _folder(search: SearchData, trial: TrialRecord) -> Storage:
     return search.metadata.location / trial.folder
-
-
-def finalist_folders(search: SearchData, verdict: WrittenVerdict) -> list[Storage]:
-    """Return the folders of the complete trainings of a confirmation's leading finalist."""
-    return _folders(search, verdict, verdict.finalist) if verdict.finalist else []
 
 
 def _confirmed(search: SearchData, verdict: WrittenVerdict) -> list[Answered]:
@@ -324,17 +315,17 @@ def _confirmed(search: SearchData, verdict: WrittenVerdict) -> list[Answered]:
     baseline = next((variant.name for variant in verdict.variants if variant.role == "baseline"), "")
     groups = []
     for what, variant in (("the leading finalist", verdict.finalist), ("the tuned baseline", baseline)):
-        trainings = _of(_folders(search, verdict, variant)) if variant else []
+        trainings = _of(variant_folders(search, verdict, variant))
         if trainings:
             groups.append(Answered(what=f"{what}, {variant}", trainings=trainings))
     return groups
 
 
-def _folders(search: SearchData, verdict: WrittenVerdict, variant: str) -> list[Storage]:
-    """Return the folders of a variant's complete trainings that the verdict counts."""
+def variant_folders(search: SearchData, verdict: WrittenVerdict, variant: str | None) -> list[Storage]:
+    """Return the folders of a variant's complete trainings that the verdict counts, none without a name."""
     number = verdict.confirmation
     folder = search.folder / confirm_folder(number)
-    if not (folder / STUDY_FILE).exists():
+    if not variant or not (folder / STUDY_FILE).exists():
         return []
     seeds = next((set(other.scores) for other in verdict.variants if other.name == variant), set())
     return [

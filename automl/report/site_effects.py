@@ -81,7 +81,7 @@ def placement(search: SearchData) -> Plot:
         )
         return absent(name, title, why)
     figure = _draw_cells(search, cells)
-    best, worst = _extremes(cells)
+    best, worst = (choose(cells, key=lambda cell: cells[cell].mean) for choose in (max, min))
     above = sum(effect.mean > 0 for effect in cells.values())
     says = (
         f"{above} of {len(cells)} combinations of type and site have a mean above the best baseline. "
@@ -105,10 +105,6 @@ def placement(search: SearchData) -> Plot:
             rows=[[s, t, e.mean, e.spread, e.count, e.score] for (s, t), e in sorted(cells.items())],
         ),
     )  # fmt: skip
-
-
-def _extremes(cells: Mapping[tuple[str, str], Effect]) -> Sequence[tuple[str, str]]:
-    return [choose(cells, key=lambda cell: cells[cell].mean) for choose in (max, min)]
 
 
 def _sentence(search: SearchData, cell: tuple[str, str], cells: Mapping[tuple[str, str], Effect]) -> str:

@@ -131,7 +131,7 @@ def _resume(name: str, asked: TrainArguments) -> TrainResult:
     config = TrialConfig.from_json(content["config"])
     check_trusted(f"training {name!r}", config.user_code(), trust=asked.trust)
     config = config.load()
-    if _ended(content["history"], config):
+    if content["history"] and content["history"][-1]["resource"] >= config.training.epochs:
         raise InputError(
             f"training {name!r} has ended after {content['epoch']} epochs; there is nothing to resume"
         )
@@ -213,10 +213,6 @@ def _train(
         tracker.on_trial_end(trial)
         tracker.close()
     return TrainResult(tracker.runs.get(0), folder / CHECKPOINT_FILE, trial.history, trial.config.user_code())
-
-
-def _ended(history: Sequence[Metrics], config: TrialConfig) -> bool:
-    return bool(history) and history[-1]["resource"] >= config.training.epochs
 
 
 @contextmanager

@@ -77,8 +77,8 @@ class CodeTexts(Records[CorpusFile]):
         functions = self.functions
         splits = {
             split: [
-                (f"{functions[row].file}:{functions[row].name}", "", _hash_function(functions[row]))
-                for row in rows.tolist()
+                (f"{f.file}:{f.name}", "", hashlib.sha256(f"{f.code}\0{f.docstring}".encode()).digest())
+                for f in (functions[row] for row in rows.tolist())
             ]
             for split, rows in self._rows.items()
         }
@@ -88,10 +88,6 @@ class CodeTexts(Records[CorpusFile]):
                 for q in self.real_queries(split)
             ]
         return Manifest.from_splits(splits)
-
-
-def _hash_function(function: Function) -> bytes:
-    return hashlib.sha256(f"{function.code}\0{function.docstring}".encode()).digest()
 
 
 def open_texts(path: str | Path | None, *, vocabulary: int, subset: float = 1.0) -> CodeTexts:
