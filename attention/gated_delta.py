@@ -105,7 +105,11 @@ class GatedDeltaNet(TokenMixer):
         return self._output(x, mixed), (signal[:, 1:], new)
 
     def _inputs(self, x: Tensor, signal: Tensor, real: Tensor | None = None) -> tuple[Tensor, ...]:
-        """Return the inputs of `delta_rule` in float32 or more. Where `real` is False, the state stays."""
+        """Return the inputs of `delta_rule`, in float32 or float64.
+
+        `signal` is the projection of the positions `x`, `(B, N, C)`, with the earlier and later ones of the
+        taps. Where `real` is False, the state stays.
+        """
         qkv = precise(F.silu(convolve(self.conv1d, signal)))
         q, k, v = qkv.unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
         q, k = (t * (t.square().sum(-1, keepdim=True) + EPSILON).rsqrt() for t in (q, k))

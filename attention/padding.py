@@ -33,7 +33,11 @@ def is_padding() -> bool:
 
 
 def current_mask(batch: int, spatial: Sequence[int]) -> Tensor | None:
-    """Return the mask of the enclosing `padding` context, bool `(B, N)`, True at real positions, or None."""
+    """Return the mask of the enclosing `padding` context, bool `(B, N)`, for features of these extents.
+
+    It is True at real positions, and None outside of `padding` or without padding. Raises `ValueError` if the
+    mask has another shape than `(batch, *spatial)`.
+    """
     mask: Tensor | None = getattr(_state, "mask", None)
     if mask is None:
         return None
@@ -45,6 +49,10 @@ def current_mask(batch: int, spatial: Sequence[int]) -> Tensor | None:
 
 
 def gather_real(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Move real positions `(B, N, C)` to the front. `gather(1, ranks)` of the ranks moves them back."""
+    """Move the real positions of each row together, for modules to which the distance of positions matters.
+
+    Returns the real positions and then zeros, `(B, N, C)`, and the new index of each position, int64
+    `(B, N, C)`. `gather(1, ranks)` moves them back. Features are zero where the mask `(B, N)` is False.
+    """
     ranks = (mask.long().cumsum(1) - 1).clamp(min=0).unsqueeze(2).expand_as(x)
     return zeros_like(x).scatter_add(1, ranks, x), ranks  # Masked positions add zeros.

@@ -131,7 +131,11 @@ def precise(x: Tensor) -> Tensor:
 
 
 def sums_cost(positions: int, keys: int, values: int, heads: int, *, softmax: bool) -> tuple[int, int]:
-    """Return multiply-adds and values kept by the sums of N positions, with `keys` and `values` channels."""
+    """Compute the cost of `causal_sums`, or of `causal_softmax_sums`, of N positions, for one example.
+
+    `keys` and `values` are the channels of all heads. Returns multiply-accumulates, and values kept for the
+    backward pass.
+    """
     chunks, context = -(-positions // CHUNK), keys * values // heads
     N = chunks * CHUNK
     # q, k, v, the weights in the chunks, and the contexts.

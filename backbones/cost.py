@@ -86,7 +86,11 @@ def attention_cost(spec: Spec, site: Site) -> Cost:
 
 
 def count_cost(spec: Spec, site: Site) -> Cost:
-    """Count what `attention_cost` returns on fake tensors: memory by the difference of batches of 3 and 2."""
+    """Count what `attention_cost` returns, without a formula.
+
+    The module runs on fake tensors, which have no values. Memory is the difference between batches of three
+    examples and of two, without values that do not depend on the batch, such as normalised weights.
+    """
     return _count(json.dumps(spec.to_json()), site)
 
 

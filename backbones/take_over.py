@@ -89,7 +89,11 @@ def load_with_projections(model: nn.Module, original: nn.Module, *, source: str)
 
 
 def take_over(model: nn.Module, original: nn.Module) -> list[str]:
-    """Copy the projections of `original` into modules that replace its attention, and return their sites."""
+    """Copy the projections of `original` into the modules of `model` that replace its attention.
+
+    `original` is the same model with its own attention in these layers. Returns the sites whose modules have
+    taken over projections. Other modules keep their weights.
+    """
     hosts = {path: host.site_mixer for path, host in model.named_modules() if isinstance(host, Mixer)}
     sites = []
     for path, attention in find_exact(original, hosts).items():

@@ -133,7 +133,11 @@ class Flow:
         return later in derived
 
     def find_logits(self) -> set[int]:
-        """Return tensors from a last layer that changes the number of channels to an output: the logits."""
+        """Return the numbers of tensors from a last convolution or linear layer to an output of the model.
+
+        A layer that keeps the number of channels is not taken for one of logits: feature pyramids end in such
+        convolutions.
+        """
         are_values: list[bool] = []
         for node in self._nodes:
             joined = node.rearranges and all(are_values[source] for source in node.sources)

@@ -40,7 +40,11 @@ DRAWS = 20  # of a set that leaves parameters free, since those it sets may be d
 
 
 def check_fixed_parameters(space: Space) -> None:
-    """Raise InputError if `baseline`, `plain` or `published` do not fit the space, or plain has attention."""
+    """Check that `baseline`, `plain` and `published` fit the space.
+
+    `modules` = 0 is accepted in a space that never draws modules. Raises InputError if a value is out of
+    range, a parameter is never drawn, or a plain trial has attention.
+    """
     for attribute, params in (("baseline", space.baseline), ("plain", space.plain)):
         for config in _configs(space, attribute, params):
             if space.as_baseline(config) != config:

@@ -144,7 +144,11 @@ class Posterior:
 
 
 def best_trial(study: Study) -> FrozenTrial:
-    """Return the first completed trial of the best posterior mean, or of the best score without a model."""
+    """Return the completed trial with the highest posterior mean; of repetitions, the first.
+
+    Returns the trial with the best score if the model is not predictive. Raises InputError if no trial with a
+    placement has completed, or for several objectives.
+    """
     growing = GrowingModel()
     means = growing.expected_scores(study)
     _, trials = _fitted(study, growing)
@@ -236,7 +240,11 @@ def _best_index(model: EffectModel) -> int:
 
 
 def earlier_coefficients(study: Study) -> dict[str, tuple[float, float, float]]:
-    """Return each earlier search's weight in the prior, from 0 for none to 1 for full, with its interval."""
+    """Return the coefficient of each earlier search in the prior: its posterior mean and its interval.
+
+    With 1, the effects of the earlier search hold, relative to the spread of the scores. With 0, they are
+    ignored. Empty without earlier searches, or without a completed trial.
+    """
     model = fit_model(study)
     if model is None or not model.prior:
         return {}
@@ -258,7 +266,11 @@ def _fitted(
 def probability_of_effects(
     model: EffectModel, trials: Sequence[Weights], *, without: Collection[str]
 ) -> float:
-    """Return the probability, a priori 1/2, that scores need terms besides hyperparameters and `without`."""
+    """Return the posterior probability that placements make any difference. A priori it is 1/2.
+
+    `trials` are the weights of all effects in each trial's score. `without` are the terms, beside
+    hyperparameters, that scores have if placements make no difference.
+    """
     reduced = [
         {effect: weight for effect, weight in effects.items() if effect.term in without or is_setting(effect)}
         for effects in trials

@@ -45,7 +45,11 @@ def count_sites(trials: Iterable[FrozenTrial | Trial]) -> dict[str, int]:
 def transfer_effects(
     model: EffectModel, earlier: Mapping[str, int], sites: Mapping[str, int]
 ) -> dict[Effect, float]:
-    """Return an earlier search's effects at the sites of a new one, in units of its scores' deviation."""
+    """Return the effects of an earlier search, at the sites of a new one.
+
+    `earlier` and `sites` are the numbers of sites of both by their prefix. Returns posterior means, in units
+    of the standard deviation of the earlier scores.
+    """
     kept = [
         effect
         for effect in model.columns
@@ -81,7 +85,12 @@ def _means(model: EffectModel, effects: list[Effect]) -> list[float]:
 def signal_effects(
     harm: Sequence[Mapping[str, float]], placements: Iterable[IndexedPlacement]
 ) -> dict[Effect, float]:
-    """Return effects by a signal's `harm` of types by site, scaled to a deviation of 1 over `placements`."""
+    """Return effects that a signal of `search.choices.SIGNALS` predicts.
+
+    Args:
+        harm: The harm of each type, by site.
+        placements: Placements of the space. Their predicted scores have a standard deviation of 1.
+    """
     placements = list(placements)
     sums = [sum(harm[module.site][module.type] for module in each.modules) for each in placements]
     scale = float(np.std(sums)) if sums else 0.0

@@ -60,7 +60,12 @@ def create_study(
 
 
 def open_study(folder: Path, *, name: str) -> optuna.Study:
-    """Open the study in `folder` to read it. Raises KeyError without one, and InputError if it is damaged."""
+    """Open the study in `folder` to read it.
+
+    A file has one study. Its name may be an old one, if the search was renamed.
+
+    Raises KeyError if there is no study yet, and InputError if the file is damaged.
+    """
     return _open(folder, name)[0]
 
 
@@ -79,7 +84,11 @@ def _open(folder: Path, name: str) -> tuple[optuna.Study, StudyLines]:
 
 
 def resume_study(folder: Path, *, name: str, needed: Collection[str] = ()) -> optuna.Study:
-    """Open the study in `folder` as its only writer, with the metrics `needed`. Raises as `open_records`."""
+    """Open the study in `folder` to resume it. Only one process may write it.
+
+    Each completed trial must have the metrics `needed`. Raises KeyError if there is no study yet, and
+    InputError if the file is damaged.
+    """
     study, _ = open_records(folder, name=name, needed=needed)
     truncate_incomplete_line(folder / STUDY_FILE)
     return study
@@ -109,7 +118,11 @@ def open_records(
 
 
 def add_trial(study: optuna.Study, trial: FrozenTrial) -> optuna.Trial:
-    """Add a trial in one write, and return it open, which is faster than `Study.add_trial` and a search."""
+    """Add a complete trial to a study in one write, and return it open.
+
+    `Study.add_trial` does not return the trial, and `get_trials` reads every open trial again, which takes a
+    second with 512 of them.
+    """
     storage, key = storage_of(study)
     return optuna.Trial(study, storage.create_new_trial(key, template_trial=trial))
 
@@ -139,7 +152,11 @@ def _storage(folder: Path) -> optuna.storages.JournalStorage:
 
 
 def warm_start_study(study: optuna.Study, other: optuna.Study, *, name: str, comparable: bool) -> None:
-    """Copy a search's trials, if `comparable`, into a new study, or have it try the five best first."""
+    """Copy the results of the search `name` into a new study of the same space.
+
+    If the scores are comparable, its trials are added, and the sampler learns from them. Otherwise its best
+    five configurations are tried first after the baseline.
+    """
     trials = [t for t in own_trials(other) if t.state.is_finished() and t.state is not TrialState.FAIL]
     if comparable:
         for trial in trials:
@@ -266,7 +283,11 @@ def read_records(folder: Path, name: str, needed: Collection[str] = ()) -> list[
 def update_expected(
     study: optuna.Study, records: Mapping[int, TrialRecord], model: "GrowingModel | None" = None
 ) -> None:
-    """Set `expected` of the records if the study's trials are ranked by a model of placements."""
+    """Set `expected` of the records to the predictions of a model of the study's placements.
+
+    Does nothing if the study is not ranked by such a model. `expected` is None if the model does not predict
+    the scores. `model` may have been fitted to some of the trials before.
+    """
     if not study.user_attrs.get(EXPECTED):
         return
     from search.placement_sampler import GrowingModel  # and scipy, which takes half a second

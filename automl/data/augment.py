@@ -15,7 +15,11 @@ from backbones import IMAGENET, Normalisation
 
 
 def normalise(images: Tensor, by: Normalisation = IMAGENET) -> Tensor:
-    """Return float32 `(B, 3, H, W)` in channels_last, normalised as the backbone needs, of `(B, H, W, 3)`."""
+    """Return float32 `(B, 3, H, W)` in channels_last, normalised, from uint8 `(B, H, W, 3)`.
+
+    `by` holds the statistics that the backbone was made for, whatever the images are: a fixed shift and scale
+    is all that matters.
+    """
     x = images.permute(0, 3, 1, 2).float()  # a view of channels-last memory
     mean, std = (torch.tensor(v, device=x.device).view(3, 1, 1) * 255 for v in by)
     return (x - mean) / std

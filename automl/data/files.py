@@ -22,7 +22,11 @@ def unreadable_error(path: Path, error: OSError) -> InputError:
 
 
 def name_to_text(name: str | PurePath) -> str:
-    """Return a file name or path as text, with backslash escapes for bytes that are not UTF-8."""
+    r"""Return a file name or relative path as text, with `\\xe9` for a byte that is not UTF-8.
+
+    Names from old archives and foreign disks often have such bytes, which neither Arrow nor JSON in UTF-8
+    accepts.
+    """
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 

@@ -189,7 +189,11 @@ def open_picture(file: str | Path, **options: Any) -> Picture:
 
 
 def read_channel(file: str | Path, modes: Collection[str], expected: str) -> np.ndarray:
-    """Return the values of an image of one channel, `(H, W)`, or raise InputError if it is not `expected`."""
+    """Return the stored values of an image with one channel, `(H, W)`.
+
+    Raises InputError if the file does not exist, cannot be read, or has none of Pillow's `modes`. The message
+    calls the file `expected`.
+    """
     try:
         with Image.open(file, formats=FORMATS) as image:
             mode, values = image.mode, np.asarray(image)

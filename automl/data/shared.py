@@ -109,7 +109,11 @@ def find_split(kind: type[File], name: str, split: str = "train") -> File | None
 
 
 def publish(storage: Storage, name: str, files: Mapping[str, Path], folder: Path) -> dict[str, Any]:
-    """Copy each split's cache file into the storage, list it in the folder, and return `use`'s argument."""
+    """Copy the cache files of a dataset's splits into the storage, and list them in the search's folder.
+
+    `files` has the file of each split; one file may hold several. Returns the argument of `use`. Raises
+    InputError if writing to the storage failed.
+    """
     target = storage / SHARED_FOLDER
     described = {}
     for split, path in files.items():

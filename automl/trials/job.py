@@ -75,7 +75,11 @@ def train(job: Job) -> Generator[list[Metrics]]:
 
 
 def train_with_loop(job: Job) -> Iterator[list[Metrics]]:
-    """Train by the common loop, and yield all metrics after each checkpoint. Raises TooSlow and Diverged."""
+    """Train a job's model by the common loop. Only the first of several workers writes files.
+
+    Yields the metrics of all epochs so far, after each epoch and its checkpoint. Raises TooSlow if too few
+    epochs fit into the baseline's time, and Diverged.
+    """
     runtime, folder, history = job.runtime, job.folder, job.history
     task = open_task(job.config, runtime)
     course = plan_course(task, *job.equal)

@@ -144,7 +144,11 @@ POLL = 0.5  # time between two checks [s]
 def train_on_workers(
     config: TrialConfig, folder: Path, workers: int, runtime: Runtime, *, epoch: int = 0
 ) -> Iterator[Metrics]:
-    """Train on workers of Ray with access to `folder`, after `epoch`, and yield each epoch's metrics."""
+    """Train on workers of Ray, and yield the metrics of each epoch after its checkpoint is in `folder`.
+
+    On a cluster, all workers must have access to `folder` and the data. The checkpoint there, if any, has
+    `epoch` epochs. Raises InputError if the workers do not fit or cannot train, and Diverged.
+    """
     with connect(dashboard=True), capture_library_logs(folder / "log.txt"):
         shape = plan_resources(workers, runtime)
         wait_for_capacity(shape, PLACEMENT_LIMIT)

@@ -49,7 +49,11 @@ PLAIN: Mapping[str, Any] = {"encoder": BASELINE_ENCODER, "modules": 0}
 
 
 def published() -> Sequence[Mapping[str, Any]]:
-    """Return the encoders of arXiv 1909.09436, section 4, then all kinds, which share one encoder."""
+    """Return the published encoders, self-attention and CNN with self-attention; then all kinds.
+
+    The kinds are those of arXiv 1909.09436, section 4. Published ones have two encoders; the others share one
+    encoder for queries and code, like the baseline.
+    """
     separate = [{"encoder": encoder, **PUBLISHED, "shared": False} for encoder in ENCODERS[:2]]
     bow = {"encoder": "bow", **{name: value for name, value in PUBLISHED.items() if name != "positions"}}
     others = [{"encoder": encoder, **PUBLISHED} for encoder in ("cnn-selfattention", "cnn")]

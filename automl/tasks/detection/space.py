@@ -81,7 +81,11 @@ def list_sites(model: DetectionModel) -> list["Site"]:
 
 
 def published_sites(model: DetectionModel) -> list[list[str]]:
-    """Return the sites after res3; after res4; of five modules with a pyramid of three levels; of seven."""
+    """Return the sites after res3; after res4; of five modules; and of seven.
+
+    Five are after res3 and res4 and on three levels of the pyramid; seven are after res3 to res5 and on all
+    four levels.
+    """
     names = [site.name for site in list_sites(model)]
     res3, res4, res5 = (_last(names, stage) for stage in (2, 3, 4))
     return [[res3], [res4], [res3, res4, *PYRAMID[1:]], [res3, res4, res5, *PYRAMID]]

@@ -355,7 +355,15 @@ def _to_plain(value: Any, name: str) -> Any:
 
 
 def train(job: Job) -> Iterator[list[Metrics]]:
-    """Run a job's function, and yield all metrics after each report and checkpoint. Raises as `run`."""
+    """Run the training function of a job. Only the first of several workers writes files.
+
+    Yields:
+        The metrics of all epochs so far, after each report and its checkpoint.
+
+    Raises:
+        TooSlow: Too few epochs fit into the baseline's time.
+        Other errors: As `RunningTrial.run`.
+    """
     # Without the states of `trial.state` the function starts over.
     content = job.content if job.content is not None and job.content["optimizer"] else None
     history, job.content = [] if content is None else job.history, None

@@ -36,7 +36,13 @@ _CLASSES = 2
 def list_sites(
     backbone: str, size: int, options: Mapping[str, Any] | None = None, *, mixers: bool = False
 ) -> list["Site"]:
-    """Return a backbone's sites of several positions, with those that replace a module if `mixers`."""
+    """Return the sites of a backbone that have more than one position, for images of `size` pixels.
+
+    `mixers` also lists sites at which a module replaces another one, whose pretrained weights are then lost.
+
+    Raises:
+        InputError: The backbone cannot take such images, does not return logits, or has no such site.
+    """
     options_json = json.dumps(dict(options or {}), sort_keys=True)
     sites = _list_sites(backbone, size, options_json, loading.hash_code(backbone))
     return [site for site in sites if mixers or not site.replaces]

@@ -280,7 +280,11 @@ def read_image(path: str | Path, size: int) -> np.ndarray:
 
 
 def draw_mixup(count: int, alpha: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Draw the other image and its own weight, 1/2 to 1, of each image, as fastai does (arXiv 1710.09412)."""
+    """Draw, for each image of a batch of `count`, the image to mix it with and its own weight, 1/2 to 1.
+
+    Source: H. Zhang et al., mixup (2017), arXiv 1710.09412. As in fastai, each image has its own weight from
+    Beta(alpha, alpha), and the larger weight is its own.
+    """
     # Beta(a, a) from two gamma draws, since torch's own distributions take no generator. In logarithms, by
     # G(a) = G(a + 1) U^(1/a): for a below about 0.05, draws of G(a) itself underflow to 0, and 0 / 0.
     ones = torch.ones(2, count, dtype=torch.float64)

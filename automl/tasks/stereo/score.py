@@ -24,7 +24,11 @@ def valid_pixels(truth: Tensor, maximum: int) -> Tensor:
 
 
 def disparity_loss(outputs: Sequence[Tensor], truth: Tensor, maximum: int, runtime: Runtime) -> Tensor:
-    """Return the weighted sum of smooth L1 losses, each `(B, H, W)`, over counted pixels of all workers."""
+    """Return the weighted sum of the mean smooth L1 losses of the outputs, each `(B, H, W)`, a scalar.
+
+    The mean is over the counted pixels of all workers, so that the mean of their gradients is that of the
+    whole batch.
+    """
     is_valid = valid_pixels(truth, maximum)
     truth = truth.where(is_valid, 0.0)
     count = runtime.total(is_valid.sum().to(truth.dtype)) / runtime.workers

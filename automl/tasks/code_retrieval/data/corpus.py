@@ -56,7 +56,11 @@ class Corpus:
 
 
 def is_code(path: str | Path) -> bool:
-    """Return whether a folder or archive has a published code corpus, or more source files than images."""
+    """Return whether a folder or archive has CodeSearchNet's or CoSQA's files, or more source files than
+    images.
+
+    Raises InputError for a damaged archive.
+    """
     root = find_corpus_root(path)
     if not root.is_dir() or is_codesearchnet(root) or is_cosqa(root):
         return root.is_dir()
@@ -112,7 +116,8 @@ HOW = "by a hash of the code up to names, so that near duplicates are in one spl
 def assign_splits(keys: list[bytes], answers: dict[str, list[int]]) -> np.ndarray:
     """Return the index of each function's split in SPLITS, int64 `(N,)`.
 
-    Near duplicates have one of the `keys`. A function that `answers` real queries is in their later split.
+    `keys` are equal for near duplicates. `answers` are the functions that answer the real queries of each
+    split. An answer of two splits is in the later one.
     """
     packed = pack_keys(keys)
     test, validation = (

@@ -18,7 +18,12 @@ RUN = 5  # consecutive words of a docstring; shorter runs occur by chance
 
 
 def find_leaks(functions: Iterable[Function]) -> Iterator[tuple[Function, str]]:
-    """Yield functions whose code has RUN words of their docstring, or all of 3 or 4, with these words."""
+    """Yield functions whose code has RUN consecutive words of their docstring, or all of one of 3 or 4 words.
+
+    The words follow the function.
+
+    The remaining matches are string constants, such as messages with the same text. They are code.
+    """
     for function in functions:
         query, code = _words(function.query), _words(function.code)
         run = min(RUN, len(query))

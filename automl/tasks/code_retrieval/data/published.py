@@ -90,7 +90,11 @@ def read_codesearchnet(folder: Path) -> tuple[SourceFunctions, np.ndarray]:
 
 
 def compute_token_key(tokens: Sequence[str]) -> bytes:
-    """Return 32 bytes that do not depend on names, numbers and strings. Keywords count as names."""
+    """Return 32 bytes that are the same for code that differs only in names, numbers and strings.
+
+    Keywords are treated as names, since no list of them fits every language. Code of the same shape numbers
+    them in the same order.
+    """
     numbers: dict[str, int] = {}
 
     def shape(token: str) -> str:

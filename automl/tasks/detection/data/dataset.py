@@ -241,7 +241,11 @@ def open_split(data: DetectionData, split: str) -> DetectionImages:
 
 
 def open_detection_records(data: DetectionData) -> ImageRecords[DetectionListing]:
-    """List the images of a source and their splits, undecoded, or raise InputError if that is impossible."""
+    """List the images of a source and their splits, without decoding them.
+
+    Raises InputError for an unknown source, a path that is missing or not allowed, like `read_coco_folder`,
+    and if a missing split cannot be held out.
+    """
     if data.source not in SOURCES:
         raise unknown("data source of detection", data.source, SOURCES)
     if data.source == "scenes":

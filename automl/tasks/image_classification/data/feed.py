@@ -77,7 +77,9 @@ Augment = Callable[[Tensor, Tensor], Tensor]
 def make_policy(name: str) -> Augment:
     """Return a function that applies a policy to uint8 images `(B, H, W, 3)` with seeds `(B,)`.
 
-    It is TrivialAugment (2021), arXiv 2103.10158, or RandAugment (2019), arXiv 1909.13719, with two of 9.
+    `trivial` is TrivialAugment, `rand` is RandAugment with two operations of strength 9. Sources: S. Müller
+    and F. Hutter, TrivialAugment (2021), arXiv 2103.10158; E. Cubuk et al., RandAugment (2019), arXiv
+    1909.13719.
     """
     from torchvision.transforms import v2
 
@@ -88,7 +90,11 @@ def make_policy(name: str) -> Augment:
 
 
 def make_erasing(probability: float) -> Augment:
-    """Return a function that erases a box of images `(B, 3, H, W)` with a probability (arXiv 1708.04896)."""
+    """Return a function that erases a box of each image with a probability, float `(B, 3, H, W)` -> the same
+    shape.
+
+    Source: Z. Zhong et al., Random Erasing (2017), arXiv 1708.04896.
+    """
     from torchvision.transforms import v2
 
     return lambda images, seeds: _apply_to_each(v2.RandomErasing(probability), images, seeds)

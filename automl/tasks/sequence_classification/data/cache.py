@@ -79,7 +79,11 @@ class SequenceCache(RecordFile):
 def open_sequence_cache(
     kind: str, files: Sequence[Path], read: Callable[[Sequence[Path]], Recording]
 ) -> SequenceCache:
-    """Return the cache of the dataset in `files` of format `kind`, `read` if needed. Raises as `read`."""
+    """Return the cache of the dataset in `files`, which have the format `kind`.
+
+    The files are `read` if the cache is missing or damaged. Raises InputError like `read`, and if the cache
+    folder is full or not writable.
+    """
 
     def write(path: Path) -> str:
         columns, about = _make_columns(read(files))

@@ -28,7 +28,18 @@ from automl.tasks.sequence_classification.data.normalise import (
 def hold_out_subjects(
     labels: np.ndarray, classes: Sequence[str], subjects: Sequence[str | None], fraction: float, split: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sorted indices of a `split` of about a `fraction` of whole subjects, and of the rest."""
+    """Return the sorted indices of the `split` "test" or "validation" and those of the rest, int64.
+
+    Args:
+        labels: indices of `classes`, `(N,)`.
+        classes: names of the classes.
+        subjects: the subject of each sequence.
+        fraction: the approximate fraction of the subjects to hold out, at least one of them.
+        split: "test" or "validation".
+
+    Raises:
+        InputError: Nothing can be held out, or a class would have no training data.
+    """
     names, of = np.unique(np.array(subjects, dtype=str), return_inverse=True)
     held = choose_subjects(names.tolist(), fraction, split)[of]
     kept = np.bincount(labels[~held], minlength=len(classes))
@@ -110,7 +121,12 @@ class Sequences:
         return x, padding_mask(torch.from_numpy(self.file.lengths[rows]), self.steps)
 
     def gather(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Return normalised x float32 `(B, C, T)` and a mask `(B, T)` at `indices`, from -N to N-1."""
+        """Return the sequences at `indices` `(B,)`, copied to the CPU: x float32 `(B, C, T)` and mask bool
+        `(B, T)`.
+
+        x is normalised. After the end of each sequence x is 0 and the mask is False. Raises IndexError for an
+        index that is not in -N..N-1.
+        """
         x, mask = self.raw(indices)
         normalise_in_place(x.numpy(), mask.numpy(), self.mean.numpy(), self.std.numpy())
         return x, mask

@@ -144,7 +144,12 @@ def nearly_sequences(folder: Path) -> Iterator[str]:
 
 
 def read_unlabelled(path: str | Path, channels: Sequence[str]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the named sequences of a file, float32 `(C, T)`, in order of `channels`, or raise InputError."""
+    """Yield the name and the values, float32 `(C, T)`, of each sequence in a file. Missing values are NaN.
+
+    `channels` are those of the model. A file that names its channels may have them in any order.
+
+    Raises InputError for a file that cannot be read, and for other channels.
+    """
     path = Path(path)
     readers = {
         file_format.suffix: file_format.read_series

@@ -47,7 +47,16 @@ def read_text(path: Path) -> str:
 def parse_numbers(
     texts: Sequence[str], separator: str | None = None, missing: Sequence[str] = NANS
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers of all `texts`, float32, and how many each has. Raises NotANumber for others."""
+    """Return the numbers of all `texts` one after another, float32, and how many each text has, int64.
+
+    Args:
+        texts: lines of numbers.
+        separator: one character; None for white space.
+        missing: fields that become NaN.
+
+    Raises:
+        NotANumber: Another field is no number.
+    """
     values, counts = [np.empty(0, np.float32)], [np.empty(0, np.int64)]
     start = 0
     while start < len(texts):

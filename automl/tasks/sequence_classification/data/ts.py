@@ -34,7 +34,11 @@ TRUTH = {"true": True, "false": False}
 
 
 def find_files(path: Path) -> tuple[Path, ...] | None:
-    """Return the training file and any test file of a folder, file or name. Raises InputError if unclear."""
+    """Return the training file and, if it exists, the test file that `path` names; None if it names none.
+
+    `path` is a folder with one dataset, one of the files, or a name without `_TRAIN.ts`. Raises InputError
+    for a folder of several datasets, and for test data without training data.
+    """
     if path.is_dir():
         trains = sorted(file for file in path.glob(f"*{TRAIN}{SUFFIX}") if not is_clutter(file.name))
         if len(trains) > 1:

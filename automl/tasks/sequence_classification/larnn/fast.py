@@ -28,7 +28,11 @@ NO_NORM = (None, None, None, 0.0)
 
 
 def is_supported(weights: Weights, kind: Kind) -> bool:
-    """Return whether `run` supports these weights: not activations after offsets, nor norms in evaluation."""
+    """Return whether `run` supports these weights.
+
+    It does not if states have an activation after offsets that depend on the position in the window. It also
+    does not compute gradients of norms in evaluation.
+    """
     if weights.affine is not None and torch.is_grad_enabled():
         return False
     return weights.offsets is None or not kind.activation

@@ -245,7 +245,11 @@ class Layer(nn.Module):
 
 
 def encode_window(window: int) -> Tensor:
-    """Encode distances in the window, the latest last, by sines and cosines of waves of powers of two."""
+    """Encode positions in the window by cosines and sines of their distance: `(window, features)`.
+
+    The latest state has the last row. Wave lengths are powers of two. The window is a quarter of the longest
+    sine.
+    """
     waves = math.ceil(math.log2(4 * window))
     distance = torch.arange(window, 0, -1, dtype=torch.float64).unsqueeze(1)
     cosines = torch.cos(2 * math.pi * distance * 0.5 ** torch.arange(1, waves + 1))

@@ -71,7 +71,11 @@ class PairsFile(RecordFile):
 
 
 def open_cached_pairs(data: StereoData) -> PairsFile:
-    """Return the pairs of a source: `planes`, which is bundled, or `pairs` at a path, or raise InputError."""
+    """Return the pairs of a source: `planes`, which is bundled, or `pairs` at a path.
+
+    Raises InputError for an unknown source, a path that is missing or not allowed, like `find_pairs`, and for
+    a pair that cannot be used.
+    """
     path = data.path
     if data.source not in SOURCES:
         raise unknown("source of stereo pairs", data.source, SOURCES)
