@@ -63,11 +63,7 @@ def check_name(name: object) -> None:
 
 
 def find_attention(name: str) -> Attention:
-    """Return the attention type called `name`. Loads the code of a user-defined type.
-
-    Raises:
-        InputError: There is no such type, or its code cannot be loaded.
-    """
+    """Return the attention type called `name`, after loading user-defined code, or raise InputError."""
     check_name(name)
     if name in ATTENTIONS:
         return ATTENTIONS[name]

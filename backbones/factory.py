@@ -36,11 +36,7 @@ COUNT = ("classes", "num_classes")  # Names of the parameter for the number of l
 
 
 def find(name: str) -> Backbone:
-    """Return the backbone called `name`.
-
-    Raises:
-        InputError: There is no such backbone.
-    """
+    """Return the backbone called `name`, or raise InputError if there is none."""
     if name in BACKBONES:
         return BACKBONES[name]
     library, colon, model = name.partition(":")
@@ -148,11 +144,7 @@ def published_weights(
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> None:
-    """Check the names and the types of a backbone's options.
-
-    Raises:
-        InputError: The backbone or an option is unknown, or a value has another type.
-    """
+    """Check names and types of a backbone's options, and raise InputError for an unknown or invalid one."""
     record = find(name)
     for option, value in options.items():
         if option in (*TASK_PARAMETERS, "name"):

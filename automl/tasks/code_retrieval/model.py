@@ -295,11 +295,7 @@ VOCABULARY = 10_000  # Vocabulary of an encoder without data.
 
 
 def check_encoder(name: str, options: Mapping[str, Any]) -> TextOptions:
-    """Return all options of a text encoder.
-
-    Raises:
-        InputError: The encoder or an option is unknown, or a value is invalid.
-    """
+    """Return all options of a text encoder, or raise InputError if one of them is invalid."""
     values = with_defaults("text encoder", ENCODERS, name, options)
     kind = ENCODERS[name].takes
     assert kind is not None

@@ -53,11 +53,7 @@ class RecurrentNetwork(nn.Module):
         self.head = nn.Linear(hidden, classes)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the logits `(B, classes)` of `x`, `(B, C, T)`, with a mask, bool `(B, T)`.
-
-        Raises:
-            InputError: `x` or `mask` has another shape.
-        """
+        """Return the logits `(B, classes)` of `x`, `(B, C, T)`, with a mask `(B, T)`, or raise InputError."""
         padded.check(x, mask, self.in_channels)
         x = padded.without_padding(x, mask)
         if self.stem is not None:
