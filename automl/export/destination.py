@@ -74,7 +74,7 @@ def check_hub(name: str) -> None:
     try:
         if not REPOSITORY.fullmatch(name):
             raise ValueError("an owner and a name, of letters, digits, -, _ and .")
-        huggingface_hub.utils.validate_repo_id(name)
+        optional("huggingface_hub.utils", "hf").validate_repo_id(name)
     except ValueError as error:
         raise InputError(
             f"--push-to-hub takes OWNER/NAME of a repository of Hugging Face, such as me/decoder; got {name} "
