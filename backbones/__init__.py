@@ -7,7 +7,7 @@ vit              Vision transformers with a choice of block
 take_over        Copies the projections of replaced attention
 stages           For models on top of a backbone: maps of its stages, one network for several inputs
 padded           Padded sequences: checks of input and mask, last state, mean, reversal, batch norm
-site             The sites of any model, and the error for an unknown one
+site             The sites of a model, and the error for an unknown one
 locations        Names of the positions at which a module can be inserted
 placement        The type `Placement`: an attention spec for each site
 insertion        The function that inserts a placement

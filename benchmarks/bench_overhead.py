@@ -1,12 +1,13 @@
 """Measure a trial's overhead in seconds, and the seconds of a search of one trial from command to end.
 
-The same trivial training runs in three ways: in a search (reused actors, the study, MLflow, checkpoints), in
-a TorchTrainer inside a Tune function, as Ray's documentation nests them, and in a plain loop in one process.
-A trial's overhead is the time that its slot was taken, less the seconds of its training.
+The same trivial training runs in four ways: in a search (reused actors, the study, MLflow, checkpoints), in
+Ray Tune's reused actors (`reused_actors.py`), in a TorchTrainer inside a Tune function, as Ray's
+documentation nests them, and in a plain loop in one process. A trial's overhead is the time that its slot was
+taken, less the seconds of its training.
 
-A training function runs in a search, as Ray Tune's function trainable, and in plain Optuna. It also runs
-beside the built-in task that trains equally. `python bench_overhead.py functions` measures only these, and
-`trials` the others.
+A training function runs in a search, in Ray Tune's reused actors, as Ray Tune's function trainable, and in
+plain Optuna. It also runs beside the built-in task that trains equally. `python bench_overhead.py functions`
+measures only these, `trials` the others, and `reused` what Ray Tune's reused actors take.
 """
 
 import os
@@ -24,6 +25,8 @@ import ray
 import torch
 from built_in_training import config
 from harness import Row, compare, read_rows, show, summarise, write
+from ray import tune
+from reused_actors import run_trials, searching, start_ray
 from trivial_training import HIGH, LOW, train_plain
 
 import attention
@@ -66,12 +69,14 @@ def time_plain_loop() -> float:
 
 def time_search() -> float:
     """Return the overhead of a trial, over the last 90 of 100 to exclude the start."""
-    result = automl.run_search(space=f"{__file__}:trivial", trials=TRIALS, subset=0.05, name="overhead")
-    assert (result.counts[State.COMPLETE], result.counts[State.ERROR], result.untracked) == (TRIALS, 0, 0), (
-        result
-    )
-    study = open_study(Path("searches/overhead"), name="overhead")
-    ends = [(trial.datetime_complete, trial) for trial in study.trials if trial.datetime_complete]
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        result = automl.run_search(
+            space=f"{__file__}:trivial", trials=TRIALS, subset=0.05, storage=folder, name="overhead"
+        )
+        counts = (result.counts[State.COMPLETE], result.counts[State.ERROR], result.untracked)
+        assert counts == (TRIALS, 0, 0), result
+        study = open_study(Path(folder, "overhead"), name="overhead")
+        ends = [(trial.datetime_complete, trial) for trial in study.trials if trial.datetime_complete]
     ends.sort(key=lambda end: end[0])
     late = [trial for _, trial in ends[TRIALS // 10 :]]
     wall = (ends[-1][0] - ends[TRIALS // 10 - 1][0]).total_seconds()
@@ -79,11 +84,42 @@ def time_search() -> float:
     return (wall * SLOTS - training) / len(late)
 
 
+class BuiltInTrial(tune.Trainable):
+    """Training of the built-in task, in an actor that the next trial reuses."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        torch.set_num_threads(1)
+        self.reset_config(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        self.trial = config(0, new_config["lr"])
+        return True
+
+    def step(self) -> dict[str, Any]:
+        task = open_task(self.trial, Runtime(device=torch.device("cpu")))
+        (metrics,) = fit(task, start(task))
+        return {**metrics, "training": metrics["seconds"], "end": time.time(), "done": True}
+
+
+class FunctionTrial(BuiltInTrial):
+    """Training of the function, in an actor that the next trial reuses."""
+
+    def step(self) -> dict[str, Any]:
+        return {**train_plain(self.config["lr"]), "done": True}
+
+
+def time_reused(trainable: type[tune.Trainable], low: float, high: float) -> float:
+    """Return the overhead of a trial in Ray Tune's reused actors."""
+    start_ray()
+    results = run_trials(trainable, {"lr": tune.loguniform(low, high)}, num_samples=TRIALS, **searching(1))
+    ray.shutdown()
+    return overhead([result.metrics for result in results], SLOTS)
+
+
 def time_nested() -> tuple[float, float]:
     """Return overhead and slot time of a trial in a TorchTrainer with one worker in a Tune function."""
     import ray.train
     import ray.train.torch
-    from ray import tune
     from ray.tune.integration.ray_train import TuneReportCallback
 
     def worker(values: dict[str, Any]) -> None:
@@ -148,11 +184,11 @@ def overhead(trials: Sequence[Mapping[str, float]], slots: int) -> float:
     return (wall * slots - sum(trial["training"] for trial in late)) / len(late)
 
 
-def time_function() -> float:
+def time_function(trials: int = FUNCTIONS) -> float:
     """Return the overhead of a trial of a function in a search of its hyperparameters."""
     with tempfile.TemporaryDirectory(dir=".") as folder:
         result = automl.run_search(
-            train=f"{FOLDER}/trivial_training.py:train", metric="accuracy", trials=FUNCTIONS,
+            train=f"{FOLDER}/trivial_training.py:train", metric="accuracy", trials=trials,
             sampler="bench_overhead:Plain", equal="epochs", concurrent=SLOTS,
             storage=folder, name="functions",
         )  # fmt: skip
@@ -168,7 +204,6 @@ def time_function() -> float:
 
 def time_tune() -> float:
     """Return the overhead of a trial of Ray Tune's function trainable."""
-    from ray import tune
 
     def trainable(values: dict[str, float]) -> None:
         torch.set_num_threads(1)
@@ -291,7 +326,23 @@ def time_trials() -> list[Row]:
     ]
 
 
-PARTS = {"trials": time_trials, "functions": time_functions}
+def time_reused_actors() -> list[Row]:
+    """Return the rows of Ray Tune's reused actors. The environment variable ROUNDS sets how many rounds."""
+    searched: list[tuple[float, float]] = []
+    called: list[tuple[float, float]] = []
+    for _ in range(int(os.environ.get("ROUNDS", ROUNDS))):
+        searched.append((time_search(), time_reused(BuiltInTrial, 1e-4, 1e-3)))
+        called.append((time_function(TRIALS), time_reused(FunctionTrial, LOW, HIGH)))
+    return [
+        summarise(case, "Ray Tune, reused actors", pairs, unit="s", higher_is_better=False)
+        for case, pairs in (
+            (f"overhead a trial, {TRIALS} trials", searched),
+            (f"overhead a trial of a function, {TRIALS} trials", called),
+        )
+    ]
+
+
+PARTS = {"trials": time_trials, "functions": time_functions, "reused": time_reused_actors}
 
 
 def main() -> None:

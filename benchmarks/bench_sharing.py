@@ -181,7 +181,9 @@ def main() -> None:
     print(f"{device_name()}: {time.perf_counter() - start_time:.0f} s")
     if gpu:
         name = "sharing-overlap" if overlaps else "sharing"
-        write_values(name, {"rows": [asdict(row) for row in rows]})
+        accepted, refused = sum(len(row.ratios) for row in rows), sum(row.refused for row in rows)
+        totals = {"accepted": accepted, "measured": accepted + refused}
+        write_values(name, {"totals": totals, "rows": [asdict(row) for row in rows]})
     if apart := [ratio for row in rows for ratio in row.ratios if abs(ratio - 1) > WITHIN]:
         sys.exit(f"{len(apart)} accepted A/A ratios are more than {WITHIN:.0%} from 1: {apart}")
 

@@ -116,6 +116,17 @@ def measure_row(name: str, load: str, truth: float, times: int) -> Row:
     return row
 
 
+def count_accepted(rows: list[Row]) -> dict[str, dict[str, int]]:
+    """Return the numbers of measured and of accepted ratios under each load."""
+    return {
+        load: {
+            "measured": sum(row.measured for row in rows if row.load == load),
+            "accepted": sum(row.accepted for row in rows if row.load == load),
+        }
+        for load in dict.fromkeys(row.load for row in rows)
+    }
+
+
 @contextmanager
 def busy(count: int, nice: int) -> Iterator[None]:
     neighbours = [subprocess.Popen([sys.executable, __file__, "busy", str(nice)]) for _ in range(count)]
@@ -164,7 +175,8 @@ def main() -> None:
                 rows.append(measure_row(name, load, truth, times if name == "A/A" else min(rounds, 3)))
     file = RESULTS / "time-ratio-cpu.json"
     metadata = {"name": "time-ratio", "device": device_name(), "versions": versions()}
-    file.write_text(json.dumps({**metadata, "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
+    results = {"totals": count_accepted(rows), "rows": [asdict(row) for row in rows]}
+    file.write_text(json.dumps({**metadata, **results}, indent=1) + "\n")
     print(f"wrote {file}")
 
 

@@ -4,10 +4,12 @@ This project runs `automl search --confirm` with an empty cache. It would train 
 not have, if a finalist were better, which five seeds cannot show. It runs once from new weights and once with
 `--init shared`, whose verdict is on placements in shared partial trainings.
 
-The peer does the same job with other libraries as their documentation shows: fastai's Learner in Ray Train's
-TorchTrainer in a Tune function, OptunaSearch with ASHA, and the seeds as further Tune trials. It chooses
-fastai's xresnet18 at a quarter of its width, with or without fastai's self-attention, and the same
-hyperparameters. Both run on two cores, one trial on each.
+Two peers do the same job with fastai's Learner in Ray Tune, OptunaSearch with ASHA, and the seeds as further
+Tune trials. They choose fastai's xresnet18 at a quarter of its width, with or without fastai's
+self-attention, and the same hyperparameters. Both run on two cores, one trial on each. `reused` trains in a
+class in reused actors (`reused_actors.py`), as an expert of Ray Tune does. `nested` trains in Ray Train's
+TorchTrainer in a Tune function, as Ray's documentation nests them. `python bench_verdict.py reused` measures
+this peer alone.
 """
 
 import json
@@ -17,12 +19,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness import Row, show, write
+from harness import Row, read_rows, show, write
 
 TRIALS, TOP, SEEDS, EPOCHS = 16, 2, 5, 6
+PEERS = {
+    "reused": "fastai in Tune, reused actors, OptunaSearch + ASHA",
+    "nested": "fastai in TorchTrainer in Tune, OptunaSearch + ASHA",
+}
 
 
 def scratch(folder: Path) -> dict[str, float]:
@@ -76,11 +83,11 @@ def _trained(folder: Path) -> float:
     return total
 
 
-def theirs(folder: Path) -> dict[str, float]:
-    """Return the same figures of the peer, run in a process."""
+def theirs(folder: Path, peer: str) -> dict[str, float]:
+    """Return the same figures of a peer, run in a process."""
     start = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, __file__, "stock"], cwd=folder, capture_output=True, text=True,
+        [sys.executable, __file__, peer, "here"], cwd=folder, capture_output=True, text=True,
         # Ray Train frees resources of stopped trials through the latest cluster in Ray's folder. If that is
         # another cluster, it waits for ever.
         env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(folder)},
@@ -108,13 +115,11 @@ def save_digits(root: Path) -> None:
             Image.fromarray((digits.images[i] * 255 / 16).astype("uint8")).save(folder / f"{i}.png")
 
 
-def worker(values: dict[str, Any]) -> None:
-    """Train one configuration with fastai and report each epoch to Ray Train."""
-    import ray.train
+def build_learner(values: dict[str, Any], *callbacks: Any) -> Any:
+    """Build fastai's Learner of one configuration."""
     import torch
     from fastai.vision.all import (
         Adam,
-        Callback,
         CrossEntropyLossFlat,
         ImageDataLoaders,
         Learner,
@@ -126,16 +131,29 @@ def worker(values: dict[str, Any]) -> None:
 
     torch.set_num_threads(1)
     set_seed(values["seed"], reproducible=True)
-    root = Path(values["data"])
     loaders = ImageDataLoaders.from_folder(
-        root,
+        Path(values["data"]),
         valid=values["valid"],
         train="train",
         item_tfms=Resize(32),
         bs=values["batch_size"],
         num_workers=0,
     )
-    model = XResNet(ResBlock, 1, [2, 2, 2, 2], n_out=10, widen=0.25, sa=values["sa"], sym=values["sym"])
+    return Learner(
+        loaders,
+        XResNet(ResBlock, 1, [2, 2, 2, 2], n_out=10, widen=0.25, sa=values["sa"], sym=values["sym"]),
+        loss_func=CrossEntropyLossFlat(label_smoothing=values["label_smoothing"]),
+        opt_func=Adam,
+        metrics=accuracy,
+        wd=values["weight_decay"],
+        cbs=callbacks,
+    )
+
+
+def worker(values: dict[str, Any]) -> None:
+    """Train one configuration with fastai and report each epoch to Ray Train."""
+    import ray.train
+    from fastai.vision.all import Callback
 
     class Report(Callback):
         order = 60
@@ -147,38 +165,58 @@ def worker(values: dict[str, Any]) -> None:
             score = float(self.learn.recorder.values[-1][-1])
             ray.train.report({"accuracy": score, "seconds": time.perf_counter() - self.start})
 
-    learner = Learner(
-        loaders,
-        model,
-        loss_func=CrossEntropyLossFlat(label_smoothing=values["label_smoothing"]),
-        opt_func=Adam,
-        metrics=accuracy,
-        wd=values["weight_decay"],
-        cbs=Report(),
-    )
+    learner = build_learner(values, Report())
     with learner.no_bar(), learner.no_logging():
         learner.fit_one_cycle(EPOCHS, values["learning_rate"])
 
 
-def stock() -> None:
-    """Do the peer's whole job and print its figures as JSON."""
-    import ray
+def tune_reused(space: dict[str, Any], _: str, **more: Any) -> Any:
+    """Return the results of trials in reused actors, which train an epoch of the one-cycle policy a step."""
+    from fastai.callback.schedule import ParamScheduler, combined_cos
+    from ray import tune
+    from reused_actors import run_trials
+
+    class Training(tune.Trainable):
+        def setup(self, config: dict[str, Any]) -> None:
+            self.reset_config(config)
+
+        def reset_config(self, new_config: dict[str, Any]) -> bool:
+            values = new_config.get("variant", new_config)
+            self.learner, self.epoch, rate = build_learner(values), 0, values["learning_rate"]
+            self.cycle = {
+                "lr": combined_cos(0.25, rate / 25, rate, rate / 1e5),
+                "mom": combined_cos(0.25, 0.95, 0.85, 0.95),
+            }
+            return True
+
+        def step(self) -> dict[str, Any]:
+            def part(schedule: Any) -> Any:
+                return lambda progress: schedule((self.epoch + progress) / EPOCHS)
+
+            start = time.perf_counter()
+            with self.learner.no_bar(), self.learner.no_logging():
+                self.learner.fit(1, cbs=ParamScheduler({name: part(s) for name, s in self.cycle.items()}))
+            self.epoch += 1
+            score = float(self.learner.recorder.values[-1][-1])
+            seconds = time.perf_counter() - start
+            return {"accuracy": score, "seconds": seconds, "done": self.epoch == EPOCHS}
+
+    return run_trials(Training, space, **more)
+
+
+def tune_nested(space: dict[str, Any], name: str, **more: Any) -> Any:
+    """Return the results of trials that start a TorchTrainer each."""
     import ray.train
     import ray.train.torch
     from ray import tune
     from ray.tune.integration.ray_train import TuneReportCallback
-    from ray.tune.schedulers import ASHAScheduler
-    from ray.tune.search.optuna import OptunaSearch
 
     folder = Path.cwd()
-    save_digits(folder / "digits")
-    ray.init(address="local", num_cpus=2, include_dashboard=True, log_to_driver=False)
-    fixed = {"data": str(folder / "digits")}
 
     def trial(values: dict[str, Any]) -> None:
         trainer = ray.train.torch.TorchTrainer(
             worker,
-            train_loop_config=values,
+            train_loop_config=values.get("variant", values),
             scaling_config=ray.train.ScalingConfig(num_workers=1),
             run_config=ray.train.RunConfig(
                 storage_path=str(folder / "train"), callbacks=[TuneReportCallback()]
@@ -186,18 +224,29 @@ def stock() -> None:
         )
         trainer.fit()
 
-    def tune_space(space: dict[str, Any], **more: Any) -> Any:
-        results = tune.Tuner(
-            tune.with_resources(trial, {"memory": 2.0**20}),
-            param_space=space,
-            tune_config=tune.TuneConfig(metric="accuracy", mode="max", max_concurrent_trials=2, **more),
-            run_config=tune.RunConfig(storage_path=str(folder / "tune"), verbose=0),
-        ).fit()
-        assert not results.errors, results.errors
-        return results
+    results = tune.Tuner(
+        tune.with_resources(trial, {"memory": 2.0**20}),
+        param_space=space,
+        tune_config=tune.TuneConfig(metric="accuracy", mode="max", max_concurrent_trials=2, **more),
+        run_config=tune.RunConfig(storage_path=str(folder / name), verbose=0),
+    ).fit()
+    assert not results.errors, results.errors
+    return results
 
+
+def run_peer(peer: str) -> None:
+    """Do a peer's whole job and print its figures as JSON."""
+    import ray
+    from ray import tune
+    from reused_actors import searching
+
+    folder = Path.cwd()
+    save_digits(folder / "digits")
+    nested = peer == "nested"
+    ray.init(address="local", num_cpus=2, include_dashboard=nested, log_to_driver=False)
+    tune_space = tune_nested if nested else tune_reused
     space = {
-        **fixed,
+        "data": str(folder / "digits"),
         "valid": "valid",
         "seed": 0,
         "sa": tune.choice([False, True]),
@@ -208,9 +257,7 @@ def stock() -> None:
         "label_smoothing": tune.uniform(0.0, 0.2),
     }
     start = time.perf_counter()
-    trials = tune_space(
-        space, num_samples=TRIALS, search_alg=OptunaSearch(seed=0), scheduler=ASHAScheduler(max_t=EPOCHS)
-    )
+    trials = tune_space(space, "tune", num_samples=TRIALS, **searching(EPOCHS))
     searched = time.perf_counter() - start
     training = [result.metrics_dataframe["seconds"].sum() for result in trials]
     ranked = sorted(trials, key=lambda result: result.metrics["accuracy"], reverse=True)
@@ -221,17 +268,7 @@ def stock() -> None:
         [{**variant, "valid": "test", "seed": seed} for seed in range(1, SEEDS + 1) for variant in variants]
     )
     start = time.perf_counter()
-
-    def seeded(values: dict[str, Any]) -> None:
-        trial(values["variant"])
-
-    results = tune.Tuner(
-        tune.with_resources(seeded, {"memory": 2.0**20}),
-        param_space={"variant": grid},
-        tune_config=tune.TuneConfig(metric="accuracy", mode="max", max_concurrent_trials=2),
-        run_config=tune.RunConfig(storage_path=str(folder / "seeds"), verbose=0),
-    ).fit()
-    assert not results.errors, results.errors
+    results = tune_space({"variant": grid}, "seeds")
     confirmed = time.perf_counter() - start
     training += [result.metrics_dataframe["seconds"].sum() for result in results]
     ray.shutdown()
@@ -247,16 +284,19 @@ def stock() -> None:
     )
 
 
-def main() -> None:
+def measure_peer(peer: str) -> list[Row]:
+    """Return the rows of this project and a peer, measured in turn."""
     rounds: list[dict[str, dict[str, float]]] = []
+    measures = {
+        "scratch": scratch,
+        "theirs": partial(theirs, peer=peer),
+        "shared_trainings": shared_trainings,
+    }
     for i in range(int(os.environ.get("ROUNDS", "3"))):
         rounds.append({})
-        for measure in (
-            (scratch, theirs, shared_trainings) if i % 2 == 0 else (shared_trainings, theirs, scratch)
-        ):
-            name = measure.__name__
+        for name in list(measures)[:: 1 if i % 2 == 0 else -1]:
             with tempfile.TemporaryDirectory() as folder:
-                rounds[-1][name] = measure(Path(folder))
+                rounds[-1][name] = measures[name](Path(folder))
             print(name, rounds[-1][name], flush=True)
 
     def make_row(side: str, case: str, key: str, unit: str, better: int = -1) -> Row:
@@ -264,7 +304,7 @@ def main() -> None:
         ratios = [(a[key] / b[key]) ** better for a, b in pairs]
         row = Row(
             case=f"{case}, {'from new weights' if side == 'scratch' else 'into shared partial trainings'}",
-            peer="fastai in TorchTrainer in Tune, OptunaSearch + ASHA",
+            peer=PEERS[peer],
             ours=statistics.median(a[key] for a, _ in pairs),
             theirs=statistics.median(b[key] for _, b in pairs),
             unit=unit,
@@ -274,17 +314,25 @@ def main() -> None:
         show(row)
         return row
 
-    rows = []
-    for side in ("scratch", "shared_trainings"):
-        rows += [
-            make_row(side, "from nothing to a verdict", "wall", "s"),
-            make_row(side, "of it, the search", "search", "s"),
-            make_row(side, "of it, the seeds", "confirm", "s"),
-            make_row(side, "seconds of training, over both slots", "training", "s"),
-            make_row(side, "mean test accuracy of baseline and finalists", "accuracy", "%", 1),
-        ]
-    write("verdict", rows)
+    return [
+        make_row(side, *measure)
+        for side in ("scratch", "shared_trainings")
+        for measure in (
+            ("from nothing to a verdict", "wall", "s"),
+            ("of it, the search", "search", "s"),
+            ("of it, the seeds", "confirm", "s"),
+            ("seconds of training, over both slots", "training", "s"),
+            ("mean test accuracy of baseline and finalists", "accuracy", "%", 1),
+        )
+    ]
+
+
+def main() -> None:
+    peers = sys.argv[1:] or list(PEERS)
+    rows = [row for peer in peers for row in measure_peer(peer)]
+    kept = [row for row in read_rows("verdict") if row.peer not in {PEERS[peer] for peer in peers}]
+    write("verdict", [*rows, *kept])
 
 
 if __name__ == "__main__":
-    stock() if sys.argv[1:] == ["stock"] else main()
+    run_peer(sys.argv[1]) if sys.argv[2:] == ["here"] else main()

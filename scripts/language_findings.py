@@ -21,6 +21,7 @@ from statistics import fmean
 from typing import Any
 
 import matplotlib.pyplot as plt
+from language_page import PAGE, RECORDS, make_page, read_records
 from matplotlib.patches import Rectangle
 from trained_decoder import CONTEXT, NAME, SHAPE, STORAGE, collect_library, train_decoder
 
@@ -45,9 +46,7 @@ from search.space import Space
 from search.study import open_study, read_history
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "explanation" / "language-findings.md"
 PICTURE = ROOT / "docs" / "language-findings.svg"
-RECORDS = ROOT / "benchmarks" / "results" / "language-findings"
 RECALL = ((4, 1), (4, 2), (6, 1), (8, 1))  # layers, and full ones
 EXAMPLES, WINDOW = 38_400, 2  # training sequences, and positions of sliding attention
 TRAINED_RECALL, FEW = (
@@ -197,28 +196,6 @@ def record_case(title: str, name: str, confirmed: ConfirmResult) -> None:
     (RECORDS / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
 
 
-def write_case(record: dict[str, Any]) -> Iterator[str]:
-    """Yield a section: the verdict, and a row for each variant."""
-    digits, scale = (".1f", 100) if record["unit"] == "points" else (".3f", 1)
-    yield f"## {record['title']}"
-    yield ""
-    yield f"**{record['headline']}.** {record['seeds']} paired seeds, p = {record['p']:.2g}; "
-    yield f"{record['trials']} trials, {record['hours']:.2f} core hours on {record['machine']}."
-    yield ""
-    if note := record.get("note"):
-        yield from (note, "")
-    yield f"| variant | {record['metric']} | difference of the searched placement | 95 % CI | time ratio |"
-    yield "|---|---|---|---|---|"
-    for row in record["rows"]:
-        difference = interval = ""
-        if row["interval"] is not None:
-            low, high = row["interval"]
-            difference, interval = f"{row['lead']:+{digits}}", f"{low:+{digits}} to {high:+{digits}}"
-        shown = "" if row["time"] is None else f"{row['time']:.2f}"
-        yield f"| {row['variant']} | {scale * row['score']:{digits}} | {difference} | {interval} | {shown} |"
-    yield ""
-
-
 def draw(records: Sequence[dict[str, Any]]) -> None:
     """Draw the layers of each finding as a strip, beside its lead over each control with its interval."""
     figure, axes = plt.subplots(
@@ -250,59 +227,10 @@ def draw(records: Sequence[dict[str, Any]]) -> None:
     plt.close(figure)
 
 
-def summarise(records: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the models that the searched placements do not beat: how many have none, and a table."""
-    every, cheap = 0, 0
-    lines = [
-        "| finding | searched layers | not beaten, with as many full layers or fewer | beats all full |",
-        "|---|---|---|---|",
-    ]
-    for record in records:
-        (searched,) = (row for row in record["rows"] if row["searched"])
-        compared = [row for row in record["rows"] if row["interval"] is not None]
-        least = searched["layers"].count(FULL)
-        not_beaten = [row for row in compared if row["interval"][0] <= 0]
-        names = [row["variant"].split(":")[0] for row in not_beaten if row["layers"].count(FULL) <= least]
-        full = [row for row in compared if set(row["layers"]) == {FULL}]
-        every, cheap = every + (not not_beaten), cheap + (not names)
-        beaten = "not compared" if not full else "no" if any(row in not_beaten for row in full) else "yes"
-        placement = searched["variant"].partition(" (")[0]
-        shown = ", ".join(dict.fromkeys(names)) or "none"
-        lines.append(f"| {record['title']} | {placement} | {shown} | {beaten} |")
-    counts = (
-        f"The searched placement beats every control in {every} of {len(records)} findings, and every "
-        f"control with as many full layers or fewer in {cheap}."
-    )
-    return [counts, "", *lines, ""]
-
-
-def write_page(records: Sequence[dict[str, Any]]) -> None:
-    lines = [
-        "# Findings on the layers of language models",
-        "",
-        "![Layers that the searches chose, and their lead over each control](../language-findings.svg)",
-        "",
-        "Made by `make language-findings` with equal training time. The baseline is the best model whose "
-        "layers are all of one kind. Other models have the searched hyperparameters. A positive difference "
-        "favours the searched placement, whose hours are those of the search and of all seeds. Where a "
-        "control has the layers of another row, it is left out. Each seed has another random placement with "
-        "as many full layers; older findings have one for all seeds. A verdict is `cannot tell` where times "
-        "were not equal for certain, as in trainings of seconds. `all full` keeps the layers of a trained "
-        "decoder.",
-        "",
-        *summarise(records),
-        *(line for record in records for line in write_case(record)),
-    ]
-    PAGE.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
-
-
 def publish(names: Sequence[str]) -> None:
-    """Write the page and its picture from all records, those of `names` first."""
-    files = sorted(RECORDS.glob("*.json"), key=lambda file: file.stem)
-    order = {name: i for i, name in enumerate(names)}
-    files.sort(key=lambda file: order.get(file.stem.partition("-search")[0], len(order)))
-    records = [json.loads(file.read_text()) for file in files]
-    write_page(records)
+    """Write the page and its picture from all records."""
+    records = read_records(names)
+    PAGE.write_text(make_page(records), encoding="utf-8")
     draw(records)
 
 

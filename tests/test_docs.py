@@ -3,7 +3,6 @@
 import ast
 import importlib
 import inspect
-import json
 import re
 import shlex
 import sys
@@ -109,23 +108,6 @@ def test_every_link_of_a_document_outside_of_the_site_exists(document: str) -> N
     text = (ROOT / document).read_text()
     links = re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", text) + re.findall(r"\bdocs/[\w./-]+\.\w+", text)
     assert [link for link in links if not (ROOT / link).exists()] == []
-
-
-def test_benchmarks_are_the_recorded_ones() -> None:
-    recorded = {}
-    for path in (ROOT / "benchmarks" / "results").glob("*.json"):
-        result = json.loads(path.read_text())
-        recorded[f"bench_{result['name']}"] = [row for row in result.get("rows", []) if "spread" in row]
-    rows = re.findall(
-        r"^\|.*\| ([\d.]+) \(([\d.]+) to ([\d.]+)\) \| `(\w+)` \|$",
-        DOCUMENTS["docs/explanation/benchmarks.md"],
-        re.M,
-    )
-    assert len(rows) >= 15
-    for ratio, low, high, name in rows:
-        shown = [float(ratio), float(low), float(high)]
-        values = [[row["ratio"], *row["spread"]] for row in recorded[name]]
-        assert any(shown == pytest.approx(value, abs=0.0051) for value in values), (ratio, name)
 
 
 def test_the_example_of_the_readme_imports_automl_alone() -> None:

@@ -256,7 +256,7 @@ def _next(result: "Search", storage: str) -> Iterator[str]:
 
 
 def studies() -> None:
-    """List the published experiments that `automl study` repeats."""
+    """List the published experiments that `automl study` can repeat."""
     from automl.search.studies import list_studies
 
     for study in list_studies().values():

@@ -4,7 +4,7 @@ config  Configuration of detection
 data    Images with objects: boxes, categories and masks, in COCO's layout
 deploy  Deployment of a detector: a graph from images to boxes and masks, and its input and output files
 graph   A trained detector as a graph of fixed shapes, for torch.export and ONNX
-model   Faster and Mask R-CNN of torchvision over any backbone
+model   Faster and Mask R-CNN of torchvision over a backbone with stages
 score   Average precision of boxes and masks, over the whole split and all workers, by pycocotools
 space   Spaces of detection: attention in a backbone and on its feature pyramid
 study   The published comparisons of decomposed attention in detectors (arXiv 1812.01243)

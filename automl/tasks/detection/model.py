@@ -1,4 +1,4 @@
-"""Faster and Mask R-CNN of torchvision over any backbone with identifiable stages, with sites on the pyramid.
+"""Faster and Mask R-CNN of torchvision over a backbone with identifiable stages, with sites on the pyramid.
 
 Source: S. Ren et al., Faster R-CNN (2015), arXiv 1506.01497; K. He et al., Mask R-CNN (2017), arXiv
 1703.06870; T.-Y. Lin et al., Feature Pyramid Networks (2016), arXiv 1612.03144. Pyramid, proposals and heads

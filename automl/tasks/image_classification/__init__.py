@@ -4,7 +4,7 @@ config      Configuration of the classification of images
 data        Image data: sources, caches of decoded splits, augmentation and batches on the device
 equal_time  The comparison of SimpleSelfAttention at equal time
 fit         Settings of a search that fit a folder of images
-space       Spaces of images: attention in any backbone, decomposed attention in large ones
+space       Spaces of images: attention in a backbone, decomposed attention in large ones
 study       Published comparisons of classifiers of images
 task        Image classification: cross-entropy with label smoothing, class weights, mixup and CutMix
 vit_space   Spaces of vision transformers: blocks, stem, size and attention

@@ -1,4 +1,4 @@
-"""Spaces of images: attention in any backbone, and decomposed attention in a ResNet-50 or a ResNeXt-101.
+"""Spaces of images: attention in a backbone, and decomposed attention in a ResNet-50 or a ResNeXt-101.
 
 Source of the latter: Z. Shen et al., Efficient Attention: Attention with Linear Complexities (2018), arXiv
 1812.01243, section 5. There, one to seven modules follow res3 and res4 (here the second and third stage),

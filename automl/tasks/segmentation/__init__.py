@@ -2,7 +2,7 @@
 
 config  Configuration of segmentation
 data    Images with a class for each pixel: a folder, or bundled scenes of digits
-model   A U-Net over any backbone of images with several resolutions, with sites on its skip connections
+model   A U-Net over a backbone of images with several resolutions, with sites on its skip connections
 score   Metrics and loss of segmentation from the logits of pixels, over batches and workers
 space   The space of segmentation: attention in a U-Net
 task    Semantic segmentation: the class of each pixel of an image

@@ -1,4 +1,4 @@
-"""A U-Net over any backbone of images with several resolutions, with sites on its skip connections.
+"""A U-Net over a backbone of images with several resolutions, with sites on its skip connections.
 
 Source: O. Ronneberger et al., U-Net (2015), arXiv 1505.04597; decoder as in segmentation_models_pytorch. The
 encoder is a classification model without its head. The logits of its finest resolution are resized.
