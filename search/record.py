@@ -13,6 +13,7 @@ TRIALS_FOLDER = "trials"  # in the search's folder
 SHARED_FOLDER = "shared_trainings"  # shared partial trainings, in the search's folder
 CHECKPOINT_FILE = "checkpoint.pt"  # in a trial's folder
 PLAIN, MIXED = "plain", "mixed"  # kinds of a trial that are no attention's name
+NOT_STARTED = "cannot start"  # begins the reason of a command's failure if it did not run at all
 NOT_NEEDED = "not needed"  # in words: a training of a comparison that its verdict did without
 
 Metrics = dict[str, float]

@@ -78,7 +78,8 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
                 print(f"          | {line}")
     if not verdict.complete:
         resume = format_command(kind.resume, result.search, storage)
-        print(f"resume    {resume}  (errors are in {result.folder})")
+        loss = "; a failed run that is repeated counts as a loss" * kind.own
+        print(f"resume    {resume}  (errors are in {result.folder}{loss})")
         if kind.opaque and not any(variant["scores"] for variant in result.value["variants"]):
             print("          or with a corrected --metric or --metric-file, if that was wrong")
     if kind.opaque:

@@ -20,6 +20,7 @@ class TrainingKind:
         split: The split of the scores, or empty if only the program knows it.
         opaque: True if only the metric of a training is known, as of a command. No search chose it. It may
             ignore its seed, fail because of it, or work on another machine.
+        own: True if code of the user trains, which may fail because of its score.
     """
 
     finalist: str
@@ -29,6 +30,7 @@ class TrainingKind:
     resume: str
     split: str
     opaque: bool = False
+    own: bool = False
 
 
 MODELS = TrainingKind(
@@ -47,6 +49,7 @@ COMMANDS = TrainingKind(
     resume="referee --resume",
     split="",
     opaque=True,
+    own=True,
 )
 
 

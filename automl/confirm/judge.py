@@ -12,8 +12,8 @@ from automl.confirm import statistics, wording
 from automl.confirm.decision import holm_factors, nominal_levels, pairs_needed
 from automl.confirm.design import Design
 from automl.confirm.rules import Evidence, Rule, decide
-from automl.confirm.scores import Scores, time_ratio
-from automl.confirm.statistics import ALPHA, Difference, Ratio, least_pairs, paired
+from automl.confirm.scores import Scores, time_ratio, unequal_failures
+from automl.confirm.statistics import ALPHA, Difference, Ratio, count_failures, least_pairs, paired
 from automl.confirm.variants import CONTROL_ROLES, Variant
 from automl.confirm.verdict import Comparison, Verdict
 from search.record import Role
@@ -42,12 +42,14 @@ class _Analysis:
     """Result of an analysis after some seeds.
 
     Attributes:
-        used: The seeds at which all are compared.
+        seen: The seeds that have ended.
+        used: Those of them at which all are compared.
         finalists: The finalists that have not dropped out.
         awaited: The plain variants whose scores are needed to call a finalist better.
         level: The significance level of an interim analysis, or None without these.
     """
 
+    seen: Sequence[int]
     used: Sequence[int]
     finalists: Sequence[Variant]
     evidence: Evidence
@@ -82,6 +84,12 @@ class Judge:
         """Least number of seeds that can show a difference."""
         return least_pairs(ALPHA / len(self.finalists))
 
+    @property
+    def failed_attempts(self) -> dict[str, int]:
+        """Number of failed trainings by variant, without those that have none."""
+        counts = {v.name: sum(self.scores[v.name].failed_attempts.values()) for v in self.variants}
+        return {name: count for name, count in counts.items() if count}
+
     @cached_property
     def analyses(self) -> tuple[int, ...]:
         """Numbers of seeds at which interim analyses are made. Empty if only the final one is made."""
@@ -109,7 +117,8 @@ class Judge:
             analysis = self._analyse(seen, ())
         warnings = self.warnings(seen)
         if analysis is None:
-            return Verdict(design=self.design, complete=is_final, warnings=warnings)
+            failed = self.failed_attempts
+            return Verdict(design=self.design, complete=is_final, warnings=warnings, failed_attempts=failed)
         verdict = self._verdict(analysis, awaited, is_final=is_final)
         return replace(verdict, warnings=[*warnings, *self._doubts(analysis, verdict)])
 
@@ -144,8 +153,8 @@ class Judge:
             return nominal_levels(analyses, alpha)[analyses.index(len(seen))] if analyses else alpha
 
         evidence = Evidence(
-            differences=[self._difference(variant, self.baseline, used) for variant in standing],
-            plain=[self._from_plain(variant, used) for variant in standing],
+            differences=[self._difference(variant, self.baseline, used, seen) for variant in standing],
+            plain=[self._from_plain(variant, used, seen) for variant in standing],
             times=self.times(standing, used) if self.design.equal == "time" else (),
             family=family,
             level=level,
@@ -155,6 +164,7 @@ class Judge:
             of_commands=self.design.kind.opaque,
         )
         return _Analysis(
+            seen=seen,
             used=used,
             finalists=standing,
             evidence=evidence,
@@ -183,7 +193,7 @@ class Judge:
             explanation=rule.explanation.format(**words),
             complete=is_final,
             lead=lead,
-            comparisons=[*finalists, *self._others(lead, used)],
+            comparisons=[*finalists, *self._others(lead, used, analysis.seen)],
             used=used,
             level=analysis.level,
             needed=self._needed(self.design.margin, lead.difference) if is_undecided else None,
@@ -192,6 +202,7 @@ class Judge:
             gate=scores.largest_gate(used),
             awaited=awaited,
             is_constant=bool(evidence.constant),
+            failed_attempts=self.failed_attempts,
             pending=[
                 variant
                 for variant in self.variants
@@ -205,17 +216,17 @@ class Judge:
 
         Holm's procedure changes p and the interval alike, so the interval excludes 0 if p is small enough.
         """
-        used, finalists = analysis.used, analysis.finalists
+        seen, used, finalists = analysis.seen, analysis.used, analysis.finalists
         factors = holm_factors([d.p for d in analysis.evidence.both], family=len(self.finalists))
         comparisons = []
         for variant, time, factor in zip(finalists, self.times(finalists, used), factors, strict=True):
             alpha = (analysis.level or ALPHA) / factor
-            d = self._difference(variant, self.baseline, used, alpha)
+            d = self._difference(variant, self.baseline, used, seen, alpha)
             comparisons.append(
                 Comparison(
                     variant=variant,
                     difference=d,
-                    plain=self._from_plain(variant, used, alpha),
+                    plain=self._from_plain(variant, used, seen, alpha),
                     p_holm=min(1.0, factor * d.p),
                     images=self._images(d, variant, used, alpha),
                     time=time,
@@ -223,7 +234,7 @@ class Judge:
             )
         return comparisons
 
-    def _others(self, lead: Comparison, used: Sequence[int]) -> Iterator[Comparison]:
+    def _others(self, lead: Comparison, used: Sequence[int], seen: Sequence[int]) -> Iterator[Comparison]:
         """Yield the other variants that have scores, compared with the baseline and the leading finalist."""
         for variant in self.variants[1:]:
             scores = self.scores[variant.name]
@@ -231,11 +242,11 @@ class Judge:
             # A candidate for the baseline may have scores at the first seeds only.
             partial_scores = variant.name in self.plain and len(both) < len(used)
             if variant.role is not Role.FINALIST and len(both) >= 2 and not partial_scores:
-                d = self._difference(variant, self.baseline, both)
+                d = self._difference(variant, self.baseline, both, seen)
                 yield Comparison(
                     variant=variant,
                     difference=d,
-                    lead=self._difference(lead.variant, variant, both),
+                    lead=self._difference(lead.variant, variant, both, seen),
                     images=self._images(d, variant, both, ALPHA),
                     time=time_ratio(scores, self.scores[self.baseline.name], both),
                 )
@@ -245,6 +256,13 @@ class Judge:
             scores = self.scores[variant.name]
             for seed, reason in {**scores.failed, **scores.errors}.items():
                 yield f"{variant.name} failed with seed {seed}: {reason}"
+            again = {seed: n for seed, n in scores.failed_attempts.items() if seed in scores.scores}
+            if again and self.design.kind.own:
+                seeds = ", ".join(f"{seed} ({pluralize(n, 'time')})" for seed, n in sorted(again.items()))
+                yield (
+                    f"{variant.name} failed and was tried again with seed {seeds}. If the other side failed "
+                    f"less often, such a pair counts as the largest loss, as its run may be a lucky one."
+                )
 
     def _unequal_trainings(self, seen: Sequence[int]) -> Iterator[str]:
         """Yield warnings of trainings whose times are not comparable."""
@@ -284,18 +302,26 @@ class Judge:
             )
 
     def _difference(
-        self, variant: Variant, other: Variant, seeds: Sequence[int], alpha: float = ALPHA
+        self,
+        variant: Variant,
+        other: Variant,
+        seeds: Sequence[int],
+        seen: Sequence[int],
+        alpha: float = ALPHA,
     ) -> Difference:
+        """Return the difference at some of the seeds `seen`."""
         design, metric = self.design, self.design.metric
-        values, other_values = self.scores[variant.name].scores, self.scores[other.name].scores
-        return paired(
-            [metric.sign * metric.scale * (values[seed] - other_values[seed]) for seed in seeds],
-            margin=design.margin,
-            resolution=design.resolution,
-            alpha=alpha,
-        )
+        ours, theirs = self.scores[variant.name], self.scores[other.name]
+        d = [metric.sign * metric.scale * (ours.scores[seed] - theirs.scores[seed]) for seed in seeds]
+        scored = paired(d, margin=design.margin, resolution=design.resolution, alpha=alpha)
+        failed = unequal_failures(ours, theirs, seen) if design.kind.own else set()
+        if not failed:
+            return scored
+        return count_failures(scored, d, [seed in failed for seed in seeds], len(failed - {*seeds}), alpha)
 
-    def _from_plain(self, variant: Variant, seeds: Sequence[int], alpha: float = ALPHA) -> Difference | None:
+    def _from_plain(
+        self, variant: Variant, seeds: Sequence[int], seen: Sequence[int], alpha: float = ALPHA
+    ) -> Difference | None:
         """Return the difference of a finalist from the plain variant with its hyperparameters.
 
         Returns None if that is the baseline, if it is not trained with all seeds, or if it cannot be trained.
@@ -305,7 +331,7 @@ class Judge:
         if name not in self.plain or self.scores[name].failed or not self._is_whole(name, seeds):
             return None
         both = [seed for seed in seeds if seed in self.scores[name].scores]
-        return self._difference(variant, self.plain[name], both, alpha) if len(both) >= 2 else None
+        return self._difference(variant, self.plain[name], both, seen, alpha) if len(both) >= 2 else None
 
     def times(self, variants: Sequence[Variant], seeds: Sequence[int]) -> list[Ratio | None]:
         """Return the time ratio of each variant at these seeds, or None if it is not known."""

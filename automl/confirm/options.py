@@ -91,8 +91,8 @@ class RefereeOptions:
         command: With --baseline-ref, the command of every commit. It runs in a clean copy of the repository.
         baseline_ref: Commit to compare with: a branch, a tag or a hash. In place of `baseline`.
         candidate_refs: Commit that may be better. Repeatable. In Python a commit or a list.
-        resume: Name of a comparison to resume. Failed runs are repeated. Or its result, in place of all other
-            arguments but `storage`.
+        resume: Name of a comparison to resume. Failed runs are repeated, and count as losses. Or its result,
+            in place of all other arguments but `storage`.
         metric: Regular expression with a group, or key of a JSON line, in the output. The group is the
             number, as in `val_acc=(.*)`. With `metric_file`, its column or key.
         metric_file: CSV or JSON file below {out} with that column or key. A command writes it.

@@ -25,6 +25,7 @@ from automl.storage.storage import Storage
 from automl.storage.user_code import command_in
 from automl.tracking.names import CONFIRMS
 from automl.tracking.run_spec import RunSpec, below, source
+from search.config.sections import OwnTraining
 from search.metric import Chance, Metric
 from search.record import Role, State, TrialRecord
 from search.study import STUDY_FILE, create_study, resume_study
@@ -113,7 +114,8 @@ class Confirmation:
     @property
     def kind(self) -> TrainingKind:
         """Kind of the trainings."""
-        return COMMANDS if self.commands() else MODELS
+        own = isinstance(self.variant_set.variants[0].config.training, OwnTraining)
+        return COMMANDS if self.commands() else replace(MODELS, own=own)
 
     def commands(self) -> list[str]:
         """Return the commands that the variants run, each in its folder, as names of user-defined code."""

@@ -113,6 +113,18 @@ class Evidence:
         unexplained = [] if self.is_within_margin else self.ahead_of_baseline
         return [*self.better, *self.ahead, *unexplained, *self.ranking][0]
 
+    @cached_property
+    def is_selected(self) -> bool:
+        """True if only the scores show something, and not with runs that failed counted."""
+        if not any(d is not None and d.as_scored for d in (*self.differences, *self.plain)):
+            return False
+        scored = replace(
+            self,
+            differences=[d.as_scored or d for d in self.differences],
+            plain=[d and (d.as_scored or d) for d in self.plain],
+        )
+        return decide(scored).outcome in ("better", "worse", "equivalent")
+
     def _rejected(self, differences: Sequence[Difference]) -> list[bool]:
         return step_down([d.p for d in differences], self.level, family=self.family)
 
@@ -218,6 +230,14 @@ RULES = (
         "finalists and baseline may have trained for different times",
         lambda e: e.is_within_margin,
         lambda e: e.has_equal_times,
+    ),
+    Rule(
+        name="tried again",
+        applies=lambda e: e.is_selected,
+        outcome="cannot tell",
+        words="runs failed and were tried again, which selects lucky ones",
+        explanation="Where one side failed more often than the other, a pair counts as the largest loss, and "
+        "against a loss as the largest gain. With that, nothing is shown. Compare on fresh seeds.",
     ),
     Rule(
         name="hyperparameters",

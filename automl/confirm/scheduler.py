@@ -24,7 +24,7 @@ from automl.storage.trial_files import read_answers, read_left
 from search.callback import Callback
 from search.config.tasks import find_spec
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
-from search.record import Role, State, TrialRecord
+from search.record import NOT_STARTED, Role, State, TrialRecord
 from search.shared_trainings import is_shared_training
 
 MIN_SECONDS, MIN_PROCESSOR_SHARE = 10, 0.05  # processor time below that share of a longer run is doubtful
@@ -166,7 +166,10 @@ class ConfirmationScheduler(Callback):
 
     def _scores(self) -> dict[str, Scores]:
         metric, seeds = self.planned.plan.metric.name, self.design.seeds
-        return collect(self.variants, self.planned.standing, metric, seeds, values=self._values_of)
+        records = self.planned.records.values()
+        broken = [record for record in records if record.state is State.ERROR]
+        failed = [record for record in broken if not (record.reason or "").startswith(NOT_STARTED)]
+        return collect(self.variants, self.planned.standing, metric, seeds, self._values_of, failed)
 
     def _values_of(self, record: TrialRecord) -> np.ndarray | None:
         if record.number not in self._values:

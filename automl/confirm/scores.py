@@ -1,5 +1,6 @@
 """Results of a confirmation's trainings: each variant's score and cost at each seed."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -35,6 +36,7 @@ class Scores:
     Attributes:
         failed: The reason why the variant cannot be trained with a seed, such as a diverging loss.
         errors: Crashes, which are not the fault of the variant.
+        failed_attempts: How many trainings crashed, where any did. Some were tried again.
         costs: The costs of the trainings that have a score.
         values: The contribution of each test input to the score, `(inputs,)`, where it was kept in
             `automl.storage.trial_files`.
@@ -46,6 +48,7 @@ class Scores:
     scores: Mapping[int, float] = field(default_factory=dict)
     failed: Mapping[int, str] = field(default_factory=dict)
     errors: Mapping[int, str] = field(default_factory=dict)
+    failed_attempts: Mapping[int, int] = field(default_factory=dict)
     costs: Mapping[int, TrainingCost] = field(default_factory=dict)
     values: Mapping[int, np.ndarray] = field(default_factory=dict)
     devices: Mapping[int, str] = field(default_factory=dict)
@@ -83,6 +86,12 @@ def time_ratio(variant: Scores, baseline: Scores, seeds: Sequence[int]) -> Ratio
     return None
 
 
+def unequal_failures(ours: Scores, theirs: Scores, seeds: Iterable[int]) -> set[int]:
+    """Return the seeds at which trainings of one variant have failed more often than those of the other."""
+    first, second = ours.failed_attempts, theirs.failed_attempts
+    return {seed for seed in seeds if first.get(seed) != second.get(seed)}
+
+
 def training_cost(record: TrialRecord) -> TrainingCost:
     """Return the cost of a training from the records of its epochs."""
 
@@ -104,21 +113,29 @@ def collect(
     metric: str,
     seeds: Sequence[int],
     values: Callable[[TrialRecord], np.ndarray | None] = lambda record: None,
+    failed: Iterable[TrialRecord] = (),
 ) -> dict[str, Scores]:
     """Return the scores of each variant at these seeds, from the trials that have ended.
 
     `values` returns the contribution of each test input to a finished trial's score, or None if it is not
-    known.
+    known. `failed` are trials that ended in an error, also those that were tried again.
     """
+    attempts = Counter((record.variant, record.config.seed) for record in failed)
     ended: dict[str, list[TrialRecord]] = {variant.name: [] for variant in variants}
     for record in records:
         if record.variant in ended and record.config.seed in seeds:
             ended[record.variant].append(record)
-    return {name: _scores(trials, metric, values) for name, trials in ended.items()}
+    return {
+        name: _scores(trials, metric, values, {seed: n for seed in seeds if (n := attempts[name, seed])})
+        for name, trials in ended.items()
+    }
 
 
 def _scores(
-    records: Sequence[TrialRecord], metric: str, values: Callable[[TrialRecord], np.ndarray | None]
+    records: Sequence[TrialRecord],
+    metric: str,
+    values: Callable[[TrialRecord], np.ndarray | None],
+    attempts: Mapping[int, int],
 ) -> Scores:
     done = {record.config.seed: record for record in records if record.state is State.COMPLETE}
     failed = [record for record in records if record.state is State.INFEASIBLE]
@@ -127,6 +144,7 @@ def _scores(
         scores={seed: record.value(metric) for seed, record in done.items()},
         failed={record.config.seed: record.reason or "cannot be trained" for record in failed},
         errors={record.config.seed: record.reason or "an error" for record in broken},
+        failed_attempts=attempts,
         costs={seed: training_cost(record) for seed, record in done.items()},
         values={seed: kept for seed, record in done.items() if (kept := values(record)) is not None},
         devices={seed: record.device for seed, record in done.items() if record.device},

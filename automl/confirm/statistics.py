@@ -6,12 +6,12 @@ better. An interval has exactly the differences that the test of p does not reje
 Sources: sign flips, R. A. Fisher, The Design of Experiments (1935), section 21, and their interval, J.
 Hartigan, Using subsample values as typical values (1969); t without the skewness, P. Hall, On the removal of
 skewness by transformation (1992); seeds crossed with images, A. Owen, The pigeonhole bootstrap (2007); two
-one-sided tests, D. Schuirmann (1987).
+one-sided tests, D. Schuirmann (1987); failed runs, J. Lachin, Worst-rank score analysis (1999).
 """
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 
 import numpy as np
@@ -37,6 +37,7 @@ class Difference:
         p_margin: The p-value of a difference outside the margin.
         count: The number of pairs, or the smaller number of scores.
         find_interval: Computes `interval` on demand, because simulations of thousands do not need it.
+        as_scored: The difference that the scores alone show, if p also counts failed runs.
     """
 
     mean: float
@@ -45,6 +46,7 @@ class Difference:
     p_margin: float
     count: int
     find_interval: Callable[[], tuple[float, float]] = field(compare=False, repr=False)
+    as_scored: "Difference | None" = field(default=None, repr=False)
 
     @cached_property
     def interval(self) -> tuple[float, float]:
@@ -98,6 +100,32 @@ def paired(
             p_margin = float(stdtr(len(d) - 1, (abs(mean) - margin) / sd * math.sqrt(len(d))))
     find = partial(_paired_interval, d, sd if spread else 0.0, alpha)
     return Difference(mean=mean, sd=sd, p=p, p_margin=p_margin, count=len(d), find_interval=find)
+
+
+def count_failures(
+    scored: Difference, differences: Sequence[float], failed: Sequence[bool], lost: int, alpha: float = ALPHA
+) -> Difference:
+    """Return a difference that claims nothing because of pairs with failed runs.
+
+    A run that failed and was tried again may be a lucky one. So what is claimed must also hold if each of
+    these pairs were the largest difference, in favour of either side. This is a worst-rank analysis
+    (J. Lachin 1999) by sign flips.
+
+    Args:
+        scored: The difference that the scores show.
+        differences: The difference at each seed.
+        failed: True for a pair one side of which failed more often than the other.
+        lost: The number of further such pairs, which lack a score.
+    """
+    largest = float(np.abs(differences).max())
+    sides = [np.append(np.where(failed, size, differences), [size] * lost) for size in (-largest, largest)]
+    p = [sign_flip(side) if side.mean() * scored.mean > 0 else 1.0 for side in sides]
+
+    def find_interval() -> tuple[float, float]:
+        lows, highs = zip(scored.interval, *(sign_flip_interval(side, alpha) for side in sides), strict=True)
+        return min(lows), max(highs)
+
+    return replace(scored, p=max(scored.p, *p), p_margin=1.0, find_interval=find_interval, as_scored=scored)
 
 
 def _paired_interval(d: np.ndarray, sd: float, alpha: float) -> tuple[float, float]:

@@ -22,7 +22,7 @@ from automl.confirm.design import Design
 from automl.confirm.judge import CONSTANT, Judge
 from automl.confirm.ledger import ACCEPTED, COMPARISON, POOL, STALE, TEST, VERDICT, Decision, Ledger
 from automl.confirm.protocol import Confirmation
-from automl.confirm.scores import Scores
+from automl.confirm.scores import Scores, unequal_failures
 from automl.confirm.statistics import Difference, Ratio
 from automl.confirm.variants import Variant
 from automl.confirm.verdict import Comparison, Verdict
@@ -119,29 +119,37 @@ class Stream:
         decision, factor = self.ledger.decision(self.name), design.metric.sign * design.metric.scale
         if decision is not None:
             ended = ended[: decision.screened + decision.pairs]
-        d = np.array([factor * (candidate[seed] - baseline[seed]) for seed in ended])
+        failed = unequal_failures(*(scores[variant.name] for variant in variants[:2]), design.seeds)
+        measured = np.array([factor * (candidate[seed] - baseline[seed]) for seed in ended])
+        # Of a pair with failed runs, one may be a lucky one. Such a pair counts as the largest loss so far.
+        largest = np.maximum.accumulate(np.abs(measured))
+        d = np.where([seed in failed for seed in ended], -largest, measured)
         futile = np.flatnonzero(evalues.is_futile(d))
         if len(futile):
-            ended, d = ended[: futile[0] + 1], d[: futile[0] + 1]
+            end = futile[0] + 1
+            ended, d, measured = ended[:end], d[:end], measured[:end]
         warnings = judge.warnings(ended)
         if len(ended) < 2:
-            return Verdict(design=design, warnings=warnings)
+            return Verdict(design=design, warnings=warnings, failed_attempts=judge.failed_attempts)
         used = ended[self.screen :] or ended
         (time,) = judge.times(variants[1:2], used)
         constant = judge.constant(variants[:2], ended) if len(ended) >= CONSTANT else ""
         if decision is None:
-            decision = self._evidence(d, blocked=bool(constant or len(futile)))
+            decision = self._evidence(d, measured, blocked=bool(constant or len(futile)))
             outcome = SEED if constant else HOPELESS if len(futile) else self._outcome(decision, design, time)
             if outcome:
                 runs = sum(len(scored.scores) for scored in scores.values()) - decision.reused
                 kept = {n: {str(s): scored.scores[s] for s in ended} for n, scored in scores.items()}
-                decision = replace(decision, outcome=outcome, trainings=runs, scores=kept)
+                attempts = judge.failed_attempts
+                decision = replace(
+                    decision, outcome=outcome, trainings=runs, scores=kept, failed_attempts=attempts
+                )
                 decision = self.ledger.decide(self.name, decision)
                 self.seen = self.ledger.check(self.seen)
         head = self.ledger.heads()[-1]
         accepted = f"accepted in {head.comparison}" if head.comparison else "its first baseline"
         decision = replace(decision, head=f"{head.program}, {accepted}")
-        lead = _compare(variants[1], d[-len(used) :], decision, time)
+        lead = _compare(variants[1], measured[-len(used) :], decision, time)
         outcome, words = WORDS[decision.outcome]
         size = f"{abs(lead.difference.mean):.{design.decimals}f} {design.unit}"
         return Verdict(
@@ -154,11 +162,15 @@ class Stream:
             used=used,
             is_constant=bool(constant),
             warnings=warnings,
+            failed_attempts=judge.failed_attempts,
             decision=decision,
         )
 
-    def _evidence(self, d: np.ndarray, *, blocked: bool) -> Decision:
-        """Return the evidence so far, without an outcome. After the screen, begin the test."""
+    def _evidence(self, d: np.ndarray, measured: np.ndarray, *, blocked: bool) -> Decision:
+        """Return the evidence so far, without an outcome. After the screen, begin the test.
+
+        `measured` are the differences of the scores, and `d` those that count.
+        """
         screen, test = d[: self.screen], d[self.screen :]
         index = self.ledger.rows(TEST).get(self.name)
         if index is None and len(screen) == self.screen and not blocked and not self._is_stale():
@@ -168,13 +180,14 @@ class Stream:
             pairs=len(test),
             screened=len(screen),
             index=index,
-            difference=float((test if len(test) else screen).mean()),
+            difference=float(measured[self.screen if len(test) else 0 :].mean()),
             left=evalues.share_left(len(self.ledger.rows(TEST))),
             reused=sum(origins.get(str(seed), self.name) != self.name for seed in self.seeds),
         )
         if index is None or not len(test):
             return decision
-        interval = evalues.interval(test, screen)
+        both = [evalues.interval(row[self.screen :], screen) for row in (d, measured)]
+        interval = both[0][0], both[1][1]
         outcomes = [verdict["outcome"] for verdict in self.ledger.rows(VERDICT).values()]
         return replace(
             decision,

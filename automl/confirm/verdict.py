@@ -93,6 +93,8 @@ class Verdict:
         is_constant: True if a command gives the same score with every seed, so it seems to ignore its seed.
         pending: Controls that have not ended with all of the seeds.
         warnings: Reasons to doubt the verdict.
+        failed_attempts: The number of trainings that ended in an error by variant, if there are any. Those
+            that were tried again count, interrupted ones do not.
         decision: The verdict in a ledger, with its evidence so far. None without a ledger.
         noise: The noise of the baseline, if only that was measured.
 
@@ -121,6 +123,7 @@ class Verdict:
     is_constant: bool = False
     pending: Sequence[Variant] = ()
     warnings: Sequence[str] = ()
+    failed_attempts: Mapping[str, int] = field(default_factory=dict)
     decision: Decision | None = None
     noise: Mapping[str, float] | None = None
 
@@ -188,10 +191,14 @@ class Verdict:
                     **redact_all(to_json(variant)),
                     "scores": {str(seed): value for seed, value in scores[variant.name].scores.items()},
                     "failed": {str(seed): reason for seed, reason in scores[variant.name].failed.items()},
+                    "failed_attempts": {
+                        str(seed): count for seed, count in scores[variant.name].failed_attempts.items()
+                    },
                     "costs": {str(seed): vars(cost) for seed, cost in scores[variant.name].costs.items()},
                 }
                 for variant in variants
             ],
+            "failed_attempts": self.failed_attempts,
             "warnings": list(self.warnings),
             **({} if self.decision is None else {"ledger": vars(self.decision)}),
             **({} if self.noise is None else {"noise": self.noise}),

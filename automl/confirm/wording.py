@@ -79,6 +79,9 @@ def figures(verdict: "Verdict") -> str:
     ]
     if verdict.steps is not None and round(verdict.steps[0]) != round(verdict.steps[1]):
         sentences.append(f"{verdict.steps[0]:.0f} steps against {verdict.steps[1]:.0f}")
+    if verdict.failed_attempts:
+        failed = ", ".join(f"{count} of {name}" for name, count in verdict.failed_attempts.items())
+        sentences.append(f"Failed attempts: {failed}")
     return f"{'' if verdict.complete else 'So far '}{'. '.join(sentences)}."
 
 

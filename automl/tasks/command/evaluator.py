@@ -9,6 +9,7 @@ import os
 import shlex
 import shutil
 import stat
+import tarfile
 import tempfile
 from collections.abc import Collection, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,9 +17,11 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+from automl.base.atomic import replacing
 from automl.base.errors import InputError
 from automl.tasks.command.config import OUT, SEED, Guard
 from automl.trials.job import CommandFailed
+from search.record import NOT_STARTED
 
 # Names of folders without content, of files and folders that runs may write, and suffixes of checkpoints.
 NO_CONTENT = ("__pycache__", ".git")
@@ -35,6 +38,7 @@ REREAD = 2**28  # bytes of a path that each check reads. Other files are read if
 COPIED = 2**28  # larger paths are linked into the evaluator's copy [bytes]
 SMALL = 2**20  # larger files count as checkpoints [bytes]
 WATCHED, NAMED = 20_000, 5  # largest number of files in a folder that is watched, and of names in a message
+ARCHIVE = ".tar"  # suffix of the packed output of a run
 READ_ONLY = 0o222  # the bits of a file's mode that allow writing
 
 Contents = dict[str, tuple[str, int]]  # digest of each file, and the time of its last change, by name
@@ -169,7 +173,8 @@ def watching(guard: Guard, folder: Path, own: Path) -> Iterator[list[str]]:
     for path, contents in protected.items():
         if digest_of(contents) != guard.protect[path]:
             raise CommandFailed(
-                f"--protect {path} has changed since the beginning. Restore it and resume, or begin again"
+                f"{NOT_STARTED}, since --protect {path} has changed since the beginning. Restore it and "
+                f"resume, or begin again"
             )
     ignored = [*USUAL, str(own), *(os.path.normpath(folder / path) for path in guard.ignored)]
     files, left = _list_files(folder, ignored), list[str]()
@@ -223,6 +228,28 @@ def evaluating(guard: Guard, seed: int, out: Path) -> Iterator[tuple[list[str], 
             raise CommandFailed(f"{OUT} changed during --evaluate, which must not write there")
 
 
+def pack(out: Path) -> None:
+    """Move the output of a run into an archive beside it, in which no later run comes upon it by a path."""
+    if out.is_dir():
+        _allow_writing(out, True)
+        if any(out.iterdir()):
+            with replacing(out.with_suffix(ARCHIVE)) as new, tarfile.open(new, "w") as archive:
+                archive.add(out, out.name)
+        delete(out)
+
+
+def unpack(out: Path) -> None:
+    """Restore the output of a run that `pack` has moved, if there is any."""
+    if (file := out.with_suffix(ARCHIVE)).exists():
+        delete(out)
+        try:
+            with tarfile.open(file) as archive:
+                archive.extractall(out.parent, filter="tar")
+        except (OSError, tarfile.TarError) as error:
+            raise CommandFailed(f"{file} cannot be unpacked ({error}), so the run has no output") from None
+    out.mkdir(exist_ok=True)
+
+
 def delete(out: Path) -> None:
     """Delete the output of a run, which is read-only if its evaluation was killed."""
     _allow_writing(out, True)
@@ -230,9 +257,10 @@ def delete(out: Path) -> None:
 
 
 def _allow_writing(folder: Path, allow: bool) -> None:
-    """Change the permission of the user to write a folder and all in it. It binds every user but root."""
+    """Let the user read and write a folder and all in it, or only not write. It binds every user but root."""
     for path, folders, files in os.walk(folder):
         for file in (path, *(os.path.join(path, name) for name in (*folders, *files))):
             with suppress(FileNotFoundError):  # a link to nothing
                 mode = stat.S_IMODE(os.stat(file).st_mode)
-                os.chmod(file, mode | stat.S_IWUSR if allow else mode & ~READ_ONLY)
+                own = stat.S_IRWXU if os.path.isdir(file) else stat.S_IRUSR | stat.S_IWUSR
+                os.chmod(file, mode | own if allow else mode & ~READ_ONLY)

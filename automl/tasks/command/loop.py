@@ -3,6 +3,8 @@
 import csv
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,18 +20,23 @@ import torch
 from automl.base.errors import InputError
 from automl.config.device import is_gpu
 from automl.storage.trial_files import LEFT_FILE
-from automl.tasks.command.config import CommandModel, CommandTraining
-from automl.tasks.command.evaluator import delete, evaluating, watching
+from automl.tasks.command.config import CommandModel, CommandTraining, Guard
+from automl.tasks.command.evaluator import delete, evaluating, pack, unpack, watching
 from automl.trials import match_output, supervise
 from automl.trials.job import CommandFailed, Job
-from search.record import Metrics
+from search.record import NOT_STARTED, Metrics
 
 OUTPUT, ERRORS, OUT = "stdout.txt", "stderr.txt", "out"  # in the folder of the trial
 EVALUATED = ("evaluator-stdout.txt", "evaluator-stderr.txt")  # beside them
 RESULT = "result.json"  # the metrics of a finished run, which is not repeated
-RUN = "run.json"  # the measurement of a run whose metric was not read, for other options of the metric
+RUN = "run.json"  # the measurement of a run that has ended, which is not repeated
+# Variables that Ray and this program set for workers, and that would tell a command that it is judged.
+MARKS = re.compile(
+    "(RAY_|TUNE_).*|SPT_NOENV|PYTHONBREAKPOINT=ray.*|(GLOO|NCCL)_SOCKET_IFNAME=lo0?", re.DOTALL
+)
 TAIL = 2000  # characters of output in a message
 PATIENCE = 30.0  # time of a search for a pattern [s]
+STOPS, GRACE = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM), 2.0  # signals to all processes of a job [s]
 LISTED = 20  # largest number of columns in a message
 
 
@@ -56,18 +63,46 @@ def _run(job: Job, folder: Path) -> Metrics:
     assert isinstance(training, CommandTraining)
     out, files = folder / OUT, [folder / OUTPUT, folder / ERRORS]
     arguments = model.arguments(job.config.seed, str(out))
-    guard = training.guard
-    measured = _measured_before(job, arguments, files)
-    if measured is None:
-        delete(out)  # an interrupted run may have left files
-        out.mkdir(parents=True)
-        with watching(guard, Path(job.config.data.path or "."), folder) as left:
-            measured = _supervise(arguments, job.config.data.path, files)
-        job.folder.write(LEFT_FILE, json.dumps(left).encode())
-        if "error" in measured:
-            raise CommandFailed(f"cannot start {model.command!r}: {measured['error']}", "")
-    run = {"arguments": arguments, "training": job.config.to_json()["training"], "measured": measured}
-    job.folder.write(RUN, json.dumps(run).encode())
+    try:
+        if (run := _run_before(job, arguments, files)) is None:
+            run = {"arguments": arguments, **_run_once(job, model, training.guard, arguments, folder)}
+            job.folder.write(RUN, json.dumps(run).encode())
+        else:
+            unpack(out)
+        return _read_metrics(job, run, folder, training)
+    finally:
+        if job.folder.local is not None:  # other runs must not continue from what they find there
+            pack(out)
+
+
+def _run_once(
+    job: Job, model: CommandModel, guard: Guard, arguments: list[str], folder: Path
+) -> dict[str, Any]:
+    """Run a command, and return its measurement, or the reason why it has none."""
+    out, directory = folder / OUT, job.config.data.path
+    delete(out)  # an interrupted run may have left files
+    out.mkdir(parents=True)
+    try:
+        with watching(guard, Path(directory or "."), folder) as left:
+            measured = _supervise(arguments, directory, [folder / OUTPUT, folder / ERRORS])
+    except CommandFailed as failure:
+        if str(failure).startswith(NOT_STARTED):
+            raise
+        return {"refused": str(failure)}
+    job.folder.write(LEFT_FILE, json.dumps(left).encode())
+    if "error" in measured:
+        raise CommandFailed(f"{NOT_STARTED} {model.command!r}: {measured['error']}")
+    if -measured["code"] in STOPS:
+        time.sleep(GRACE)  # If all processes get the signal, this one ends, and the run was interrupted.
+    return {"measured": measured}
+
+
+def _read_metrics(job: Job, run: dict[str, Any], folder: Path, training: CommandTraining) -> Metrics:
+    """Return the metrics of a run that has ended. Raise CommandFailed if it failed."""
+    if "refused" in run:
+        raise CommandFailed(run["refused"])
+    guard, measured = training.guard, run["measured"]
+    out, files = folder / OUT, [folder / OUTPUT, folder / ERRORS]
     tail = _tail(files)
     if measured["code"]:
         raise CommandFailed(_exit_reason(measured["code"], tail), tail)
@@ -90,19 +125,21 @@ def _run(job: Job, folder: Path) -> Metrics:
     return {**metrics, "time": time.time()}
 
 
-def _measured_before(job: Job, arguments: list[str], files: list[Path]) -> dict[str, Any] | None:
-    """Return the measurement of a run whose output is here, if only options of the metric have changed."""
+def _run_before(job: Job, arguments: list[str], files: list[Path]) -> dict[str, Any] | None:
+    """Return a run that has ended before the answer was written, or is read with other options.
+
+    If it failed, it has failed: a second one could be luckier. A run that was interrupted has no such file.
+    """
     with suppress(OSError, ValueError, KeyError):
-        run = json.loads(job.folder.read(RUN))
-        is_other = run["arguments"] == arguments and run["training"] != job.config.to_json()["training"]
-        if is_other and run["measured"]["code"] == 0 and all(file.exists() for file in files):
-            result: dict[str, Any] | None = run["measured"]
-            return result
+        run: dict[str, Any] = json.loads(job.folder.read(RUN))
+        if run["arguments"] == arguments and ("refused" in run or all(file.exists() for file in files)):
+            return run
     return None
 
 
 def _supervise(arguments: list[str], folder: str | None, files: list[Path]) -> dict[str, Any]:
     """Run a command to its end, and return what `supervise` measured."""
+    own = {name: value for name, value in os.environ.items() if not MARKS.fullmatch(f"{name}={value}")}
     threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
     try:
         process = subprocess.Popen(
@@ -110,12 +147,12 @@ def _supervise(arguments: list[str], folder: str | None, files: list[Path]) -> d
             stdin=subprocess.PIPE,  # its end stays open as long as this process lives
             stdout=subprocess.PIPE,
             cwd=folder,
-            env={**os.environ, **threads},
+            env={**own, **threads},
             start_new_session=True,
         )
     except (FileNotFoundError, NotADirectoryError):
         raise CommandFailed(
-            f"the folder {folder} of the command does not exist on this machine", ""
+            f"{NOT_STARTED}, since the folder {folder} of the command does not exist on this machine"
         ) from None
     assert process.stdin is not None
     assert process.stdout is not None

@@ -62,8 +62,9 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
     A command is a program with its arguments, and runs without a shell in the current folder. `{seed}` in it
     becomes the seed, and `{out}` the path of a folder that only this run has. With `baseline_ref`, one
     command runs in clean copies of the repository at several commits. With `resume`, continue a
-    comparison that was stopped, and repeat runs that failed. If no run has a score yet, options of the metric
-    can be corrected with it: the outputs of finished commands are read again.
+    comparison that was stopped, and repeat runs that failed, whose pairs then count as losses. If no run has
+    a score yet, options of the metric can be corrected with it: the outputs of finished commands are read
+    again.
 
     Returns:
         The comparison with its verdict.

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from confirm_cases import SSA, config, design
 
+from automl.confirm.design import COMMANDS
 from automl.confirm.judge import judge
 from automl.confirm.protocol import SELECTION
 from automl.confirm.scores import Scores, TrainingCost
@@ -13,6 +14,7 @@ from automl.confirm.variants import Variant, best_validated
 from search.record import Role
 
 SEEDS, EXPERIMENTS = 8, 250
+OWN = design(equal="none", chance=None, margin=0, kind=COMMANDS)
 
 
 def simulate(spread: float, noise: float, generator: np.random.Generator, *, fair: bool) -> bool:
@@ -60,3 +62,28 @@ def test_a_noisily_chosen_baseline_makes_no_winner(fair, least, most):
         for _ in range(EXPERIMENTS if fair else EXPERIMENTS // 4)
     ]
     assert least <= np.mean(claims) <= most
+
+
+@pytest.mark.parametrize("least", [-2.0, -1.0, 0.0])
+@pytest.mark.parametrize("side", ["ssa", "baseline"])
+def test_a_run_that_is_tried_again_until_it_is_lucky_makes_no_winner(side, least):
+    """Neither a candidate that fails below a score, nor a baseline that fails above one."""
+    generator, claims, sign = np.random.default_rng(1), 0, 1 if side == "ssa" else -1
+    variants = [
+        Variant(name="baseline", role=Role.BASELINE, config=config()),
+        Variant(name="ssa", role=Role.FINALIST, config=config(SSA)),
+    ]
+    for _ in range(300):
+        drawn, attempts = generator.normal(size=(2, 10)), {}
+        for i, score in enumerate(drawn[1]):
+            while sign * score < least:
+                score = generator.normal()
+                attempts[i + 1] = attempts.get(i + 1, 0) + 1
+            drawn[1, i] = score
+        scored = {
+            name: Scores(scores=dict(enumerate(row.tolist(), start=1)))
+            for name, row in zip(("baseline", "ssa")[::sign], drawn, strict=True)
+        }
+        scored[side] = replace(scored[side], failed_attempts=attempts)
+        claims += judge(OWN, variants, scored).final == "better"
+    assert claims <= 0.04 * 300

@@ -11,7 +11,7 @@ from automl.confirm import wording
 from automl.confirm.decision import Outcome
 from automl.confirm.judge import judge
 from automl.confirm.rules import RULES, Evidence, decide
-from automl.confirm.statistics import Difference, Ratio, paired
+from automl.confirm.statistics import Difference, Ratio, count_failures, paired
 
 
 def of(mean: float) -> Difference:
@@ -20,6 +20,8 @@ def of(mean: float) -> Difference:
 
 AHEAD, SECOND, BEHIND, EQUAL, SMALL = of(2.0), of(1.0), of(-1.0), of(0.01), of(0.3)
 NOISE = paired([-3.0, 4.0], margin=0.5)
+TRIED = count_failures(AHEAD, AHEAD.mean + np.linspace(-0.1, 0.1, 10), [True, True] + [False] * 8, 0)
+LOST = count_failures(BEHIND, BEHIND.mean + np.linspace(-0.1, 0.1, 10), [False] * 10, 3)
 SAME, LONGER, SHORTER = (Ratio(mean=m, low=m - 0.01, high=m + 0.01) for m in (1.0, 1.2, 0.8))
 
 # Evidence that each rule decides, with the finalist that the verdict is about.
@@ -61,6 +63,11 @@ EXAMPLES: dict[str, list[tuple[dict, int]]] = {
     "equivalent": [
         ({"differences": [of(0), EQUAL], "times": [SAME, SAME]}, 1),
         ({"differences": [SMALL], "plain": [of(0)]}, 0),
+    ],
+    "tried again": [
+        ({"differences": [TRIED], "of_commands": True}, 0),
+        ({"differences": [BEHIND, AHEAD], "plain": [None, TRIED]}, 1),
+        ({"differences": [LOST], "times": [SAME]}, 0),
     ],
     "undecided between commands": [({"differences": [NOISE], "of_commands": True}, 0)],
     "undecided": [

@@ -9,6 +9,7 @@ import pytest
 from confirm_cases import VARIANTS, answered, config, design, scores, without
 
 from attention import Spec
+from automl.confirm.design import MODELS
 from automl.confirm.judge import judge
 from automl.confirm.protocol import Confirmation, Options
 from automl.confirm.scheduler import lost_metrics
@@ -199,6 +200,38 @@ def test_error_costs_only_its_pair():
     assert verdict.final == "better"
     assert 4 not in verdict.used
     assert "ssa failed with seed 4: a disk was full" in verdict.warnings
+
+
+@pytest.mark.parametrize("name", ["ssa", "baseline"])
+def test_pairs_that_one_side_tried_again_support_nothing(name):
+    """Also pairs of which one side has no score. If both sides failed as often, a pair counts."""
+    own = design(kind=replace(MODELS, own=True))
+    tried = {**BETTER, name: replace(BETTER[name], failed_attempts={1: 1, 2: 5})}
+    verdict = judge(own, VARIANTS, tried)
+    assert (verdict.final, verdict.winner) == ("cannot tell", None)
+    assert "runs failed and were tried again" in verdict.headline
+    assert f"Failed attempts: 6 of {name}." in verdict.figures
+    again = f"{name} failed and was tried again with seed 1 (1 time), 2 (5 times)"
+    assert any(again in text for text in verdict.warnings)
+    value = json.loads(json.dumps(verdict.to_json(VARIANTS, tried)))
+    attempts = {variant["name"]: variant["failed_attempts"] for variant in value["variants"]}
+    assert (value["failed_attempts"], attempts[name]) == ({name: 6}, {"1": 1, "2": 5})
+    low = verdict.lead.difference.low
+    assert low < 0 < judge(own, VARIANTS, BETTER).lead.difference.low
+    assert judge(design(), VARIANTS, tried).final == "better", (
+        "the training of models does not choose to fail"
+    )
+    both = {n: replace(BETTER[n], failed_attempts={1: 1, 2: 5}) for n in ("ssa", "baseline")}
+    assert judge(own, VARIANTS, {**BETTER, **both}).final == "better"
+    once = {1: 1, 2: 1}
+    gone = replace(without(BETTER, name, [1, 2])[name], errors=once, failed_attempts=once)
+    assert judge(own, VARIANTS, {**BETTER, name: gone}).final == "cannot tell"
+    losing = scores(ssa=-0.02, sagan=-0.02)
+    losing |= {
+        n: replace(losing[n], failed_attempts=once)
+        for n in ((name,) if name == "baseline" else ("ssa", "sagan"))
+    }
+    assert judge(own, VARIANTS, losing).final == "cannot tell"
 
 
 def test_too_few_seeds_give_a_warning():

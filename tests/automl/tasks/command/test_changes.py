@@ -216,6 +216,14 @@ def test_mistakes(at_work: Any, options: dict[str, Any], message: str) -> None:
     assert len(Ledger(Path("runs")).rows(COMPARISON)) == 1
 
 
+def test_a_command_that_fails_until_it_is_lucky_is_not_accepted(lucky: Any) -> None:
+    decisions = [
+        lucky(lambda i=i: compare(f"train --try {i} --seed {{seed}}")).verdict.decision for i in range(4)
+    ]
+    assert "accepted" not in outcomes()
+    assert sum(decision.failed_attempts.get("candidate", 0) for decision in decisions) > 4
+
+
 @pytest.mark.parametrize(("equal", "outcome"), [("time", "unequal time"), ("none", "accepted")])
 def test_longer_training_is_not_accepted(at_work: Any, equal: str, outcome: str) -> None:
     at_work(FakeCommands(gain(3), seconds=lambda variant, seed: 1.2 if variant == "candidate" else 1.0))

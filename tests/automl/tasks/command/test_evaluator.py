@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -71,8 +72,10 @@ def run(program: str, guarded: Guard | None = None, number: int = 0, metric: str
     )
     config = TrialConfig.from_json(config.to_json())
     runtime = Runtime(device=torch.device("cpu"))
-    ((metrics,),) = train(Job(config=config, runtime=runtime, folder=trial, shared_trainings=trial))
-    assert os.access(Path(trial.local or "") / "out", os.W_OK)
+    try:
+        ((metrics,),) = train(Job(config=config, runtime=runtime, folder=trial, shared_trainings=trial))
+    finally:
+        assert not (Path(trial.local or "") / "out").exists()
     return metrics["acc"]
 
 
@@ -171,6 +174,51 @@ def test_files_left_by_runs_are_named(project: Path) -> None:
     without = guard("", ())
     assert run(HONEST + "open('weights.pt', 'w'); print('acc 1')", without, 1) == 1
     assert read_left(Storage(str(project.parent / "trial 1"))) == ["weights.pt"]
+
+
+def test_later_runs_do_not_come_upon_outputs_and_marks(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither those of scored runs nor those of failed ones. The record of the judge has them."""
+    for name, value in (
+        ("RAY_JOB_ID", "1\n2"),
+        ("TUNE_X", "1"),
+        ("PYTHONBREAKPOINT", "ray.util.rpdb.set_trace"),
+    ):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "eth0")
+    own = "(out / 'deep').mkdir(); (out / 'deep/model.pt').write_text('3'); (out / 'no').mkdir(0)\n"
+    program = (
+        "import os; found = [path for path in out.parent.parent.rglob('*') if path.suffix == '.pt' or"
+        " path.name == 'answers']\n"
+        "marks = [k for k, v in os.environ.items() if 'ray' in k.lower() + v or 'TUNE' in k]\n"
+        "assert not found + marks, [found, marks]\nassert os.environ['NCCL_SOCKET_IFNAME'] == 'eth0'\n"
+    )
+    for number in range(2):
+        assert run(program.join(HONEST.splitlines(keepends=True)) + own, number=number) == 0.75
+    with pytest.raises(CommandFailed, match="exit code 1: RuntimeError"):
+        run(HONEST + own + "raise RuntimeError", number=2)
+    assert run(program.join(HONEST.splitlines(keepends=True)), number=3) == 0.75
+    for number in range(3):
+        with tarfile.open(project.parent / f"trial {number}/out.tar") as kept:
+            assert {"out/answers", "out/deep/model.pt"} <= {*kept.getnames()}
+
+
+def test_a_run_that_has_ended_is_not_repeated_in_its_folder(project: Path) -> None:
+    """A comparison that is killed before it has noted a failure does not give another chance."""
+    lucky = HONEST + "open('runs', 'a').write('x'); sys.exit(open('runs').read() == 'x')"
+    for _ in range(2):
+        with pytest.raises(CommandFailed, match=r"^exit code 1"):
+            run(lucky)
+    changes = (
+        lucky.split("sys.exit")[0]
+        + "n = len(open('runs').read()); open('data/val', 'a').write(' ' * (n < 3))"
+    )
+    for _ in range(2):
+        with pytest.raises(CommandFailed, match=r"^--protect data, val, was changed during"):
+            run(changes, number=1)
+        (project / "data/val").write_text("1 0 1 0")
+    assert (project / "runs").read_text() == "xx"
 
 
 @pytest.mark.parametrize("name", ["notes", "old.pt"])

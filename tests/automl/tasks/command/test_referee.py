@@ -171,6 +171,17 @@ def test_a_seed_that_fails_leaves_the_verdict_open(at_work: Any, cli: Any) -> No
     assert workers.trained[0] == ("candidate", 3)
 
 
+def test_a_command_that_fails_until_it_is_lucky_does_not_win(lucky: Any, cli: Any) -> None:
+    result = lucky(lambda: compare(equal="none"))
+    failed = result.value["failed_attempts"]["candidate"]
+    assert failed > 3
+    assert result.verdict.lead.difference.mean > 0.3
+    assert (result.value["verdict"], result.value["winner"]) != ("better", "candidate")
+    page = run_report("mine").index.read_text()
+    for text in (result.verdict.figures, cli("status", "mine")[1], page):
+        assert f"Failed attempts: {failed} of candidate" in text
+
+
 @pytest.mark.parametrize(
     ("broken", "shuffled", "code"),
     [
