@@ -143,14 +143,6 @@ def test_plain_draws_are_baselines(tmp_path: Path) -> None:
         assert (record.role is Role.BASELINE) == (record.config.model.placement == {})
 
 
-def test_a_trial_has_the_adjusted_configuration(tmp_path: Path) -> None:
-    digits = SPACES["digits"]
-    scheduler = make_engine(make_study(tmp_path), digits, adjust=lambda config: config.change(seed=7))
-    record = ask_trial(scheduler)
-    assert (record.config.seed, record.config.model.placement) == (7, {})
-    assert stored_trial(scheduler, 0).params == digits.baseline
-
-
 @pytest.mark.parametrize("seed", [3, 2**32 - 1])
 def test_a_repeated_configuration_gets_another_seed(seed: int, tmp_path: Path) -> None:
     space = Space(name="one", draw=lambda trial: TrialConfig(seed=seed), baseline={}, summary="")
@@ -160,13 +152,6 @@ def test_a_repeated_configuration_gets_another_seed(seed: int, tmp_path: Path) -
         scheduler.end(number, DONE)
     seeds.append(ask_trial(make_engine(open_study(tmp_path, name="s"), space)).config.seed)
     assert seeds == [(seed + i) % 2**32 for i in range(4)]
-
-
-@pytest.mark.parametrize("trials", [1, 4])
-def test_no_more_trials_than_planned(trials: int, tmp_path: Path) -> None:
-    scheduler = make_engine(make_study(tmp_path), plan=make_plan(trials))
-    assert [ask_trial(scheduler).number for _ in range(trials)] == list(range(trials))
-    assert scheduler.ask() is None
 
 
 def refusing(trial: optuna.Trial) -> TrialConfig:
@@ -325,15 +310,6 @@ def test_the_sampler_works_after_every_kind_of_end(tmp_path: Path) -> None:
         scheduler.end(ask_trial(scheduler).number, ends[i % 4])
     states = Counter(trial.state for trial in scheduler.study.trials)
     assert states == {TrialState.COMPLETE: 6, TrialState.PRUNED: 12, TrialState.FAIL: 6}
-
-
-def test_the_study_is_one_file_that_optuna_opens(scheduler: SearchScheduler, tmp_path: Path) -> None:
-    scheduler.end(ask_trial(scheduler).number, report(0.4, finished=True))
-    assert [file.name for file in tmp_path.iterdir()] == [STUDY_FILE]
-    study = optuna.load_study(
-        study_name="s", storage=JournalStorage(JournalFileBackend(str(tmp_path / STUDY_FILE)))
-    )
-    assert study.best_value == 0.4
 
 
 @pytest.mark.parametrize("half", [b"", b'{"op_code":9,"wor', b"\x00" * 40])
