@@ -5,6 +5,7 @@ answers, and ends it by its process id. Packages of the `dev` extra contain rclo
 binaries. Only the mirror of archives is imitated.
 """
 
+import json
 import os
 import pwd
 import shutil
@@ -21,7 +22,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import unquote
 
 import pytest
@@ -287,5 +288,42 @@ def serve_mirror(files: dict[str, bytes]) -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Mirror)
     Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/mirror/"
+    server.shutdown()
+    server.server_close()
+
+
+class Hub(BaseHTTPRequestHandler):
+    """Enough of the hub to create a repository and to commit small files."""
+
+    commits: list[str]
+    status = 200
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+        answer: dict[str, Any] = {"url": f"http://{self.headers['Host']}/me/decoder", "id": "me/decoder"}
+        if "/preupload/" in self.path:
+            paths = [file["path"] for file in json.loads(body)["files"]]
+            answer = {"files": [{"path": p, "uploadMode": "regular", "shouldIgnore": False} for p in paths]}
+        elif "/commit/" in self.path:
+            self.commits.append(body)
+            answer = {"commitUrl": f"{answer['url']}/commit/0", "commitOid": "0", "success": True}
+        content = json.dumps(answer).encode()
+        self.send_response(self.status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+@contextmanager
+def serve_hub() -> Iterator[tuple[str, type[Hub]]]:
+    """Serve a new `Hub`, and yield its address and its class."""
+    handler = type("Handler", (Hub,), {"commits": []})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", handler
     server.shutdown()
     server.server_close()

@@ -8,7 +8,7 @@ runs, also no kernel that a configuration names, and weights that would be unpic
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,6 @@ WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 PART = re.compile(r"[\w-][\w.-]*\.safetensors")  # a plain name in the index
 PICKLED = "pytorch_model*.bin*"
 TOKENIZER = "tokenizer.json"
-CHAT_TEMPLATE, TOKENIZER_CONFIG = "chat_template.jinja", "tokenizer_config.json"
 DEVIATION = 0.02  # of new weights, if the configuration has none
 TRIED = 8  # tokens of the test for causality
 # Without a choice, transformers takes code of its own. Another implementation may be a kernel of the hub.
@@ -156,19 +155,7 @@ def check_local(name: str) -> None:
 
 def find_tokenizer(name: str) -> Path | None:
     """Return the file of the tokenizer of a folder or of a name, or None if it has none."""
-    return _find(name, TOKENIZER)
-
-
-def read_chat_template(name: str) -> str | None:
-    """Return the chat template of a folder or of a name, or None if it has none. It is not run."""
-    with suppress(ValueError):  # of a damaged file
-        if (file := _find(name, CHAT_TEMPLATE)) is not None:
-            return file.read_text(encoding="utf-8")
-        if (file := _find(name, TOKENIZER_CONFIG)) is not None:
-            config = json.loads(file.read_text(encoding="utf-8"))
-            template = config.get("chat_template") if isinstance(config, dict) else None
-            return template if isinstance(template, str) else None
-    return None
+    return find_file(name, TOKENIZER)
 
 
 def shape_of(name: str) -> DecoderShape:
@@ -199,7 +186,7 @@ def _is_folder(name: str) -> bool:
     return is_folder
 
 
-def _find(name: str, file: str) -> Path | None:
+def find_file(name: str, file: str) -> Path | None:
     """Return a file of a folder or of a name, or None if it has none."""
     if (folder := Path(name)).is_dir():
         return path if (path := folder / file).is_file() else None
@@ -303,7 +290,7 @@ def _invalid(name: str, key: str, value: object, rule: str) -> InputError:
 
 def _check_index(name: str) -> None:
     """Check that the parts of the weights lie beside their index and are not pickled."""
-    if (index := _find(name, WEIGHTS[1])) is None:
+    if (index := find_file(name, WEIGHTS[1])) is None:
         return
     with _translated(name):
         files = json.loads(index.read_text("utf-8"))["weight_map"].values()

@@ -26,6 +26,7 @@ from automl.tasks.language_modelling import (
     LanguageData,
     LanguageModel,
     LanguageTraining,
+    hugging_face,
     needles,
     signals,
 )
@@ -267,7 +268,7 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
         target = folder / TRANSFORMERS
         try:
             windows = self._deployed_windows("test", COMPARED)
-            differences = save_transformers(target, model, windows, self._tokenizer, self._chat_template)
+            differences = save_transformers(target, model, windows, self._tokenizer, self._published)
             if (most := max(differences.values())) <= self.tolerance:
                 return differences, {}
             reason = f"its logits differ by {most:.2g}, and {self.tolerance:g} is allowed"
@@ -306,12 +307,10 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
         return self.windows.tokenizer if isinstance(self.windows, TextWindows) else None
 
     @property
-    def _chat_template(self) -> str | None:
-        from automl.tasks.language_modelling import hugging_face
-
-        name = self.chosen.backbone
-        is_own = not name.startswith(hugging_face.PREFIX)
-        return None if is_own else hugging_face.read_chat_template(name.removeprefix(hugging_face.PREFIX))
+    def _published(self) -> str | None:
+        """Return the folder or name of the published model whose tokenizer is used."""
+        name, prefix = self.chosen.backbone, hugging_face.PREFIX
+        return name.removeprefix(prefix) if self.data.tokenizer and name.startswith(prefix) else None
 
     def _deployed_windows(self, split: Split, count: int) -> Tensor:
         """Return up to `count` windows spread over a split, int64 `(N, context + 1)`.

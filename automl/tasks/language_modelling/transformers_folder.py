@@ -7,6 +7,7 @@ layers beside its own.
 """
 
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from automl.base.lazy import optional
 from automl.tasks.language_modelling.config import MIXER
 from automl.tasks.language_modelling.data.tokens import TextTokenizer
 from automl.tasks.language_modelling.gpt import Decoder
-from automl.tasks.language_modelling.hugging_face import OWN_CODE, HuggingFaceDecoder, quiet
+from automl.tasks.language_modelling.hugging_face import OWN_CODE, HuggingFaceDecoder, find_file, quiet
 from automl.tasks.language_modelling.transformers_layers import (
     FULL,
     STYLES,
@@ -32,14 +33,15 @@ from automl.tasks.language_modelling.transformers_layers import (
     read_mixer,
     write_layer,
 )
+from automl.tasks.language_modelling.transformers_tokenizer import copy_tokenizer, write_tokenizer
 from backbones.output import logits
 from backbones.take_over import repeat_heads
 
 transformers = optional("transformers", "hf")
-tokenizers = optional("tokenizers", "text")
 
-WHOLE, CACHED = "transformers", "transformers with a cache"  # the checks
-END = "<|endoftext|>"  # of a document, if the tokenizer has no text for it
+# The checks.
+WHOLE, CACHED, PADDED = "transformers", "transformers with a cache", "transformers with padding"
+GENERATION = "generation_config.json"  # the defaults of `generate`
 OF_FILES = ("model_type", "architectures", "transformers_version", "dtype", "auto_map", "_name_or_path")
 # Names of the two norms of a layer, and of the projections of its perceptron: gate, value and output.
 USUAL = ("input_layernorm", "post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
@@ -51,7 +53,7 @@ def save_transformers(
     model: nn.Module,
     windows: Tensor,
     tokenizer: TextTokenizer | None,
-    chat_template: str | None = None,
+    original: str | None = None,
 ) -> dict[str, float]:
     """Write a model and its tokenizer, and compare what is read back with the model.
 
@@ -60,42 +62,53 @@ def save_transformers(
         model: The trained model, on the CPU.
         windows: Real windows, int64 `(N, context + 1)`.
         tokenizer: The tokenizer of its texts.
-        chat_template: The template of its conversations, which is written with the tokenizer.
+        original: Folder or name of the published model that has this tokenizer. Its files are copied.
 
     Returns:
-        The largest difference of logits, on whole windows and where `generate` continues halves of them.
+        The largest difference of logits, on whole windows, and where `generate` continues halves of them and
+        a shorter text that is padded.
 
     Raises:
         NoCounterpartError: Transformers has no model with these layers.
-        InputError: The package is missing.
+        InputError: The package is missing, or the tokenizer differs.
     """
     with quiet(), torch.no_grad():
         built = _convert(model, windows.shape[1] - 1)
-        if tokenizer is not None and isinstance(model, Decoder):
-            built.config.eos_token_id = built.generation_config.eos_token_id = tokenizer.end
+        if tokenizer is not None and original is None:
+            for config in (built.config, built.generation_config):
+                config.bos_token_id = None
+                config.eos_token_id = config.pad_token_id = tokenizer.end
         built.save_pretrained(folder)
-        if tokenizer is not None:
-            _save_tokenizer(folder, tokenizer, chat_template)
+        if tokenizer is not None and original is None:
+            write_tokenizer(folder, tokenizer, windows)
+        elif tokenizer is not None and original is not None:
+            copy_tokenizer(folder, tokenizer, windows, original)
+            if (file := find_file(original, GENERATION)) is not None:
+                shutil.copyfile(file, folder / GENERATION)
         return _compare(folder, model, windows)
 
 
 def _compare(folder: Path, model: nn.Module, windows: Tensor) -> dict[str, float]:
     loaded = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **OWN_CODE)
+    loaded.generation_config = transformers.GenerationConfig()  # Others may sample or penalise.
     tokens, half = windows[:, :-1], windows.shape[1] // 2
-    count = tokens.shape[1] - half
     whole = loaded(input_ids=tokens).logits - logits(model(tokens))
+    mask = torch.ones_like(tokens[:, :half])
+    skipped = half // 2  # tokens of a further text, which is padded
     generated = loaded.generate(
-        tokens[:, :half],
-        attention_mask=torch.ones_like(tokens[:, :half]),
+        torch.cat([tokens[:, :half], tokens[-1:, :half]]),
+        attention_mask=torch.cat([mask, mask[-1:].index_fill(1, torch.arange(skipped), 0)]),
         do_sample=False,
-        min_new_tokens=count,
-        max_new_tokens=count,
+        max_new_tokens=tokens.shape[1] - half,
         output_logits=True,
         return_dict_in_generate=True,
     )
-    own = logits(model(generated.sequences))[:, half - 1 : -1]
-    cached = torch.stack(generated.logits, dim=1) - own
-    return {name: float(value.abs().max()) for name, value in ((WHOLE, whole), (CACHED, cached))}
+    new = torch.stack(generated.logits, dim=1)
+    cached = new[:-1] - logits(model(generated.sequences[:-1]))[:, half - 1 : -1]
+    padded = new[-1:] - logits(model(generated.sequences[-1:, skipped:]))[:, half - skipped - 1 : -1]
+    return {
+        name: float(value.abs().max()) for name, value in ((WHOLE, whole), (CACHED, cached), (PADDED, padded))
+    }
 
 
 def _convert(model: nn.Module, context: int) -> Any:
@@ -197,30 +210,3 @@ def _load(built: nn.Module, state: Mapping[str, Tensor]) -> None:
             host: Any = built.get_submodule(key.rsplit(".", 2)[0])
             repeats = len(value) // len(source)
             value.copy_(source if repeats == 1 else repeat_heads(source, host.head_dim, repeats))
-
-
-def _save_tokenizer(folder: Path, tokenizer: TextTokenizer, chat_template: str | None) -> None:
-    """Write the tokenizer in the format of transformers. Of bytes, it has a token for each byte."""
-    library = tokenizers.Tokenizer
-    backend = library.from_str(tokenizer.content) if tokenizer.content else _byte_tokenizer()
-    if backend.id_to_token(tokenizer.end) is None and backend.token_to_id(END) is None:
-        backend.add_special_tokens([END])
-    fast = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        eos_token=backend.id_to_token(tokenizer.end),
-        clean_up_tokenization_spaces=False,
-    )
-    fast.chat_template = chat_template
-    fast.save_pretrained(folder)
-
-
-def _byte_tokenizer() -> Any:
-    """Return a byte-level tokenizer without pairs, whose characters stand for bytes as in GPT-2's code."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in printable]
-    codes = {byte: byte for byte in printable} | {byte: 256 + i for i, byte in enumerate(others)}
-    pairs = tokenizers.models.BPE(vocab={chr(code): byte for byte, code in codes.items()}, merges=[])
-    backend = tokenizers.Tokenizer(pairs)
-    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    backend.decoder = tokenizers.decoders.ByteLevel()
-    return backend

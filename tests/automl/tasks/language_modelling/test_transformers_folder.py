@@ -2,32 +2,33 @@
 
 import copy
 import json
+import shutil
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import torch
+from services import Hub, serve_hub
 from tiny_decoders import CONTEXT, save
 from torch import nn
 
 from attention import Spec
 from automl.base.errors import InputError
 from automl.export.destination import check_hub, push
-from automl.tasks.language_modelling.data.tokens import TextTokenizer
-from automl.tasks.language_modelling.hugging_face import read_chat_template
+from automl.tasks.language_modelling.data.tokens import TextTokenizer, read_tokenizer
 from automl.tasks.language_modelling.model import DECODERS, find_decoder
 from automl.tasks.language_modelling.space import mixer
 from automl.tasks.language_modelling.transformers_folder import save_transformers
 from automl.tasks.language_modelling.transformers_layers import NoCounterpartError
+from automl.tasks.language_modelling.transformers_tokenizer import copy_tokenizer
 from backbones import insert
 from backbones.take_over import take_over
 
 transformers = pytest.importorskip("transformers")
+tokenizers = pytest.importorskip("tokenizers")
 huggingface_hub = pytest.importorskip("huggingface_hub")
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -114,7 +115,7 @@ def test_hybrids_load_in_a_fresh_interpreter_without_this_project(tmp_path: Path
     for i, case in enumerate(CASES):
         models.append(model := build(case, tmp_path / f"original{i}"))
         differences = save_transformers(tmp_path / str(i), model, WINDOWS, TextTokenizer())
-        assert len(differences) == 2
+        assert len(differences) == 3
         assert max(differences.values()) < 1e-3
     folders = [str(tmp_path / str(i)) for i in range(len(CASES))]
     done = subprocess.run(
@@ -169,30 +170,152 @@ def test_one_line_says_which_layer_has_no_counterpart(
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "template"),
-    [
-        ("chat_template.jinja", "{{ messages[0].content }}", "{{ messages[0].content }}"),
-        (
-            "tokenizer_config.json",
-            '{"chat_template": "{{ messages[0].content }}"}',
-            "{{ messages[0].content }}",
-        ),
-        ("tokenizer_config.json", "[1", None),
-        ("tokenizer_config.json", "[]", None),
-        ("config.json", "{}", None),
-    ],
-)
-def test_a_chat_template_is_read_and_written(
-    file: str, content: str, template: str | None, tmp_path: Path
-) -> None:
-    (tmp_path / file).write_text(content)
-    assert read_chat_template(str(tmp_path)) == template
-    if template is not None:
-        model = build(CASES[0], tmp_path)
-        save_transformers(tmp_path / "new", model, WINDOWS, TextTokenizer(), template)
-        read = transformers.AutoTokenizer.from_pretrained(tmp_path / "new")
-        assert read.apply_chat_template([{"role": "user", "content": "ab"}], tokenize=False) == "ab"
+SPECIAL = ["<|begin|>", "<|endoftext|>", "<|end|>", "<|pad|>", "<|user|>", "<unk>"]
+NAMED = {"bos_token": "<|begin|>", "eos_token": "<|endoftext|>", "pad_token": "<|pad|>"}
+CHAT = "{{ bos_token }}{% for m in messages %}<|user|>{{ m['content'] }}<|end|>{% endfor %}"
+WORDS = ["the cat", "a", "the <|user|> sat<|end|>", " 3  \n"]
+
+
+def trained() -> Any:
+    """Return a tokenizer of sub-words with special tokens."""
+    pairs = tokenizers.Tokenizer(tokenizers.models.BPE())
+    pairs.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    pairs.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=270, initial_alphabet=alphabet, special_tokens=SPECIAL, show_progress=False
+    )
+    pairs.train_from_iterator(["the cat sat on the mat"] * 9, trainer)
+    pairs.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<|begin|> $A", special_tokens=[("<|begin|>", 0)]
+    )
+    return pairs
+
+
+def of_file(folder: Path, files: Mapping[str, object] = {}) -> None:
+    """Write `tokenizer.json`, and other files beside it."""
+    trained().save(str(folder / "tokenizer.json"))
+    for name, content in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
+
+
+def of_class(folder: Path, name: str) -> None:
+    """Write the files of a class that is made of a vocabulary and merges alone."""
+    trained().model.save(str(folder))
+    tokenizer = getattr(transformers, name)(str(folder / "vocab.json"), str(folder / "merges.txt"), **NAMED)
+    tokenizer.save_pretrained(folder)
+
+
+def of_sentences(folder: Path) -> None:
+    """Write the files of a Llama, whose tokenizer came from sentencepiece."""
+    words = ["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256)), "▁", "t", "h", "▁t", "▁th"]
+    merges = [("▁", "t"), ("▁t", "h")]
+    transformers.LlamaTokenizer({w: i for i, w in enumerate(words)}, merges).save_pretrained(folder)
+    (folder / "tokenizer.model").write_bytes(b"sentences")
+
+
+LAYOUTS: Mapping[str, Callable[[Path], None]] = {
+    "tokenizer.json alone": of_file,
+    "settings": lambda folder: of_file(
+        folder,
+        {
+            "tokenizer_config.json": {
+                **NAMED, "padding_side": "left", "truncation_side": "left", "model_max_length": 64,
+                "chat_template": CHAT, "tokenizer_class": "PreTrainedTokenizerFast", "image_token": "<|end|>",
+                "auto_map": {"AutoConfig": "code.Config"}, "clean_up_tokenization_spaces": True,
+            }
+        },
+    ),
+    "older settings": lambda folder: of_file(
+        folder,
+        {
+            "tokenizer_config.json": {
+                "added_tokens_decoder": {
+                    str(i): {"content": token, "special": token != "<|user|>", "rstrip": token == "<|end|>"}
+                    for i, token in enumerate([*SPECIAL])
+                } | {"290": {"content": "<new>", "special": True}},
+                "additional_special_tokens": ["<|end|>"], "tokenizer_class": "GPT2Tokenizer", **NAMED,
+                "chat_template": [{"name": "default", "template": CHAT}, {"name": "rag", "template": "R"}],
+            },
+        },
+    ),
+    "maps of tokens": lambda folder: of_file(
+        folder,
+        {
+            "special_tokens_map.json": {**NAMED, "eos_token": {"content": "<|end|>", "lstrip": False}},
+            "added_tokens.json": {"<new>": 290}, "chat_template.jinja": CHAT,
+            "additional_chat_templates/tool_use.jinja": "T" + CHAT,
+        },
+    ),
+    "vocabulary and merges of GPT-2": lambda folder: of_class(folder, "GPT2Tokenizer"),
+    "vocabulary and merges of Qwen2": lambda folder: of_class(folder, "Qwen2Tokenizer"),
+    "sentencepiece": of_sentences,
+}  # fmt: skip
+
+
+def of_tokenizer(tokenizer: Any) -> list[Any]:
+    """Return what users see of a tokenizer."""
+    templates = tokenizer.chat_template
+    chats = [
+        tokenizer.apply_chat_template(
+            [{"role": "user", "content": "the"}], chat_template=name, tokenize=False
+        )
+        for name in (templates if isinstance(templates, dict) else [None] if templates else [])
+    ]
+    padded = tokenizer.pad_token and dict(tokenizer(WORDS, padding=True, truncation=True, max_length=3))
+    decoded = [tokenizer.decode([0, 5, 6, 2, 1], skip_special_tokens=skip) for skip in (True, False)]
+    names = ["bos_token", "eos_token", "pad_token", "unk_token", "padding_side", "truncation_side"]
+    names += ["model_max_length", "all_special_tokens", "special_tokens_map", "chat_template"]
+    values = [getattr(tokenizer, name) for name in names]
+    return [*values, tokenizer.get_vocab(), tokenizer(WORDS).input_ids, padded, chats, decoded]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_tokenizer_of_an_export_is_that_of_the_original(layout: str, tmp_path: Path) -> None:
+    """In special tokens, chats, batches and texts, for each type of models and each layout of files."""
+    for i, case in enumerate(case for case in CASES if case.backbone.startswith("hf:")):
+        original = save(transformers, case.backbone[3:], tmp_path / f"original{i}")
+        LAYOUTS[layout](original)
+        (exported := tmp_path / f"exported{i}").mkdir()
+        (exported / "config.json").write_text(json.dumps({"model_type": case.type}))
+        copy_tokenizer(exported, read_tokenizer(original / "tokenizer.json"), WINDOWS % 250, str(original))
+        first, second = (transformers.AutoTokenizer.from_pretrained(f) for f in (original, exported))
+        assert of_tokenizer(second) == of_tokenizer(first)
+        files = {file.relative_to(original) for file in original.rglob("*") if file.is_file()}
+        assert files <= {file.relative_to(exported) for file in exported.rglob("*")}
+        assert "auto_map" not in json.loads((exported / "tokenizer_config.json").read_text())
+
+
+def test_generation_has_the_defaults_of_the_original(tmp_path: Path) -> None:
+    case, folder = CASES[7], tmp_path / "original"
+    model = build(case, folder)
+    for file in (None, {"do_sample": True, "temperature": 0.6, "top_p": 0.95, "eos_token_id": [1, 2],
+                        "bos_token_id": 0, "pad_token_id": 3, "repetition_penalty": 1.2, "num_beams": 2,
+                        "transformers_version": "4.40.0"}):  # fmt: skip
+        if file:
+            (folder / "generation_config.json").write_text(json.dumps(file))
+        LAYOUTS["settings"](folder)
+        tokenizer = read_tokenizer(folder / "tokenizer.json")
+        differences = save_transformers(tmp_path / "new", model, WINDOWS % 250, tokenizer, str(folder))
+        assert max(differences.values()) < 1e-3
+        new = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "new").generation_config
+        defaults = {name: getattr(new, name) for name in file or {}}
+        assert defaults == (file or {})
+
+
+def test_a_tokenizer_that_is_not_that_of_the_training_is_refused(tmp_path: Path) -> None:
+    original = save(transformers, "qwen2", tmp_path / "original")
+    LAYOUTS["settings"](original)
+    tokenizer = read_tokenizer(original / "tokenizer.json")
+    shutil.copytree(original, tmp_path / "new")
+    settings = {"tokenizer_class": "GPT2Tokenizer", "auto_map": {"AutoTokenizer": ["code.Tokenizer", None]}}
+    (original / "tokenizer_config.json").write_text(json.dumps(settings))
+    with pytest.raises(InputError, match=r"its tokenizer differs from that of .* in: .*special_tokens_map"):
+        copy_tokenizer(tmp_path / "new", tokenizer, WINDOWS % 250, str(original))
+    (original / "tokenizer.json").write_text("{}")
+    with pytest.raises(InputError, match=r"tokenizer.json of .* is not that of the training; restore"):
+        copy_tokenizer(tmp_path / "new", tokenizer, WINDOWS % 250, str(original))
 
 
 def test_a_tokenizer_of_bytes_has_the_tokens_of_the_model(tmp_path: Path) -> None:
@@ -200,46 +323,19 @@ def test_a_tokenizer_of_bytes_has_the_tokens_of_the_model(tmp_path: Path) -> Non
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert tokenizer(TEXT)["input_ids"] == list(TEXT.encode())
     assert tokenizer.decode(list(TEXT.encode())) == TEXT
-    assert tokenizer.eos_token_id == TextTokenizer().end
-
-
-class Hub(BaseHTTPRequestHandler):
-    """Enough of the hub to create a repository and to commit small files."""
-
-    commits: list[str]
-    status = 200
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
-        answer: dict[str, Any] = {"url": f"http://{self.headers['Host']}/me/decoder", "id": "me/decoder"}
-        if "/preupload/" in self.path:
-            paths = [file["path"] for file in json.loads(body)["files"]]
-            answer = {"files": [{"path": p, "uploadMode": "regular", "shouldIgnore": False} for p in paths]}
-        elif "/commit/" in self.path:
-            self.commits.append(body)
-            answer = {"commitUrl": f"{answer['url']}/commit/0", "commitOid": "0", "success": True}
-        content = json.dumps(answer).encode()
-        self.send_response(self.status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: object) -> None:
-        """Print nothing."""
+    assert tokenizer.eos_token_id == tokenizer.pad_token_id == TextTokenizer().end
+    assert tokenizer(["ab", "c"], padding=True)["input_ids"] == [[97, 98], [256, 99]]
+    config = transformers.AutoConfig.from_pretrained(tmp_path)
+    assert (config.bos_token_id, config.eos_token_id, config.pad_token_id) == (None, 256, 256)
 
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hub]]:
-    handler = type("Handler", (Hub,), {"commits": []})
-    server = HTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-    monkeypatch.setenv("HF_TOKEN", "hf_of_the_test")
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    yield handler
-    server.shutdown()
-    server.server_close()
+    with serve_hub() as (address, handler):
+        monkeypatch.setenv("HF_ENDPOINT", address)
+        monkeypatch.setenv("HF_TOKEN", "hf_of_the_test")
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+        yield handler
 
 
 def test_a_folder_is_pushed_to_the_hub(hub: type[Hub], tmp_path: Path) -> None:
