@@ -6,14 +6,18 @@ import os
 import signal
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from automl.base.errors import InputError
+from automl.confirm import ledger as ledger_file
 from automl.confirm.ledger import (
     ACCEPTED,
     COMPARISON,
+    HEAD,
     POOL,
     STALE,
     TEST,
@@ -100,6 +104,29 @@ def test_each_step_counts_once(tmp_path: Path) -> None:
         assert ledger.decide("a", Decision(outcome="not shown", interval=(1.0, 2.0))).interval == [1.0, 2.0]
     assert ledger.decide("a", Decision(outcome=ACCEPTED)).outcome == "not shown"
     assert (len(ledger.rows(TEST)), len(ledger.heads())) == (1, 1)
+
+
+def test_nobody_else_writes_during_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From what a step reads first on, another writer has to wait."""
+    ledger, read = begin(tmp_path), ledger_file._rows
+    steps: list[str] = []
+
+    def rows(database: sqlite3.Connection, kind: str) -> dict[str, Any]:
+        with closing(sqlite3.connect(ledger.file, timeout=0)) as other:
+            with pytest.raises(sqlite3.OperationalError, match="locked"):
+                other.execute("BEGIN IMMEDIATE")
+            steps.append(kind)
+        return read(database, kind)
+
+    monkeypatch.setattr(ledger_file, "_rows", rows)
+    comparison = {"head": 1, "candidate": vars(program("a"))}
+    with monkeypatch.context() as reading:
+        reading.setattr(Ledger, "heads", lambda _: [None])  # It only reads.
+        ledger.begin_head(program("a"))
+    ledger.set_once("a", comparison, COMPARISON)
+    ledger.begin_test("a")
+    ledger.decide("a", Decision(outcome=ACCEPTED))
+    assert {HEAD, COMPARISON, TEST, VERDICT} <= {*steps}
 
 
 def test_two_changes_of_one_head(tmp_path: Path) -> None:

@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from automl_cases import EVERY_ATTENTION, Regression, opened
+from hostile import HOSTILE
+from markdown_it import MarkdownIt
 from PIL import Image
 from sklearn.datasets import load_digits
 
+from automl.base.escape import printable
 from automl.export.checks import Speed
 from automl.export.chosen import Chosen
 from automl.export.export_result import ExportResult
@@ -171,3 +174,43 @@ def test_card_of_another_task() -> None:
     assert [row[:2] for row in rows(page, "| split |")] == [
         [s, "80"] for s in ("train", "validation", "test")
     ]
+
+
+def elements(page: str) -> list[str]:
+    """Return the types of all elements of a page but its text."""
+    blocks = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(page)
+    kinds = [token.type for block in blocks for token in (block, *(block.children or ()))]
+    return [kind for kind in kinds if kind not in ("text", "text_special")]
+
+
+@pytest.mark.parametrize("few", [True, False], ids=["few labels", "many labels"])
+@pytest.mark.parametrize("confirmed", [True, False])
+def test_names_are_no_markdown(few: bool, confirmed: bool) -> None:
+    """Neither of labels, models, searches, runs and machines, nor of files and reasons."""
+    names = HOSTILE[::3] if few else HOSTILE
+    plain = [f"name {i}" for i in range(len(names))]
+
+    def page(words: list[str]) -> str:
+        next_word = iter(words * 2).__next__
+        chosen = Chosen(
+            name=next_word(), what=next_word(), search=next_word(), checkpoint=Storage("checkpoint"),
+            run_id=None if few else next_word(), verdict=next_word(), figures=next_word(),
+            confirmed=confirmed,
+        )  # fmt: skip
+        matrix = np.ones((len(words), len(words)), int)
+        return card(
+            chosen=chosen,
+            labels=words,
+            scores=ScoreCard(labels=words, matrix=matrix),
+            test={next_word(): 0.5},
+            machine=next_word(),
+            differences={next_word(): 0.0},
+            speeds={next_word(): SPEEDS["model.onnx"]},
+            left_out={"model.onnx": next_word(), "transformers": next_word()} if few else {},
+        )
+
+    assert elements(page(names)) == elements(page(plain))
+    assert "\x1b" not in page(names)
+    assert printable(names[0]) in "".join(
+        token.content for block in MarkdownIt().parse(page(names)) for token in block.children or ()
+    )

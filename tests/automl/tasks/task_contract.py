@@ -37,13 +37,14 @@ class TaskTestCase:
         assert TrialConfig.from_json(config.to_json()) == config
 
     def test_batches_are_a_function_of_the_seed_and_the_epoch(self) -> None:
-        task, again = self.make(), self.make()
-        first, second, other = (
-            leaves(instance, epoch) for instance, epoch in ((task, 0), (again, 0), (task, 1))
-        )
-        assert len(first) == len(second)
-        assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
-        assert any(a.shape != b.shape or not torch.equal(a, b) for a, b in zip(first, other, strict=True))
+        task, resumed = self.make(), self.make()
+        first, other = (leaves(task, epoch) for epoch in (0, 1))
+        assert not are_equal(first, other)
+        torch.manual_seed(4711)  # The earlier state of a generator must not matter.
+        assert are_equal(leaves(resumed, 1), other)
+        assert are_equal(leaves(resumed, 0), first)
+        runtimes = [Runtime(device=torch.device("cpu"), rank=rank, workers=2) for rank in range(2)]
+        assert not are_equal(*(leaves(self.make(runtime=runtime), 0) for runtime in runtimes))
 
     def test_an_epoch_has_so_many_batches(self) -> None:
         task = self.make()
@@ -137,7 +138,7 @@ class TaskTestCase:
         try:
             assert shared.is_shared(name, SPLITS) == (files is not None)
             again = self.make()
-            assert all(torch.equal(a, b) for a, b in zip(leaves(task, 0), leaves(again, 0), strict=True))
+            assert are_equal(leaves(task, 0), leaves(again, 0))
         finally:
             shared.use(None)
 
@@ -148,6 +149,10 @@ class TaskTestCase:
 
 def leaves(task: Task, epoch: int) -> list[torch.Tensor]:
     return [leaf.clone() for batch in task.batches(epoch) for leaf in tree_leaves(batch)]
+
+
+def are_equal(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
+    return len(first) == len(second) and all(map(torch.equal, first, second))
 
 
 class Worker:

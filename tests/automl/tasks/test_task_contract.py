@@ -1,13 +1,16 @@
 """Every task fulfils the contract, also a user-defined one."""
 
+from pathlib import Path
 from typing import Any
 
 import optuna
+import pytest
 import tabular
 from automl_cases import HERE, opened
 from task_contract import TaskTestCase
 
 from automl.tasks import Task, open_task
+from search.config import TASKS
 
 
 class TestImages(TaskTestCase):
@@ -21,3 +24,12 @@ class TestImages(TaskTestCase):
 class TestTable(TaskTestCase):
     def make(self, runtime: Any = HERE) -> Task:
         return open_task(tabular.draw(optuna.trial.FixedTrial(tabular.draw.baseline)), runtime)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", [name for name, spec in TASKS.items() if spec.task and not spec.loop])
+def test_each_built_in_task_fulfils_it(name: str) -> None:
+    """The tests of each task that uses the common loop have the contract, in the folder of its name."""
+    here = Path(__file__)
+    files = here.parent.joinpath(name.replace("-", "_")).glob("test_*.py")
+    contents = [file.read_text() for file in (files if name != opened().config.task else [here])]
+    assert any("(TaskTestCase):" in content for content in contents)

@@ -108,6 +108,19 @@ def test_attention_changes_neither_initial_weights_nor_data(name: str) -> None:
             assert torch.equal(tensor, expected_tensor)
 
 
+def test_each_epoch_trains_on_its_own_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after a pause, and in the last epoch, which may be partial."""
+    asked = []
+    original = Regression.batches
+    monkeypatch.setattr(Regression, "batches", lambda *of: (asked.append(of[1]), original(*of))[1])
+    task = Regression(epochs=4)
+    state = start(task)
+    for _ in range(2):
+        next(fit(task, state, time_ratio=1.1))
+    assert len(list(fit(task, state, time_ratio=1.1))) == 2
+    assert asked == [0, 1, 2, 3]
+
+
 def test_each_epoch_has_its_own_order() -> None:
     task = opened()
     labels = [torch.cat([batch[1] for batch in task.batches(epoch)]) for epoch in (0, 1)]
