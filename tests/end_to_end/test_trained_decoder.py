@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from killable import Search, left
+from services import serve_hub
 
 from search.study import read_records
 
@@ -78,5 +79,12 @@ def test_a_hybrid_of_a_trained_decoder_is_searched_killed_and_exported(
     assert re.search(r"^test .*needle@4x [\d.]+", exported, re.M), exported
     has_folder = (tmp_path / "out" / "transformers" / "config.json").exists()
     assert has_folder != ("has no counterpart" in exported)
+    with serve_hub() as (address, hub):
+        monkeypatch.setenv("HF_ENDPOINT", address)
+        monkeypatch.setenv("HF_TOKEN", "hf_of_the_test")
+        monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+        pushed = automl("export", "--baseline", "--out", "baseline", "--push-to-hub", "me/decoder")
+    assert f"pushed    {address}/me/decoder" in pushed
+    assert all(name in hub.commits[0] for name in ("config.json", "model.safetensors", "README.md"))
     predicted = last(automl("predict", "out", "1 9 2 10 1", "--tokens", 1, "--json"))
     assert 0 <= int(predicted[0]["continuation"]) < VOCABULARY

@@ -14,6 +14,7 @@ space         Spaces of hybrid decoders: the mixer of each layer
 task          Language modelling: a causal decoder predicts the next token
 transformers_folder  A trained decoder in the format of transformers
 transformers_layers  Layers of transformers that compute what mixers of decoders compute
+transformers_tokenizer  Tokenizer of a decoder in the format of transformers
 """
 
 from automl.tasks.language_modelling.config import LANGUAGE, LanguageData, LanguageModel, LanguageTraining
