@@ -6,6 +6,7 @@ A new task runs them with one line: `class TestMine(TaskTestCase): ...`.
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -43,6 +44,8 @@ class TaskTestCase:
         torch.manual_seed(4711)  # The earlier state of a generator must not matter.
         assert are_equal(leaves(resumed, 1), other)
         assert are_equal(leaves(resumed, 0), first)
+        again = type(task)(replace(task.config, seed=task.config.seed + 1), task.runtime)
+        assert not are_equal(leaves(again, 0), first)
         runtimes = [Runtime(device=torch.device("cpu"), rank=rank, workers=2) for rank in range(2)]
         assert not are_equal(*(leaves(self.make(runtime=runtime), 0) for runtime in runtimes))
 
