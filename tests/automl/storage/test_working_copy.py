@@ -13,6 +13,7 @@ from pathlib import Path
 
 import optuna
 import pytest
+from filelock import FileLock, Timeout
 from services import ObjectStore
 
 from automl.base.errors import InputError
@@ -112,6 +113,22 @@ def test_unlisted_file_of_a_killed_writer_is_kept(location: Storage, tmp_path: P
     with writing(location, tmp_path / "there"):
         assert (tmp_path / "there" / "log.txt").read_text() == "1"
     assert location.read("log.txt") == b"1"
+
+
+def test_a_copy_is_updated_by_one_process_at_a_time(
+    location: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, reads = working_copy._read_note, []
+
+    def note(of: Storage) -> object:
+        with pytest.raises(Timeout):
+            FileLock(tmp_path / ".update.lock").acquire(timeout=0)
+        reads.append(of)
+        return read(of)
+
+    monkeypatch.setattr(working_copy, "_read_note", note)
+    update(location, tmp_path)
+    assert reads == [location]
 
 
 def test_second_writer_is_rejected(location: Storage, tmp_path: Path) -> None:
