@@ -46,7 +46,7 @@ SETTINGS = (
 UNITS = "%|ms|s|KiB|MiB|GiB|GB|points?|times|nats?|bits|images/s|tokens/s|minutes?|hours?"
 JOINTS = "to|and|or|more|than"
 # Factors by which a value may be printed, and those of cells without a unit: one for all of a row.
-FACTORS = {
+FACTORS: dict[str, Sequence[int | Decimal]] = {
     "%": (1, 100),
     "point": (1, 100),
     "points": (1, 100),
@@ -204,7 +204,7 @@ def read_row(text: str) -> list[Figure]:
             figures += read_figures(cell)
             continue
         unit = re.search(rf"({UNITS})\s*$", cell)
-        factors = FACTORS.get(unit[1], (1,)) if unit else ()
+        factors: Sequence[int | Decimal] = FACTORS.get(unit[1], (1,)) if unit else ()
         figures += [
             Figure(number.replace(",", ""), factors) for number in re.findall(rf"(?<!\d){_NUMBER}", cell)
         ]

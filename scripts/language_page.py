@@ -46,12 +46,12 @@ def summarise(records: Sequence[dict[str, Any]]) -> list[str]:
         f"The searched placement beats every control in {every} of {len(records)} findings, and every "
         f"control with as many full layers or fewer in {cheap}."
     )
-    shown = sum(p_holm <= 0.05 for p_holm in adjusted)
+    remaining = sum(p_holm <= 0.05 for p_holm in adjusted)
     family = (
         f"p is of the comparison with the baseline. Six seeds give no smaller p than {2 / 2**6:.2g}, and "
         f"eight none below {2 / 2**8:.2g}, however large the difference: such a p says that all seeds agree. "
         f"It is not corrected for the {len(records)} findings of this page. The last column is, by Holm's "
-        f"procedure: {shown} of {len(records)} findings remain below 0.05."
+        f"procedure: {remaining} of {len(records)} findings remain below 0.05."
     )
     return [counts, "", family, "", *lines, ""]
 
