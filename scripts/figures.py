@@ -238,9 +238,10 @@ def check_unit(unit: Unit) -> Iterator[str]:
     is_row = unit.text.lstrip().startswith("|")
     figures = read_row(unit.text) if is_row and unit.addresses else read_figures(unit.text)
     shown = ", ".join(figure.text for figure in figures)
-    if not figures or not unit.addresses:
-        if figures or (unit.addresses and not unit.in_table):
-            yield f"no record for {shown}" if figures else "a record without figures"
+    if not figures:
+        return
+    if not unit.addresses:
+        yield f"no record for {shown}"
         return
     try:
         parts = resolve(unit.addresses)

@@ -2,7 +2,7 @@
 
     make findings DATA=imagenette2-128.tgz
 
-It resumes a search that was stopped. All figures on the page are results of the search and the confirmation.
+It resumes a search that was stopped. All figures on the page are in its record, which it writes, too.
 """
 
 import argparse
@@ -21,7 +21,9 @@ from automl.search.search import load
 from automl.storage.folder import find_search
 from search.study import open_study, read_history
 
-PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "findings.md"
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "explanation" / "findings.md"
+RECORD = ROOT / "benchmarks" / "results" / "findings.json"
 NAME, STORAGE = "findings", "searches"
 EFFECTS = 12  # rows of the table, the largest effects
 
@@ -63,53 +65,90 @@ def measure_core_hours() -> float:
     return float(sum(metrics["seconds"] for metrics in history)) / 3600
 
 
-def write_page(options: argparse.Namespace, result: dict[str, Any]) -> str:
-    """Return the page as Markdown."""
+def make_record(options: argparse.Namespace, result: dict[str, Any]) -> dict[str, Any]:
+    """Return all that the page shows."""
     effects = parts(load(NAME, storage=STORAGE))
+    table = effects.table
+    return {
+        "name": "findings",
+        "command": " ".join(make_command(options)),
+        "device": f"{os.cpu_count()} cores, {processor()}",
+        "subset": options.subset,
+        "epochs": options.epochs,
+        "core_hours": measure_core_hours(),
+        "confirmation": select_shown(result["confirmation"]),
+        "says": " ".join([effects.says, *effects.warnings]),
+        "columns": list(table.columns) if table else [],
+        "effects": [list(row) for row in table.rows[:EFFECTS]] if table else [],
+        "completed": result["completed"],
+        "pruned": result["pruned"],
+        "leading": [
+            [trial["number"], show_placement(trial), trial["value"], trial.get("expected")]
+            for trial in result["leading"]
+        ],
+    }
+
+
+def select_shown(verdict: dict[str, Any]) -> dict[str, Any]:
+    """Return what the page shows of a verdict."""
+    shown = {key: verdict[key] for key in ("headline", "p", "seeds", "unit", "remarks")}
+    keys = ("variant", "role", "difference", "interval", "interval_inputs")
+    shown["comparisons"] = [
+        {**{key: row[key] for key in keys}, "time_ratio": row["time"] and row["time"]["ratio"]}
+        for row in verdict["comparisons"]
+    ]
+    return shown
+
+
+def make_page(record: dict[str, Any]) -> str:
+    """Return the page as Markdown."""
     lines = [
         "# Findings on Imagenette",
         "",
-        f"Made by `make findings`: {options.subset:.0%} of Imagenette's training images at 64 px, "
-        f"{options.epochs} epochs, {measure_core_hours():.1f} core hours of training on "
-        f"{os.cpu_count()} cores ({processor()}).",
+        f"Made by `make findings`: {record['subset']:.0%} of Imagenette's training images at 64 px, "
+        f"{record['epochs']} epochs, {record['core_hours']:.1f} hours of training over all cores "
+        f"({record['device']}). {name_record('subset', 'core_hours')}",
         "",
-        "    " + " ".join(make_command(options)) + " --data imagenette2-128.tgz",
+        f"    {record['command']} --data imagenette2-128.tgz",
         "    automl confirm --controls",
         "",
         "## Is it better than the tuned baseline at the same training time?",
         "",
-        *write_verdict(result["confirmation"]),
+        *write_verdict(record["confirmation"]),
         "",
         "## Where attention helps",
         "",
-        " ".join([effects.says, *effects.warnings]),
+        f"{record['says']} {name_record('says')}",
         "",
-    ]
-    if effects.table is not None:
-        lines += table(effects.table.columns, effects.table.rows[:EFFECTS])
-    lines += [
+        name_record("effects/*"),
+        "",
+        *table(record["columns"], record["effects"]),
         "",
         "## The best trials of the search",
         "",
-        f"{result['completed']} trials completed, {result['pruned']} were pruned. One training each, on "
+        f"{record['completed']} trials completed, {record['pruned']} were pruned. One training each, on "
         f"validation images. `expected` is the score that the model of placements expects from all trials.",
         "",
-        *table(
-            ["trial", "placement", "accuracy", "expected"],
-            [
-                [trial["number"], show_placement(trial), trial["value"], trial.get("expected")]
-                for trial in result["leading"]
-            ],
-        ),
+        name_record("leading/*"),
+        "",
+        *table(["trial", "placement", "accuracy", "expected"], record["leading"]),
     ]
     return "\n".join(lines) + "\n"
+
+
+def name_record(*paths: str) -> str:
+    """Return the comment that names where figures are recorded, for `figures.py`."""
+    return f"<!-- record: {RECORD.name}:{'; '.join(paths)} -->"
 
 
 def write_verdict(verdict: dict[str, Any]) -> list[str]:
     """Return the headline, a table of the variants and the remarks."""
     return [
         f"**{verdict['headline']}.** p = {verdict['p']:.2g}, {verdict['seeds']} paired seeds. Differences "
-        f"are from the tuned baseline, in {verdict['unit']}.",
+        f"are from the tuned baseline, in {verdict['unit']}. "
+        f"{name_record('confirmation/headline', 'confirmation/p')}",
+        "",
+        name_record("confirmation/comparisons/*"),
         "",
         *table(
             ["variant", "role", "difference", "95 % CI", "over seeds and test examples", "time ratio"],
@@ -120,13 +159,16 @@ def write_verdict(verdict: dict[str, Any]) -> list[str]:
                     f"{comparison['difference']:+.2f}",
                     show_interval(comparison["interval"]),
                     show_interval(comparison["interval_inputs"]),
-                    comparison["time"] and f"{comparison['time']['ratio']:.2f}",
+                    comparison["time_ratio"] and f"{comparison['time_ratio']:.2f}",
                 ]
                 for comparison in verdict["comparisons"]
             ],
         ),
         "",
-        *(f"- {remark}" for remark in verdict["remarks"]),
+        *(
+            f"- {remark} {name_record(f'confirmation/remarks/{i}')}"
+            for i, remark in enumerate(verdict["remarks"])
+        ),
     ]
 
 
@@ -156,7 +198,9 @@ def main() -> None:
     parser.add_argument("--top", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=8)
     options = parser.parse_args()
-    PAGE.write_text(write_page(options, train(options)), encoding="utf-8")
+    record = make_record(options, train(options))
+    RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    PAGE.write_text(make_page(record), encoding="utf-8")
     print(PAGE)
 
 

@@ -68,7 +68,6 @@ def test_a_changed_record_is_a_fault(kind: str, tmp_path: Path, monkeypatch: pyt
         ("Of these, 3 of 18 were accepted.", "no record for 3, 18"),
         (write_page("2.73", "rows/none")["item"], "not in the records"),
         (write_page("2.62", "rows/*")["paragraph"], "2.61 instead of 2.62 would pass"),
-        ("Nothing. <!-- record: step-cpu.json:rows/0 -->", "a record without figures"),
         ("It has `0.75` of 8 layers at 64 px, with a 95 % interval.", None),
     ],
 )
