@@ -263,6 +263,11 @@ class Settings(RuntimeOptions, SearchOptions):
         return self.space != REFEREE
 
     @property
+    def resume(self) -> str:
+        """The command that resumes it, before its name."""
+        return "search --resume" if self.has_space else "referee --resume"
+
+    @property
     def is_grid(self) -> bool:
         """True if all cells of a grid are trained."""
         return self.sampler == GRID

@@ -7,6 +7,7 @@ killed repeats its last step without effect.
 
 import hashlib
 import json
+import os
 import secrets
 import sqlite3
 import time
@@ -129,9 +130,12 @@ class Ledger:
 
     def __init__(self, folder: Path, *, create: bool = False) -> None:
         self.folder, self.file = folder, folder / LEDGER_FILE
-        if not self.file.is_file() and not create:
+        if not os.path.isfile(self.file) and not create:
             raise InputError(f"there is no ledger in {folder}; automl referee --ledger {folder} begins one")
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{folder} cannot have a ledger ({error.strerror}); choose another") from error
         with self._open() as database:
             database.executescript(SCHEMA if create else "")
 

@@ -33,6 +33,7 @@ from search.trial_scheduler import Plan
 
 CONFIRM_FILE = "confirm.json"
 FORMAT = 3  # version of confirm.json
+MAX_SEEDS = 1000  # beyond, a test takes minutes and gigabytes
 SELECTION = 3  # number of seeds whose validation chooses the tuned baseline among the candidates
 
 
@@ -61,6 +62,8 @@ class Options:
                 f"--seeds must be 2 or more, and {least_pairs(ALPHA / self.top)} or more to show anything; "
                 f"got {self.seeds}"
             )
+        if self.seeds > MAX_SEEDS:
+            raise InputError(f"--seeds must be {MAX_SEEDS} or less; got {self.seeds}")
         if self.margin is not None and not 0 <= self.margin < inf:
             raise InputError(f"--margin must be 0 or more; got {self.margin:g}")
         if self.init is not None and self.init not in INIT:

@@ -127,10 +127,11 @@ def check_new(settings: Settings) -> None:
 
 
 def _name_taken(name: str, storage: str) -> InputError:
-    return InputError(
-        f"a search called {name!r} exists already in {storage}; choose another --name, or resume it: "
-        f"{format_command('search --resume', name, storage)}"
-    )
+    taken = f"a search called {name!r} exists already in {storage}; choose another --name"
+    with suppress(InputError):  # It is another folder.
+        _, metadata = find_search(name, storage)
+        taken += f", or resume it: {format_command(metadata.settings.resume, name, storage)}"
+    return InputError(taken)
 
 
 def _not_written(settings: Settings, folder: Path, error: OSError) -> InputError:

@@ -34,8 +34,10 @@ def complete(asked: RefereeOptions) -> RefereeOptions:
     if refused := [name for name in REFUSED if getattr(asked, name) != getattr(default, name)]:
         text = ", ".join(format_option(name, getattr(asked, name)) for name in refused)
         raise InputError(f"--ledger decides seeds, stopping and storage itself; leave {text} out")
-    if "://" in folder:
-        raise InputError(f"--ledger must be a folder on this machine; got {folder}")
+    path = Path(folder).absolute()
+    above = next(path for path in (path, *path.parents) if os.path.exists(path))
+    if not folder.strip() or "://" in folder or not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
+        raise InputError(f"--ledger must be a folder on this machine that can be written; got {folder!r}")
     if asked.seeds is not None and asked.seeds < LEAST:
         raise InputError(f"--seeds must be {LEAST} or more with --ledger; got {asked.seeds}")
     if any(
@@ -45,7 +47,7 @@ def complete(asked: RefereeOptions) -> RefereeOptions:
     name = asked.name or f"change-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     asked = replace(asked, storage=folder, name=name, seeds=asked.seeds or evalues.MOST)
     baseline = asked.baseline_ref if asked.candidate_refs else asked.baseline
-    if baseline is not None or not (Path(folder) / LEDGER_FILE).is_file():
+    if baseline is not None or not os.path.isfile(Path(folder) / LEDGER_FILE):
         return asked
     if not (heads := Ledger(Path(folder)).heads()):
         return asked

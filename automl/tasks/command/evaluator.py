@@ -66,7 +66,7 @@ def _walk(
 
     Follow links, except to a folder `above`, by its inode. With None, follow no links.
     """
-    with suppress(FileNotFoundError):
+    with suppress(OSError):  # such as one that does not exist
         info = os.stat(path, follow_symlinks=above is not None)
         if not stat.S_ISDIR(info.st_mode) or not os.access(path, os.R_OK | os.X_OK):
             yield name, path, info
@@ -109,6 +109,8 @@ def make_guard(
     `tracked`. Other paths are those of the current folder for all commits. Those outside of it, and the
     evaluator's program, are not copied. Raises InputError if a path or the evaluator cannot be used.
     """
+    if not all([*protect, *ignored]):
+        raise InputError("--protect and --cache must name a file or a folder; got ''")
     words, digests, copied, folders = shlex.split(evaluate), {}, {}, {}
     whole: Contents = {}  # of the copy
     for path in [*named_paths(evaluate), *protect]:

@@ -201,7 +201,10 @@ def test_a_baseline_without_a_score_can_be_replaced(at_work: Any) -> None:
         ({"storage": "other"}, "leave --storage other out"),
         ({"seeds": 5}, "--seeds must be 10 or more"),
         ({"candidates": ["a {seed}", "b {seed}"]}, "one change at a time"),
-        ({"ledger": "s3://bucket/runs"}, "must be a folder on this machine"),
+        *(
+            ({"ledger": folder}, "--ledger must be a folder on this machine that can be written; got")
+            for folder in ("s3://bucket/runs", "", "runs/ledger.db", "runs/ledger.db/below")
+        ),
         ({"noise": True}, "trains the baseline alone"),
     ],
 )

@@ -3,6 +3,8 @@
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from confirm_cases import FakeCommands
 
 from automl.base.errors import InputError
 from automl.cli.status import read_status
+from automl.confirm.options import RefereeOptions
 from automl.confirm.run_confirm import run_confirm
 from automl.confirm.verdict import ConfirmResult
 from automl.report.run_report import run_report
@@ -228,6 +231,8 @@ def test_a_mistake_in_an_option_is_corrected_with_resume(at_work: Any) -> None:
     assert "%" in result.verdict.figures or "points" in result.verdict.figures
     with pytest.raises(InputError, match="has runs with scores, so its metric stays"):
         run_referee(resume="mine", metric="acc=([0-9.]+)")
+    with pytest.raises(InputError, match="or resume it: automl referee --resume mine"):
+        compare()
     with pytest.raises(InputError, match="with resume give storage alone, or correct metric, metric_file"):
         run_referee(resume="mine", seeds=12)
 
@@ -280,6 +285,7 @@ def test_resume_and_again(at_work: Any, capsys: pytest.CaptureFixture[str]) -> N
         ({"metric_file": "log.csv"}, "must contain {out} with --metric-file"),
         ({"metric": "acc=.*"}, "must have one group"),
         ({"seeds": 1}, "--seeds must be 2 or more"),
+        ({"seeds": 2**31 - 1}, "--seeds must be 1000 or less; got 2147483647"),
         ({"margin": -1}, "--margin must be 0 or more"),
         ({"chance": float("nan")}, "--chance must be a finite number"),
         (
@@ -304,6 +310,24 @@ def test_mistakes(at_work: Any, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         compare(**changes)
     assert not Path("searches").exists() or not list(Path("searches").iterdir())
+
+
+TEXTS = [
+    f.name for f in fields(RefereeOptions) if "str" in str(f.type) and f.name not in ("resume", "callbacks")
+]
+
+
+@pytest.mark.parametrize("value", ["", " ", "file", "file/below", 300 * "x"], ids=range(5))
+def test_any_text_is_an_answer_or_a_mistake(at_work: Any, value: str) -> None:
+    """None is a defect: an empty text, a file, a path below it, and a name that is too long."""
+    at_work(FakeCommands(gain(0), most=0))
+    Path("file").write_text("1")
+    asked = {"baseline": BASELINE, "candidates": CANDIDATE, "metric": "acc=(.*)"}
+    for name in TEXTS:
+        with suppress(InputError, Stopped):
+            run_referee(**{**asked, name: value})
+    with suppress(InputError):
+        run_referee(resume="mine", ledger=value)
 
 
 def test_the_answer_names_the_evaluator_and_its_hash(at_work: Any, cli: Any) -> None:
