@@ -43,7 +43,7 @@ SETTINGS = (
     r"dropout of 0\.1|`dropout_keep_rate` 0\.9 .* 0\.1",
     r"91\.92 % after|85\.65 % in the first and 91\.92 %",  # published by LARNN's author
 )
-UNITS = "%|ms|s|KiB|MiB|GiB|GB|points?|times|nats?|bits|images/s|tokens/s|minutes?|hours?"
+UNITS = "trainings?|continuations|%|ms|s|KiB|MiB|GiB|GB|points?|times|nats?|bits|images/s|tokens/s|minutes?|hours?"
 JOINTS = "to|and|or|more|than"
 # Factors by which a value may be printed, and those of cells without a unit: one for all of a row.
 FACTORS: dict[str, Sequence[int | Decimal]] = {
