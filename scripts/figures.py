@@ -43,7 +43,10 @@ SETTINGS = (
     r"dropout of 0\.1|`dropout_keep_rate` 0\.9 .* 0\.1",
     r"91\.92 % after|85\.65 % in the first and 91\.92 %",  # published by LARNN's author
 )
-UNITS = "trainings?|continuations|%|ms|s|KiB|MiB|GiB|GB|points?|times|nats?|bits|images/s|tokens/s|minutes?|hours?"
+UNITS = (
+    "%|ms|s|KiB|MiB|GiB|GB|points?|times|nats?|bits|images/s|tokens/s|minutes?|hours?"
+    "|trainings?|continuations|pixels"
+)
 JOINTS = "to|and|or|more|than"
 # Factors by which a value may be printed, and those of cells without a unit: one for all of a row.
 FACTORS: dict[str, Sequence[int | Decimal]] = {
@@ -60,7 +63,7 @@ _HIDDEN = re.compile(r"`[^`]*`|\]\([^)]*\)|<!--.*?-->|https?://\S+", re.S)
 _NUMBER = r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?"
 _UNIT = rf"(?:(?:,? (?:{JOINTS}) |, ){_NUMBER})*\s?({UNITS})(?![\w/])"  # also behind further numbers
 _FIGURE = re.compile(rf"(?<![\w.^/-])({_NUMBER})(?![\w/]|\.\d)(?={_UNIT}|)")
-_OUT_OF = re.compile(r"\b(\d+) of (\d+)\b")
+_OUT_OF = re.compile(r"\b((?:\d+, )*(?:\d+ and )?\d+) of (\d+)\b")
 _CELL = re.compile(rf"(?=.*\d)(?:[-+\d.,()/>±\s*]|\b(?:{UNITS}|{JOINTS})(?!\w))+")
 
 
@@ -187,7 +190,9 @@ def read_figures(text: str) -> list[Figure]:
     for pattern in SETTINGS:
         text = re.sub(pattern, " ", text)
     text = _HIDDEN.sub("  ", text)
-    counts = [Figure(number, (1,)) for match in _OUT_OF.finditer(text) for number in match.groups()]
+    counts = [
+        Figure(number, (1,)) for match in _OUT_OF.finditer(text) for number in re.findall(r"\d+", match[0])
+    ]
     return counts + [
         Figure(match[1].replace(",", ""), FACTORS.get(match[2], (1,)))
         for match in _FIGURE.finditer(_OUT_OF.sub(" ", text))
