@@ -16,9 +16,10 @@ from automl.tasks.sequence_classification.larnn.backbone import LARNNCell, Layer
 from automl.tasks.sequence_classification.recurrent import RecurrentNetwork
 from backbones import build
 
+MODES = ("residual", "layer")
 CASES = [
     dict(zip(("mode", "positional", "activation_on_keys_and_values", "cell_activation"), case, strict=True))
-    for case in itertools.product(("residual", "layer"), (False, True), (False, True), ("elu", "tanh"))
+    for case in itertools.product(MODES, (False, True), (False, True), ("elu", "tanh"))
 ]
 FORMS = [
     {"activation": activation, "norm": norm}
@@ -198,17 +199,10 @@ def test_the_exported_loop_equals_the_plain_one(options: dict[str, object]) -> N
     torch.testing.assert_close(program.module()(x), module(x), rtol=1e-10, atol=1e-10)
 
 
-@every_case
+@pytest.mark.parametrize(
+    "case", [*CASES, *({"mode": m, "positional": True, **FORMS[-1]} for m in MODES)], ids=str
+)
 def test_every_parameter_learns(case: dict[str, object]) -> None:
-    check_every_parameter_learns(case)
-
-
-@pytest.mark.parametrize("mode", ["residual", "layer"])
-def test_every_parameter_of_the_options_learns(mode: str) -> None:
-    check_every_parameter_learns({"mode": mode, "positional": True, "activation": "all", "norm": "all"})
-
-
-def check_every_parameter_learns(case: dict[str, object]) -> None:
     """Check that every layer learns. The code of the paper never trained any."""
     torch.manual_seed(0)
     model = build("larnn", classes=3, in_channels=5, hidden=6, heads=3, window=4, layers=3, **case)
@@ -218,17 +212,6 @@ def check_every_parameter_learns(case: dict[str, object]) -> None:
     optimizer.step()
     assert [name for name, p in model.named_parameters() if torch.equal(p, before[name])] == []
     assert len({name.split(".")[1] for name in before if name.startswith("layers.")}) == 3
-
-
-@pytest.mark.parametrize("activation", [False, True])
-def test_gradients_match_finite_differences(activation: bool) -> None:
-    module = layer(2, 2, heads=1, window=2, activation_on_keys_and_values=activation).eval()
-
-    def run(x: Tensor, *weights: Tensor) -> Tensor:
-        return torch.func.functional_call(module, dict(zip(names, weights, strict=True)), (x,))
-
-    names = list(dict(module.named_parameters()))
-    assert torch.autograd.gradcheck(run, (values(2, 2, 4).requires_grad_(), *module.parameters()))
 
 
 def measure_kept(model: nn.Module, length: int) -> int:
@@ -265,11 +248,6 @@ def test_memory_grows_with_the_length_and_not_with_the_window(options: dict[str,
     assert measure_kept(large, 200) == pytest.approx(measure_kept(small, 200), rel=0.02)
 
 
-@every_form
-def test_padding_changes_no_gradient_with_the_options(form: dict[str, str]) -> None:
-    check_padding_changes_no_gradient(layer(activation_on_keys_and_values=True, **form))
-
-
 def test_the_step_norm_tracks_its_statistics() -> None:
     module = layer(norm="all")
     x = values(6, 5, 12)
@@ -292,13 +270,12 @@ def test_the_fast_loop_reports_unsupported_weights() -> None:
         assert larnn_fast.is_supported(evaluated, kind)
 
 
-@pytest.mark.parametrize("activation", [False, True])
-def test_padding_changes_no_gradient(activation: bool) -> None:
+@pytest.mark.parametrize(
+    "options", [{}, *({"activation_on_keys_and_values": True, **form} for form in [{}, *FORMS])], ids=str
+)
+def test_padding_changes_no_gradient(options: dict[str, object]) -> None:
     """States at padding affect neither the norm's statistics nor any gradient."""
-    check_padding_changes_no_gradient(layer(activation_on_keys_and_values=activation))
-
-
-def check_padding_changes_no_gradient(module: Layer) -> None:
+    module = layer(**options)
     x = values(3, 5, 9)
     mask = torch.arange(9) < torch.tensor([[9], [4], [1]])
     outcomes = []
