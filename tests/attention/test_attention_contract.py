@@ -1,8 +1,5 @@
 """Properties of every attention module, for every record of the table."""
 
-import copy
-from pathlib import Path
-
 import pytest
 import torch
 from attention_cases import CHANNELS, every_spec, features, inputs, new, with_encoding, without_encoding
@@ -183,38 +180,6 @@ def test_moves_to_a_dtype(spec: Spec, dtype: torch.dtype, gate: int) -> None:
         assert error < 20 * torch.finfo(dtype).eps * update
     else:
         assert torch.equal(y, x)
-
-
-@every_spec
-def test_moves_to_the_meta_device(spec: Spec) -> None:
-    module = new(spec, gate=1).to("meta")
-    x = inputs(spec, 2, CHANNELS, 6, 5).to("meta")
-    y = module(x)
-    assert y.device.type == "meta"
-    assert y.shape == x.shape
-
-
-@every_spec
-def test_state_round_trips(spec: Spec, tmp_path: Path) -> None:
-    trained, x = new(spec, gate=0.5), inputs(spec, 2, CHANNELS, 6, 5)
-    trained(x)  # Updates the vectors of the spectral norms.
-    torch.save(trained.state_dict(), tmp_path / "state")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(99)
-        fresh = spec.build(CHANNELS)
-    assert not torch.equal(fresh.eval()(x), trained.eval()(x))
-    fresh.load_state_dict(torch.load(tmp_path / "state"))
-    assert torch.equal(fresh.eval()(x), trained.eval()(x))
-
-
-@every_spec
-def test_copies_are_independent(spec: Spec) -> None:
-    module, x = new(spec), inputs(spec, 2, CHANNELS, 6, 5)
-    twin = copy.deepcopy(module)
-    with torch.no_grad():
-        twin.gamma.fill_(1)
-    assert torch.equal(module(x), x)
-    assert not torch.equal(twin(x), x)
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])

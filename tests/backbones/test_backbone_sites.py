@@ -383,11 +383,6 @@ def test_a_block_in_a_branch_has_one_name() -> None:
     assert [name for name in found_sites if "branch" in name] == ["stage1.block1.branch"]
 
 
-def test_an_example_without_a_tensor_is_rejected() -> None:
-    with pytest.raises(InputError, match=r"a tuple of positional arguments or a mapping .*got \(3,\)"):
-        sites(Net(), (3,))
-
-
 def test_shapes_that_do_not_fit_are_reported() -> None:
     example = {"ids": torch.zeros(2, 7, dtype=torch.int64), "mask": torch.ones(2, 8, dtype=torch.bool)}
     with pytest.raises(InputError, match=r"Text cannot take inputs of shapes ids=\(2, 7\), mask=\(2, 8\): "):
@@ -461,14 +456,3 @@ def test_a_model_that_cannot_be_copied_is_rejected() -> None:
     model.lock = threading.Lock()
     with pytest.raises(InputError, match=r"Net must be one that copy.deepcopy can copy.*lock.*Keep what can"):
         sites(model, torch.empty(1, 3, 16, 16))
-
-
-def test_finding_sites_needs_no_data() -> None:
-    assert _names(Net().to("meta"), 1, 3, 16, 16) == _names(Net(), 1, 3, 16, 16)
-    assert _names(Net(), 4, 3, 4096, 4096) == _names(Net(), 1, 3, 16, 16)
-
-
-def test_finding_sites_draws_no_random_numbers() -> None:
-    model, state = Net(), torch.get_rng_state()
-    sites(model, torch.empty(1, 3, 16, 16))
-    assert torch.equal(torch.get_rng_state(), state)

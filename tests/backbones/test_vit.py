@@ -256,11 +256,3 @@ def test_a_size_that_no_patches_divide_is_rejected() -> None:
         InputError, match=r"multiple of its patches of 16 pixels; got 90\. Take --size 80 or 96"
     ):
         build("vit", classes=4, size=90)
-
-
-@pytest.mark.parametrize("kind", ["parallel", "parallel-layer-scale"])
-@pytest.mark.parametrize("branches", [1, 4])
-def test_branches_are_parallel_layers(kind: str, branches: int) -> None:
-    model = build("vit", classes=4, size=16, block=kind, branches=branches, **SMALL)
-    assert len(model.blocks) == SMALL["depth"]
-    assert {len(block.attns) for block in model.blocks} == {branches}

@@ -172,11 +172,6 @@ def test_a_step_is_the_effect_of_one_answer(counts: list[int]) -> None:
     assert ACCURACY.chance(counts).step == 1 / len(true)
 
 
-def test_accuracy_contributes_right_or_wrong() -> None:
-    logits = torch.tensor([[2.0, 1.0], [2.0, 1.0], [1.0, 2.0]])
-    assert scored(ACCURACY, np.array([0, 1, 1]), logits)[1].tolist() == [1, 0, 1]
-
-
 @pytest.mark.parametrize(("inputs", "chance"), [(3, 0.4), (7, 2 / 7), (36, 0.25), (1000, 0.1)])
 def test_guessing_seldom_scores_above_its_bound(inputs: int, chance: float) -> None:
     draws = np.random.default_rng(0).binomial(inputs, chance, 200_000) / inputs

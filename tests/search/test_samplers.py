@@ -6,7 +6,7 @@ from pathlib import Path
 
 import optuna
 import pytest
-from search_cases import SMALL, TWO_OBJECTIVES, ask_trial, draw, make_engine, make_plan, make_study, report
+from search_cases import SMALL, TWO_OBJECTIVES, ask_trial, make_engine, make_plan, make_study, report
 
 from automl.base.errors import InputError
 from search import choices
@@ -105,11 +105,6 @@ def test_samplers_depend_on_the_seed() -> None:
 def test_a_sampler_that_cannot_draw_from_the_space_is_rejected(name: str, space: Space, message: str) -> None:
     with pytest.raises(InputError, match=message):
         check_sampler(name, Drawn(space))
-
-
-@pytest.mark.parametrize("name", [*SAMPLERS, "a.module:Sampler"])
-def test_a_sampler_that_can_draw_is_accepted(name: str) -> None:
-    check_sampler(name, Drawn(OWN_SPACES.get(name, Space(name="d", draw=draw, baseline={}, summary=""))))
 
 
 OWN = """

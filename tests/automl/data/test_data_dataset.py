@@ -37,13 +37,6 @@ def test_validation_is_held_out_of_train(root: Path) -> None:
     assert (train.labels.dtype, train.aspect.dtype) == (torch.int64, torch.float32)
 
 
-def test_own_validation_split_is_used(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
-    sizes = {f"{split}/{name}": n for split, n in [("train", 8), ("val", 4), ("test", 2)] for name in "ab"}
-    root = make_folder(tmp_path / "own", sizes)
-    sizes_of = {s: len(open_split("folder", s, path=root, size=8)) for s in ("train", "validation", "test")}
-    assert sizes_of == {"train": 16, "validation": 8, "test": 4}
-
-
 def test_subset_applies_to_train_and_validation_only(root: Path) -> None:
     opened = {
         fraction: [

@@ -12,24 +12,12 @@ from automl.base.errors import InputError
 from automl.data.digits import read_digits
 from automl.data.pictures import SUFFIXES
 from automl.data.records import Item, Listing
-from automl.tasks.image_classification.data import SOURCES, open_image_records
+from automl.tasks.image_classification.data import open_image_records
 from automl.tasks.image_classification.data.sources import list_images
 
 
 def counts(listing: Listing[Item]) -> dict[str, int]:
     return {split: len(images) for split, images in listing.splits.items()}
-
-
-def test_table() -> None:
-    assert {name: source.flip for name, source in SOURCES.items()} == {
-        "digits": False,
-        "nette": True,
-        "woof": True,
-        "nette1": True,
-        "woof1": True,
-        "folder": True,
-    }
-    assert all(len(set(SOURCES[name].readable.values())) == 10 for name in ("nette", "woof", "woof1"))
 
 
 def test_digits_match_scikit_learn() -> None:
@@ -56,12 +44,6 @@ def test_folder_with_one_held_out_split(held: str, tmp_path: Path, make_folder: 
     assert counts(listing) == {"train": 5, "test": 4}
     assert {item.label for item in listing.splits["test"]} == {1}
     assert listing.splits["test"][0].name == f"{held}/dog/0000.png"
-
-
-def test_folder_with_validation_and_test(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
-    sizes = {f"{split}/{name}": n for split, n in [("train", 3), ("val", 2), ("test", 1)] for name in "ab"}
-    listing = list_images("folder", make_folder(tmp_path / "d", sizes), 32)
-    assert counts(listing) == {"train": 6, "validation": 4, "test": 2}
 
 
 @pytest.mark.parametrize(

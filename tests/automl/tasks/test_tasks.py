@@ -9,7 +9,6 @@ from sklearn.utils.class_weight import compute_class_weight
 from task_contract import both
 from torch import Tensor, nn
 
-from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.data.augment import centre_crop, normalise
 from automl.tasks import open_task
@@ -206,18 +205,6 @@ def test_batches_are_of_the_training_split() -> None:
     assert torch.equal(y.sort().values, train.labels.sort().values)
 
 
-def test_digits_are_never_mirrored(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-    monkeypatch.setattr(
-        "automl.tasks.image_classification.task.draw_boxes",
-        lambda aspect, *, flip, **_: (
-            seen.append(flip) or torch.tensor([[1.0, 1, 0, 0]]).repeat(len(aspect), 1)
-        ),
-    )
-    list(opened().batches(0))
-    assert set(seen) == {False}
-
-
 def test_raw_inputs_fit_the_deployed_graph() -> None:
     task = opened()
     raw = task.model_inputs("test", 5)["images"]
@@ -233,11 +220,6 @@ def test_raw_inputs_fit_the_deployed_graph() -> None:
         torch.testing.assert_close(probabilities, model(normalise(raw)).softmax(1))
     assert probabilities.shape == (5, len(deployment.labels))
     assert deployment.labels == [str(digit) for digit in range(10)]
-
-
-def test_an_unknown_task_is_rejected() -> None:
-    with pytest.raises(InputError, match=r"unknown task 'image-clas'.*Did you mean 'image-classification'"):
-        open_task(tiny(task="image-clas"), HERE)
 
 
 def test_a_batch_is_limited_to_the_data() -> None:

@@ -260,23 +260,6 @@ def test_a_space_of_another_task_is_trained(store: MlflowClient, cli: Cli) -> No
     assert content["config"]["model"]["options"].items() >= {"hidden": 8, "heads": 2, "window": 30}.items()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "model"),
-    [
-        pytest.param(("--space", "planes"), "PSMNet", marks=pytest.mark.long),
-        (("--space", "scenes", "--set", "modules=1"), "MaskRCNN"),
-        (("--backbone", "vit", "--dataset", "digits", "--size", "24", "--set", "model.options.patch_size=12",
-          "--set", "model.options.depth=2"), "depth"),
-    ],
-)  # fmt: skip
-def test_models_of_every_task_are_printed(arguments: tuple[str, ...], model: str, cli: Cli) -> None:
-    code, out, err = cli("train", *arguments, "--dump")
-    assert code == 0, err
-    assert len(out.splitlines()) > 10
-    if model != "depth":
-        assert out.startswith(model)
-
-
 def test_a_configuration_of_a_search_can_be_trained_again(
     store: MlflowClient, cli: Cli, tmp_path: Path
 ) -> None:

@@ -31,7 +31,6 @@ from automl.base.errors import InputError
 from automl.export import formats
 from automl.export.checks import check_parity
 from automl.export.destination import destination
-from automl.export.predict import run_predict
 from automl.tasks.base import Task
 from automl.tasks.code_retrieval.data.tokenizer import Tokenizer
 
@@ -260,8 +259,3 @@ def test_task_without_a_method_is_reported(method: str) -> None:
     arguments = ("test", 2) if method == "model_inputs" else (nn.Identity(),)
     with pytest.raises(InputError, match=f"TinySearch needs a method `{method}`"):
         getattr(Task, method)(TinySearch(), *arguments)
-
-
-def test_files_are_not_predicted_with_it(folder: Path) -> None:
-    with pytest.raises(InputError, match=r"searches code; add a folder of code with --corpus FOLDER"):
-        run_predict(folder, ["read a csv file"])

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from automl_cases import HERE
 from code_corpus import write_corpus
 
-from attention import Spec
 from automl.base.errors import InputError
 from automl.tasks import open_task
 from automl.tasks.code_retrieval import CodeData, CodeModel, RetrievalTraining
@@ -81,22 +80,6 @@ def test_a_docstring_finds_its_function_and_names_are_queries_in_test(folder: Pa
     assert answers.values.mean() == pytest.approx(history[-1]["mrr"], rel=1e-6)
     assert answers.examples[0].query
     assert "part" in answers.examples[0].wanted
-
-
-def test_the_vectors_do_not_depend_on_padding_or_the_batch(folder: Path) -> None:
-    task = opened(folder, placement={"stage1.block1.mixer": Spec("ssa"), "stem": Spec("multihead")})
-    model = task.model().eval()
-    for module in model.modules():
-        if hasattr(module, "gamma"):
-            torch.nn.init.ones_(module.gamma)
-    parts = [part for part in task.parts("validation") if part.targets[0] == "code"]
-    ((tokens, mask),) = parts[0].inputs["code"]
-    with torch.no_grad():
-        together = model(code=[(tokens, mask)])[1]
-        for row in (0, len(tokens) // 2, len(tokens) - 1):
-            length = int(mask[row].sum())
-            alone = model(code=[(tokens[row : row + 1, :length], mask[row : row + 1, :length])])[1]
-            torch.testing.assert_close(alone[0], together[row], atol=1e-5, rtol=1e-4)
 
 
 def test_a_subset_applies_to_training_and_validation_only(folder: Path) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-import torch
 from code_cases import CODE, FUNCTIONS, LENGTHS, QUERIES, QUERY, TOKENIZER, export_search
 
 from automl.base.errors import InputError
@@ -177,19 +176,6 @@ def test_only_new_functions_are_encoded(model: Path, corpus: Path, encoded: list
     expected = by_hand(model, corpus, "read a csv file")
     (answer,) = run_code_search(model, ["read a csv file"], corpus=corpus).answers
     assert {f"{hit.file}:{hit.line}": pytest.approx(hit.score, abs=1e-4) for hit in answer.hits} == expected
-
-
-def test_functions_that_only_move_are_not_encoded(
-    model: Path, corpus: Path, encoded: list[str], capfd: Any
-) -> None:
-    find_functions(model, corpus)
-    encoded.clear()
-    capfd.readouterr()
-    text = (corpus / "a.py").read_text()
-    (corpus / "a.py").write_text("# a line\n" + text)
-    assert ("a.py", 4, "load") in find_functions(model, corpus)
-    assert encoded == ["read a csv file"]
-    assert capfd.readouterr().err == ""
 
 
 def test_each_model_and_folder_has_an_index(model: Path, corpus: Path, cache: Path, tmp_path: Path) -> None:
@@ -367,12 +353,3 @@ def test_classifier_cannot_search_code(exported: ExportResult, corpus: Path, cli
 def test_missing_queries_are_reported(model: Path, corpus: Path) -> None:
     with pytest.raises(InputError, match="give at least one query"):
         run_code_search(model, [], corpus=corpus)
-
-
-def test_vectors_are_mapped_not_read(tmp_path: Path) -> None:
-    vectors = torch.randn(100, 8).numpy()
-    write_index(tmp_path / "a", [Indexed("a.py", i, "f", "", bytes(32)) for i in range(100)], vectors, {})
-    index = CodeIndex(tmp_path / "a")
-    assert not index.vectors.flags.owndata
-    assert not index.vectors.flags.writeable
-    np.testing.assert_array_equal(index.vectors, vectors)

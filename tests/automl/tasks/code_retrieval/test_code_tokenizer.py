@@ -1,10 +1,5 @@
 """Test sub-tokens: names match queries, and the tokenizer works without this project."""
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -48,17 +43,3 @@ def test_query_of_unknown_words_is_rejected(tokenizer: Tokenizer) -> None:
     tokenizer.check_known("server 漢字")
     with pytest.raises(InputError, match="knows no word of the query '漢字'"):
         tokenizer.check_known("漢字")
-
-
-def test_tokenizer_works_without_this_project(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_text(tokenizer.content)
-    code = (
-        "import json, sys, tokenizers; t = tokenizers.Tokenizer.from_file('tokenizer.json');"
-        "print(json.dumps([t.encode(x).ids for x in json.loads(sys.argv[1])]))"
-    )
-    process = subprocess.run(
-        [sys.executable, "-I", "-c", code, json.dumps(TEXTS)],
-        cwd=tmp_path, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    tokens, mask = tokenizer.encode(TEXTS, 50)
-    assert json.loads(process.stdout) == [row[real].tolist() for row, real in zip(tokens, mask, strict=True)]

@@ -62,23 +62,6 @@ def test_a_layer_equals_torchs() -> None:
     torch.testing.assert_close(output[mask], expected[mask])
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"channels": "24-16", "kernels": "3-4", "residual": "none", "cnn_activation": "elu"},
-        {"residual": "after", "cnn_positions": "learned", "attention_activation": "relu"},
-    ],
-    ids=str,
-)
-def test_padding_does_not_affect_other_options(options: dict[str, Any]) -> None:
-    encoder = build("cnn-selfattention", **options)
-    tokens, mask = texts(12, 5, 1)
-    together = encoder(tokens, mask)
-    for row, length in enumerate((12, 5, 1)):
-        alone = encoder(tokens[row : row + 1, :length], mask[row : row + 1, :length])
-        torch.testing.assert_close(alone[0], together[row], atol=1e-5, rtol=1e-4)
-
-
 @pytest.mark.parametrize("pooling", POOLS)
 @pytest.mark.parametrize("name", ENCODERS)
 def test_a_text_has_the_same_vector_with_any_padding(name: str, pooling: str) -> None:

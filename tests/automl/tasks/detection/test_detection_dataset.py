@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +13,15 @@ from detection_cases import write_scenes
 from PIL import ExifTags, Image
 
 from automl.base.errors import InputError
-from automl.data import shared
 from automl.data.digits import SEEN
-from automl.storage.storage import Storage
 from automl.tasks.detection import DetectionData
-from automl.tasks.detection.data import masks, open_detection_records, open_split, shared_name
+from automl.tasks.detection.data import masks, open_detection_records, open_split
 from automl.tasks.detection.data.dataset import read_scenes
 from automl.tasks.detection.data.overview import summarise_detection
 
 pytestmark = pytest.mark.usefixtures("cache")
 
 SPLITS = ("train", "validation", "test")
-
-
-@pytest.fixture(autouse=True)
-def forget() -> Iterator[None]:
-    yield
-    shared.use(None)
 
 
 def test_boxes_and_masks_of_scenes_agree() -> None:
@@ -93,16 +85,6 @@ def test_missing_splits_are_held_out(
         )
 
 
-def test_larger_subset_contains_the_smaller() -> None:
-    few, more = (
-        set(open_split(DetectionData(source="scenes", size=96, subset=s), "train").names())
-        for s in (0.1, 0.3)
-    )
-    assert 40 < len(few) < 120
-    assert few < more
-    assert len(open_split(DetectionData(source="scenes", size=96, subset=0.1), "test")) == 200
-
-
 def test_a_subset_without_objects_is_refused(tmp_path: Path) -> None:
     write_scenes(tmp_path, {"train": 5, "validation": 5, "test": 5})
     file = tmp_path / "annotations" / "instances_train.json"
@@ -129,33 +111,6 @@ def test_a_subset_without_objects_is_refused(tmp_path: Path) -> None:
 def test_invalid_sources_are_rejected(source: str, path: str | None, expected_text: str) -> None:
     with pytest.raises(InputError, match=expected_text):
         open_split(DetectionData(source=source, path=path, size=64), "train")
-
-
-@pytest.mark.parametrize("own", [("train",), ("train", "validation"), SPLITS], ids=len)
-def test_other_nodes_read_decoded_splits(
-    own: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = str(tmp_path / "made")
-    write_scenes(Path(path), dict.fromkeys(own, 30))
-    expected = {
-        split: open_split(DetectionData(source="coco", path=path, size=64), split) for split in SPLITS
-    }
-    (tmp_path / "search").mkdir()
-    storage = Storage(str(tmp_path / "kept"))
-    files = {split: images.file.path for split, images in expected.items()}
-    files_in_storage = shared.publish(
-        storage, shared_name(DetectionData(source="coco", path=path, size=64)), files, tmp_path / "search"
-    )
-    Path(path).rename(tmp_path / "elsewhere")
-    monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "node"))
-    shared.use(files_in_storage)
-    assert shared.is_shared(shared_name(DetectionData(source="coco", path=path, size=64)), SPLITS)
-    assert not shared.is_shared(shared_name(DetectionData(source="coco", path=path, size=96)), SPLITS)
-    for split, images in expected.items():
-        again = open_split(DetectionData(source="coco", path=path, size=64), split)
-        assert again.names() == images.names()
-        assert (again.image(1) == images.image(1)).all()
-        assert again.objects(1).masks == images.objects(1).masks
 
 
 RED = np.array([230, 20, 20], np.uint8)

@@ -64,12 +64,6 @@ def test_every_form_answers_like_the_model(task: Segmentation, result: ExportRes
     assert details == {"labels": NAMES, "size": 64}
 
 
-def test_card_describes_the_inputs(result: ExportResult) -> None:
-    card = (Path(result.folder) / "MODEL_CARD.md").read_text()
-    assert "uint8 RGB, shape `(N, 64, 64, 3)`" in card
-    assert 'Image.open("photo.jpg")' in card
-
-
 def test_masks_and_overlays_are_of_the_size_of_the_image(
     task: Segmentation, result: ExportResult, tmp_path: Path
 ) -> None:

@@ -1,6 +1,5 @@
 """Properties of every sequence model, for every record of the table."""
 
-import copy
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from backbone_contract import CHANNELS, CLASSES, LENGTH, SMALL, every_name, leng
 from torch import Tensor, nn
 
 from automl.base.errors import InputError
-from backbones import BACKBONES, build, insert
+from backbones import BACKBONES, build
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
@@ -34,16 +33,6 @@ def test_every_parameter_has_a_gradient(name: str, masked: bool) -> None:
     for parameter, value in model.named_parameters():
         assert value.grad is not None, parameter
         assert 1e-9 < value.grad.norm() < float("inf"), parameter
-
-
-@every_name
-def test_state_dict_round_trip(name: str) -> None:
-    model, x = new(name).eval(), sequences()
-    other = build(name, classes=CLASSES, in_channels=CHANNELS, **SMALL[name]).eval()
-    assert not torch.equal(other(x), model(x))
-    other.load_state_dict(model.state_dict())
-    assert torch.equal(other(x), model(x))
-    assert torch.equal(copy.deepcopy(model)(x), model(x))
 
 
 @pytest.mark.parametrize("times", [1.0, 1.5, 2.0, 3.0])
@@ -107,20 +96,6 @@ def test_a_mask_of_ones_equals_no_mask(name: str) -> None:
 def test_other_shapes_are_rejected(name: str, x: Tensor, mask: Tensor | None, message: str) -> None:
     with pytest.raises(InputError, match=message):
         new(name)(x, mask)
-
-
-@every_name
-def test_an_unknown_option_is_rejected(name: str) -> None:
-    with pytest.raises(InputError, match=f"unknown option of backbone '{name}' 'layrs'; choose from"):
-        build(name, classes=2, layrs=3)
-
-
-@every_name
-def test_inserting_nothing_changes_nothing(name: str) -> None:
-    model, x = new(name).eval(), sequences()
-    before = model(x)
-    assert insert(model, {}) is model
-    assert torch.equal(model(x), before)
 
 
 @every_name

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from backbone_contract import SMALL, every_name, lengths, new, sequences
+from backbone_contract import every_name, lengths, new, sequences
 from torch import nn
 
 from attention import ATTENTIONS, Spec
 from attention.padding import padding
-from backbones import BACKBONES, build, insert, sites
+from backbones import build, insert, sites
 from backbones.padded import MaskedBatchNorm1d
 
 BLOCKS = {"resnet1d": (2, 2, 2), "bilstm": (3,), "larnn": (3,)}
@@ -55,11 +55,6 @@ def test_attention_at_every_site_learns(name: str) -> None:
     assert all(gate.grad is not None and gate.grad.abs() > 0 for gate in gates)
 
 
-def test_insert_infers_the_input_shape_from_a_convolution() -> None:
-    for name in BLOCKS:
-        insert(build(name, classes=2, **SMALL[name]), {"stem": Spec("conv1x1")})
-
-
 def norm(channels: int = 4) -> MaskedBatchNorm1d:
     module = MaskedBatchNorm1d(channels).double()
     nn.init.uniform_(module.weight, 0.5, 1.5)
@@ -83,9 +78,3 @@ def test_a_norm_uses_only_the_real_positions(training: bool) -> None:
     assert y.transpose(1, 2)[~mask].eq(0).all()
     for a, b in zip(masked.buffers(), plain.buffers(), strict=True):
         torch.testing.assert_close(a, b)
-
-
-def test_options_are_the_parameters_of_the_builder() -> None:
-    assert BACKBONES["xresnet18"].options == {"width": 1.0, "stem": "32-32-64"}
-    assert BACKBONES["resnet1d"].options == {"width": 1.0, "blocks": 2}
-    assert BACKBONES["larnn"].options["mode"] == "residual"

@@ -2,7 +2,6 @@
 
 import pickle
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -149,16 +148,6 @@ def test_order_of_classes(labels: list[str], order: list[str]) -> None:
     assert sort_labels(labels) == order
 
 
-def test_subset_applies_to_train_and_validation_only(path: Path) -> None:
-    subsets = [opened(path, subset=fraction) for fraction in (0.001, 0.3, 1.0)]
-    for less, more in pairwise(subsets):
-        for split in ("train", "validation"):
-            assert set(less[split].names()) <= set(more[split].names())
-        assert len(less["train"]) < len(more["train"])
-        assert less["test"].names() == more["test"].names()
-    assert sorted(subsets[0]["train"].labels.tolist()) == [0, 1, 2, 3], "at least one of each class"
-
-
 def test_pickles_hold_no_values(path: Path) -> None:
     train = open_sequences("series", "train", path=path)
     with pytest.raises(ValueError, match="read-only"):
@@ -249,30 +238,8 @@ def test_cache_file_depends_on_content(path: Path, cache: Path, monkeypatch: pyt
     assert len(kept(cache)) == 2
 
 
-@pytest.mark.parametrize("damage", ["truncated", "empty", "zeroed", "garbage"])
-def test_damaged_cache_is_built_again(
-    damage: str, path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = open_sequences("series", "test", path=path).gather(torch.arange(20))[0]
-    (file,) = kept(cache)
-    whole = file.read_bytes()
-    bad = {"truncated": whole[: len(whole) // 2], "empty": b"", "garbage": b"x" * len(whole)}
-    bad["zeroed"] = whole[:2000].ljust(len(whole) - 2000, b"\0") + whole[-2000:]
-    file.unlink()
-    file.write_bytes(bad[damage])
-    assert torch.equal(open_sequences("series", "test", path=path).gather(torch.arange(20))[0], before)
-    assert "was damaged and is built again" in capsys.readouterr().err
-
-
 def test_invalid_data_leave_no_file(tmp_path: Path, cache: Path) -> None:
     np.savez(tmp_path / "d.npz", **(data() | {"y_train": np.zeros(60, int)}))
     with pytest.raises(InputError):
         opened(tmp_path / "d.npz")
     assert [file.suffix for file in cache.iterdir() if file.is_file()] == [".lock"]
-
-
-def test_full_disk_is_reported(path: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    np.savez(path, **{key: np.concatenate([value] * 30) for key, value in data().items()})
-    monkeypatch.setenv("AUTOML_CACHE", str(small_disk))
-    with pytest.raises(InputError, match=r"no disk space left .*disk full at .*AUTOML_CACHE"):
-        opened(path)

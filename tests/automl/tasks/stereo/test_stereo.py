@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 import torch
 from automl_cases import HERE
-from task_contract import both
 
-from attention import Spec
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.tasks import open_task
@@ -135,16 +133,6 @@ def test_two_workers_have_the_loss_of_one():
     assert float(sum(parts) / 2) == pytest.approx(float(whole), rel=1e-6)
 
 
-def test_two_workers_have_the_scores_of_one():
-    truth, predicted = truths(), np.random.default_rng(6).uniform(0, MAXIMUM, (6, 9, 12)).astype(np.float32)
-    evaluators = [StereoEvaluator(MAXIMUM, torch.device("cpu")) for _ in range(3)]
-    for evaluator, part in zip(evaluators, (slice(0, None, 2), slice(1, None, 2), slice(None)), strict=True):
-        evaluator.update(torch.from_numpy(predicted[part]), torch.from_numpy(truth[part]))
-    two = {name: float(value) for name, value in both(evaluators[:2]).items()}
-    merged = {name: float(value) for name, value in evaluators[2].compute(HERE).items()}
-    assert two == pytest.approx(merged, abs=1e-10)
-
-
 def test_the_batches_of_two_workers_are_those_of_one():
     whole = list(opened(training={"batch_size": 4}).batches(3))
     workers = [Runtime(device=torch.device("cpu"), rank=rank, workers=2) for rank in range(2)]
@@ -155,36 +143,12 @@ def test_the_batches_of_two_workers_are_those_of_one():
             assert torch.equal(leaf[1::2], parts[1][i][j])
 
 
-def test_crops_differ_from_epoch_to_epoch():
-    task = opened()
-    first, second = (next(iter(task.batches(epoch))) for epoch in (0, 1))
-    assert first[0].shape == (2, 3, 32, 48)
-    assert first[2].shape == (2, 32, 48)
-    assert not torch.equal(first[2], second[2])
-
-
 def test_whole_pairs_are_padded_for_validation():
     task = opened(data={"height": 96, "width": 96}, model={"options": {**SMALL.options, "pool": 24}})
     part = next(task.parts("validation"))
     assert part.inputs[0].shape[2:] == (96, 176)
     assert part.targets.shape[1:] == (80, 176)
     assert set(evaluate(task, task.model())) == {*METRICS}
-
-
-def test_attention_learns_at_a_site_of_the_backbone_and_of_the_volume():
-    placement = {"backbone.pyramid": Spec("decomposed"), "stage5.block1": Spec("decomposed")}
-    task = opened(model={"placement": placement})
-    model = task.model()
-    task.loss(model, next(iter(task.batches(0)))).backward()
-    gates = {name: p.grad for name, p in model.named_parameters() if name.endswith("gamma")}
-    assert len(gates) == 2
-    assert all(gradient is not None and gradient.abs().sum() > 0 for gradient in gates.values())
-
-
-def test_a_placement_does_not_change_the_backbone_that_a_seed_makes():
-    plain = opened().model().state_dict()
-    placed = opened(model={"placement": {"backbone.pyramid": Spec("ssa")}}).model().state_dict()
-    assert all(torch.equal(value, placed[name]) for name, value in plain.items())
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Test stereo pairs in training: the bundled set, splits, crops and the cache."""
 
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,6 @@ from PIL import Image
 from automl.base.errors import InputError
 from automl.tasks.stereo import StereoData
 from automl.tasks.stereo.data import open_pairs, planes
-from automl.tasks.stereo.data.dataset import PairsFile
 from automl.tasks.stereo.data.files import write_pfm
 from automl.tasks.stereo.data.overview import summarise_stereo
 
@@ -87,18 +85,6 @@ def test_bundled_splits_are_opened_from_the_cache():
 
 
 @pytest.mark.usefixtures("few")
-def test_another_process_maps_the_file():
-    file = open_pairs(StereoData(source="planes")).file
-    again = pickle.loads(pickle.dumps(file))
-    assert (again.images(1)[0] == file.images(1)[0]).all()
-
-
-def test_a_damaged_file_is_not_sound(tmp_path):
-    (tmp_path / "a.arrow").write_bytes(bytes(4096))
-    assert not PairsFile.is_sound(tmp_path / "a.arrow")
-
-
-@pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("at", [(0.0, 0.0), (1.0, 1.0), (0.5, 0.25)])
 def test_images_and_disparities_have_the_same_crop(at):
     data = open_pairs(StereoData(source="planes"))
@@ -149,13 +135,6 @@ def test_too_few_pairs_are_rejected(tmp_path, count, split):
     )
     with pytest.raises(InputError, match="Add stereo pairs, or define the splits"):
         open_pairs(StereoData(source="pairs", path=str(path)))
-
-
-def test_pairs_need_a_path():
-    with pytest.raises(InputError, match="pairs need the path of a folder"):
-        open_pairs(StereoData(source="pairs"))
-    with pytest.raises(InputError, match=r"unknown source of stereo pairs 'plane'.*planes"):
-        open_pairs(StereoData(source="plane"))
 
 
 def test_manifest_lists_each_pair_and_changes_with_its_content(tmp_path):

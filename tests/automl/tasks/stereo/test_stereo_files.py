@@ -46,10 +46,6 @@ def test_pfm_of_both_byte_orders_is_read(tmp_path, order, scale, kind, channels)
     np.testing.assert_array_equal(read_pfm(tmp_path / "a.pfm"), MAP)
 
 
-def test_written_pfm_can_be_read(tmp_path):
-    np.testing.assert_array_equal(read_pfm(pfm(tmp_path / "a.pfm")), MAP)
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
