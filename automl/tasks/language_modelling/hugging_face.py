@@ -153,11 +153,6 @@ def check_local(name: str) -> None:
         )
 
 
-def find_tokenizer(name: str) -> Path | None:
-    """Return the file of the tokenizer of a folder or of a name, or None if it has none."""
-    return find_file(name, TOKENIZER)
-
-
 def shape_of(name: str) -> DecoderShape:
     """Return the sizes of the layers, from the configuration."""
     config = read_config(name)

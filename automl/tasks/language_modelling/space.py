@@ -243,7 +243,7 @@ class HybridSpace:
 def _find_tokenizer(backbone: str) -> Path | None:
     from automl.tasks.language_modelling import hugging_face  # imports torch, which takes seconds
 
-    return hugging_face.find_tokenizer(backbone.removeprefix(hugging_face.PREFIX))
+    return hugging_face.find_file(backbone.removeprefix(hugging_face.PREFIX), hugging_face.TOKENIZER)
 
 
 def _model(config: TrialConfig) -> LanguageModel:

@@ -7,7 +7,6 @@ layers beside its own.
 """
 
 import re
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from automl.base.lazy import optional
 from automl.tasks.language_modelling.config import MIXER
 from automl.tasks.language_modelling.data.tokens import TextTokenizer
 from automl.tasks.language_modelling.gpt import Decoder
-from automl.tasks.language_modelling.hugging_face import OWN_CODE, HuggingFaceDecoder, find_file, quiet
+from automl.tasks.language_modelling.hugging_face import OWN_CODE, HuggingFaceDecoder, quiet
 from automl.tasks.language_modelling.transformers_layers import (
     FULL,
     STYLES,
@@ -33,7 +32,7 @@ from automl.tasks.language_modelling.transformers_layers import (
     read_mixer,
     write_layer,
 )
-from automl.tasks.language_modelling.transformers_tokenizer import copy_tokenizer, write_tokenizer
+from automl.tasks.language_modelling.transformers_tokenizer import copy_files, write_tokenizer
 from backbones.output import logits
 from backbones.take_over import repeat_heads
 
@@ -41,7 +40,6 @@ transformers = optional("transformers", "hf")
 
 # The checks.
 WHOLE, CACHED, PADDED = "transformers", "transformers with a cache", "transformers with padding"
-GENERATION = "generation_config.json"  # the defaults of `generate`
 OF_FILES = ("model_type", "architectures", "transformers_version", "dtype", "auto_map", "_name_or_path")
 # Names of the two norms of a layer, and of the projections of its perceptron: gate, value and output.
 USUAL = ("input_layernorm", "post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
@@ -57,20 +55,10 @@ def save_transformers(
 ) -> dict[str, float]:
     """Write a model and its tokenizer, and compare what is read back with the model.
 
-    Args:
-        folder: The folder to create.
-        model: The trained model, on the CPU.
-        windows: Real windows, int64 `(N, context + 1)`.
-        tokenizer: The tokenizer of its texts.
-        original: Folder or name of the published model that has this tokenizer. Its files are copied.
-
-    Returns:
-        The largest difference of logits, on whole windows, and where `generate` continues halves of them and
-        a shorter text that is padded.
-
-    Raises:
-        NoCounterpartError: Transformers has no model with these layers.
-        InputError: The package is missing, or the tokenizer differs.
+    `windows` are real ones, int64 `(N, context + 1)`. `original` is the folder or name of the published model
+    that has this tokenizer, and whose files are copied. Returns the largest difference of logits, on whole
+    windows, and where `generate` continues halves of them and a shorter text that is padded. Raises
+    NoCounterpartError if transformers has no such model, and InputError if its tokenizer differs.
     """
     with quiet(), torch.no_grad():
         built = _convert(model, windows.shape[1] - 1)
@@ -79,12 +67,10 @@ def save_transformers(
                 config.bos_token_id = None
                 config.eos_token_id = config.pad_token_id = tokenizer.end
         built.save_pretrained(folder)
-        if tokenizer is not None and original is None:
+        if tokenizer is not None and original is not None:
+            copy_files(folder, tokenizer, windows, original)
+        elif tokenizer is not None:
             write_tokenizer(folder, tokenizer, windows)
-        elif tokenizer is not None and original is not None:
-            copy_tokenizer(folder, tokenizer, windows, original)
-            if (file := find_file(original, GENERATION)) is not None:
-                shutil.copyfile(file, folder / GENERATION)
         return _compare(folder, model, windows)
 
 

@@ -22,49 +22,43 @@ tokenizers = optional("tokenizers", "text")
 END = "<|endoftext|>"  # of a document, if the tokenizer has no text for it
 CONFIG, TEMPLATES = "tokenizer_config.json", "additional_chat_templates"
 VOCABULARIES = (TOKENIZER, "tokenizer.model", "vocab.json", "merges.txt", "vocab.txt")
-FILES = (*VOCABULARIES, CONFIG, "special_tokens_map.json", "added_tokens.json", "chat_template.jinja")
-COMPARED = ("special_tokens_map", "all_special_ids", "padding_side", "truncation_side", "model_max_length")
-CHAT = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+SETTINGS = (CONFIG, "special_tokens_map.json", "added_tokens.json", "chat_template.jinja")
+FILES = (*VOCABULARIES, *SETTINGS, "generation_config.json")
+COMPARED = ("special_tokens_map", "padding_side", "truncation_side", "model_max_length", "chat_template")
 
 
-def copy_tokenizer(folder: Path, tokenizer: TextTokenizer, windows: Tensor, original: str) -> None:
-    """Copy the tokenizer of a folder or of a name, and compare what is read back with it.
+def copy_files(folder: Path, tokenizer: TextTokenizer, windows: Tensor, original: str) -> None:
+    """Copy tokenizer and generation files of a published model, its folder or name, beside the exported one.
 
-    Args:
-        folder: The folder with the model of transformers.
-        tokenizer: The tokenizer of the training.
-        windows: Real windows of tokens, int64 `(N, T)`.
-        original: The folder or name of the published model.
-
-    Raises:
-        InputError: The original has changed since the training, or the copy differs from it.
+    Raises InputError if the tokenizer is not that of the training, or what is read back differs from it.
     """
-    own = find_file(original, TOKENIZER)
-    if own is None or own.read_text("utf-8") != tokenizer.content:
+    source = find_file(original, TOKENIZER)
+    if source is None or source.read_text("utf-8") != tokenizer.content:
         raise InputError(f"{TOKENIZER} of {original} is not that of the training; restore the file")
     known = _load(original)
     templates = known.chat_template if isinstance(known.chat_template, dict) else {}
-    plain = [f"{TEMPLATES}/{name}.jinja" for name in templates if Path(name).name == name]
-    for name in {*FILES, *known.vocab_files_names.values(), *plain}:
+    named = [f"{TEMPLATES}/{name}.jinja" for name in templates if Path(name).name == name]
+    for name in {*FILES, *known.vocab_files_names.values(), *named}:
         if (file := find_file(original, name)) is not None:
             (folder / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(file, folder / name)
     config = folder / CONFIG
     values = json.loads(config.read_text("utf-8")) if config.exists() else {}
     values.pop("auto_map", None)  # names code, which is not copied
-    config.write_text(json.dumps(values, indent=2), encoding="utf-8")
-    if type(_load(folder)) is not type(known):  # The type of a model can determine that of its tokenizer.
-        config.write_text(json.dumps(values | {"tokenizer_class": type(known).__name__}, indent=2), "utf-8")
+    for kind in ({}, {"tokenizer_class": type(known).__name__}):  # The type of a model can determine it.
+        config.write_text(json.dumps(values | kind, indent=2), "utf-8")
+        if type(copied := _load(folder)) is type(known):
+            break
     texts = [tokenizer.decode(window) for window in windows.tolist()]
-    expected, copied = (_behaviour(each, texts) for each in (known, _load(folder)))
-    if different := sorted(key for key in expected if expected[key] != copied[key]):
+    expected, read = _behaviour(known, texts), _behaviour(copied, texts)
+    if different := sorted(key for key in expected if expected[key] != read[key]):
         raise InputError(f"its tokenizer differs from that of {original} in: {', '.join(different)}")
 
 
 def write_tokenizer(folder: Path, tokenizer: TextTokenizer, windows: Tensor) -> None:
-    """Write a tokenizer of this project, and compare what is read back with it. See `copy_tokenizer`.
+    """Write a tokenizer of this project, or of bytes, whose end of a document also fills batches.
 
-    A tokenizer of bytes has a token for each byte. The end of a document also fills batches.
+    Raises InputError if what is read back gives other tokens.
     """
     library = tokenizers.Tokenizer
     backend = library.from_str(tokenizer.content) if tokenizer.content else _byte_tokenizer()
@@ -90,35 +84,32 @@ def _load(name: str | Path) -> Any:
 
 
 def _behaviour(tokenizer: Any, texts: list[str]) -> dict[str, Any]:
-    """Return what a tokenizer does with texts, batches and chats, and its properties."""
+    """Return the properties of a tokenizer, and what it does with texts, batches and chats."""
     templates = tokenizer.chat_template
     names = list(templates) if isinstance(templates, dict) else [None] * (templates is not None)
     texts = [*texts, texts[0][:1], " ".join(tokenizer.all_special_tokens)]
     tokens = tokenizer(texts).input_ids
-    return {
-        **{name: getattr(tokenizer, name) for name in COMPARED},
+    return {name: getattr(tokenizer, name) for name in COMPARED} | {
         "vocabulary": tokenizer.get_vocab(),
-        "chats": [(templates, _chat(tokenizer, name)) for name in names],
+        "chats": [_chat(tokenizer, name) for name in names],
         "tokens": tokens,
-        "batches": tokenizer.pad_token is not None and dict(tokenizer(texts, padding=True)),
+        "batches": tokenizer.pad_token and dict(tokenizer(texts, padding=True)),
         "texts": [tokenizer.batch_decode(tokens, skip_special_tokens=skip) for skip in (True, False)],
     }
 
 
 def _chat(tokenizer: Any, template: str | None) -> str:
+    chat = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
     try:
-        options = {"chat_template": template, "add_generation_prompt": True, "tokenize": False}
-        return str(tokenizer.apply_chat_template(CHAT, **options))
+        return str(tokenizer.apply_chat_template(chat, chat_template=template, tokenize=False))
     except Exception as error:  # A template may refuse a chat.
         return str(error)
 
 
 def _byte_tokenizer() -> Any:
     """Return a byte-level tokenizer without pairs, whose characters stand for bytes as in GPT-2's code."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in printable]
-    codes = {byte: byte for byte in printable} | {byte: 256 + i for i, byte in enumerate(others)}
-    pairs = tokenizers.models.BPE(vocab={chr(code): byte for byte, code in codes.items()}, merges=[])
+    characters = optional("transformers.convert_slow_tokenizer", "hf").bytes_to_unicode()
+    pairs = tokenizers.models.BPE(vocab={char: byte for byte, char in characters.items()}, merges=[])
     backend = tokenizers.Tokenizer(pairs)
     backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = tokenizers.decoders.ByteLevel()

@@ -66,17 +66,6 @@ def check(ledger: Ledger, names: list[str]) -> None:
         assert rows[head.comparison]["head"] == before.number, "each was compared with the head"
 
 
-def test_callers_in_parallel(tmp_path: Path) -> None:
-    names = [f"caller {i}" for i in range(24)]
-    callers = [FORK.Process(target=walk, args=(tmp_path, names[i::4])) for i in range(4)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join()
-        assert caller.exitcode == 0
-    check(Ledger(tmp_path), names)
-
-
 def test_killed_callers_lose_nothing(tmp_path: Path) -> None:
     """Two callers at once, killed ten times in the middle, and then left to finish."""
     names = [f"caller {i}" for i in range(40)]

@@ -14,7 +14,6 @@ from markdown_it import MarkdownIt
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from automl.base.escape import printable
 from automl.export.checks import Speed
 from automl.export.chosen import Chosen
 from automl.export.export_result import ExportResult
@@ -184,33 +183,22 @@ def elements(page: str) -> list[str]:
 
 
 @pytest.mark.parametrize("few", [True, False], ids=["few labels", "many labels"])
-@pytest.mark.parametrize("confirmed", [True, False])
-def test_names_are_no_markdown(few: bool, confirmed: bool) -> None:
+def test_names_are_no_markdown(few: bool) -> None:
     """Neither of labels, models, searches, runs and machines, nor of files and reasons."""
-    names = HOSTILE[::3] if few else HOSTILE
-    plain = [f"name {i}" for i in range(len(names))]
 
     def page(words: list[str]) -> str:
-        next_word = iter(words * 2).__next__
-        chosen = Chosen(
-            name=next_word(), what=next_word(), search=next_word(), checkpoint=Storage("checkpoint"),
-            run_id=None if few else next_word(), verdict=next_word(), figures=next_word(),
-            confirmed=confirmed,
-        )  # fmt: skip
-        matrix = np.ones((len(words), len(words)), int)
+        word = iter(words * 2).__next__
+        run = {"name": word(), "what": word(), "search": word(), "verdict": word(), "figures": word()}
         return card(
-            chosen=chosen,
+            chosen=Chosen(**run, checkpoint=Storage("checkpoint"), run_id=None if few else word()),
             labels=words,
-            scores=ScoreCard(labels=words, matrix=matrix),
-            test={next_word(): 0.5},
-            machine=next_word(),
-            differences={next_word(): 0.0},
-            speeds={next_word(): SPEEDS["model.onnx"]},
-            left_out={"model.onnx": next_word(), "transformers": next_word()} if few else {},
+            scores=ScoreCard(labels=words, matrix=np.ones((len(words), len(words)), int)),
+            test={word(): 0.5},
+            machine=word(),
+            differences={word(): 0.0},
+            speeds={word(): SPEEDS["model.onnx"]},
+            left_out={"model.onnx": word(), "transformers": word()} if few else {},
         )
 
-    assert elements(page(names)) == elements(page(plain))
-    assert "\x1b" not in page(names)
-    assert printable(names[0]) in "".join(
-        token.content for block in MarkdownIt().parse(page(names)) for token in block.children or ()
-    )
+    names = HOSTILE[::3] if few else HOSTILE
+    assert elements(page(names)) == elements(page([f"name {i}" for i in range(len(names))]))

@@ -76,7 +76,6 @@ def test_same_seed_gives_same_weights(case: tuple[Task, Weights, list[Metrics]])
 def test_another_seed_gives_other_weights() -> None:
     task, other = opened(), opened(seed=1)
     assert not are_equal(task.model().state_dict(), other.model().state_dict())
-    assert not torch.equal(next(task.batches(0))[0], next(other.batches(0))[0])
 
 
 def test_resuming_from_a_checkpoint_changes_nothing(
