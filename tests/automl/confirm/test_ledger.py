@@ -96,26 +96,23 @@ def test_each_step_counts_once(tmp_path: Path) -> None:
 
 
 def test_nobody_else_writes_during_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From what a step reads first on, another writer has to wait."""
-    ledger, read = begin(tmp_path), ledger_file._rows
-    steps: list[str] = []
+    """A step may have read the ledger before it writes."""
+    ledger, add, kinds = begin(tmp_path), ledger_file._add, set()
 
-    def rows(database: sqlite3.Connection, kind: str) -> dict[str, Any]:
+    def alone(database: sqlite3.Connection, kind: str, *row: Any) -> Any:
         with closing(sqlite3.connect(ledger.file, timeout=0)) as other:
             with pytest.raises(sqlite3.OperationalError, match="locked"):
                 other.execute("BEGIN IMMEDIATE")
-            steps.append(kind)
-        return read(database, kind)
+            kinds.add(kind)
+        return add(database, kind, *row)
 
-    monkeypatch.setattr(ledger_file, "_rows", rows)
-    comparison = {"head": 1, "candidate": vars(program("a"))}
-    with monkeypatch.context() as reading:
-        reading.setattr(Ledger, "heads", lambda _: [None])  # It only reads.
-        ledger.begin_head(program("a"))
-    ledger.set_once("a", comparison, COMPARISON)
+    monkeypatch.setattr(ledger_file, "_add", alone)
+    ledger.begin_head(program("other"))
+    assert kinds == {HEAD}
+    ledger.set_once("a", {"head": 2, "candidate": vars(program("a"))}, COMPARISON)
     ledger.begin_test("a")
     ledger.decide("a", Decision(outcome=ACCEPTED))
-    assert {HEAD, COMPARISON, TEST, VERDICT} <= {*steps}
+    assert kinds == {HEAD, COMPARISON, TEST, VERDICT}
 
 
 def test_two_changes_of_one_head(tmp_path: Path) -> None:
