@@ -44,7 +44,7 @@ from search.metric import Metric
 from search.record import State
 from search.study import open_study, read_history
 
-TRIALS = 100
+TRIALS = int(os.environ.get("TRIALS", "100"))
 NESTED = 6  # each takes as long as a hundred of the other trials
 SLOTS = 2
 ROUNDS = 3
