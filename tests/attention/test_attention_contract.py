@@ -198,16 +198,6 @@ def test_gate_learns_first_and_then_the_rest(spec: Spec, training: bool) -> None
     assert module.gamma.item() != 0
 
 
-@every_spec
-def test_exports_with_a_dynamic_batch(spec: Spec) -> None:
-    module = new(spec, gate=1).eval()
-    batch = torch.export.Dim("batch", min=1, max=64)
-    program = torch.export.export(module, (inputs(spec, 2, CHANNELS, 6, 5),), dynamic_shapes=({0: batch},))
-    for size in (1, 5):
-        x = inputs(spec, size, CHANNELS, 6, 5)
-        torch.testing.assert_close(program.module()(x), module(x), rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_one_channel_is_enough(name: str) -> None:
     try:

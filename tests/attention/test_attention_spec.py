@@ -100,20 +100,3 @@ def test_invalid_json_is_rejected(value: object, message: str) -> None:
 def test_invalid_options_are_rejected(type: str, options: Mapping[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Spec(type, options).build(16)  # type: ignore[arg-type]
-
-
-def test_options_and_defaults_come_from_the_module() -> None:
-    def defaults(name: str) -> dict[str, object]:
-        return {key: option.default for key, option in ATTENTIONS[name].options.items()}
-
-    assert defaults("ssa") == {"ks": 1, "order": "auto"}
-    assert defaults("sagan") == {"form": "fused"}
-    assert defaults("conv1x1") == {}
-    assert defaults("decomposed") == {
-        "normalisation": "softmax",
-        "key_channels": None,
-        "value_channels": None,
-        "heads": 1,
-        "causal": False,
-    }
-    assert defaults("multihead") == {"heads": 4, "encoding": "none", "causal": False}

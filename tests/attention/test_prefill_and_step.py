@@ -128,8 +128,3 @@ def test_steps_export_to_onnx(tmp_path: Path) -> None:
 def test_a_module_that_is_not_causal_does_not_decode(name: str) -> None:
     with pytest.raises(InputError, match="only with causal=true; got causal=false"):
         new(Spec(name)).prefill(features(2, 5, CHANNELS))
-
-
-def test_types_without_a_causal_form_have_no_state() -> None:
-    for record in ATTENTIONS.values():
-        assert (record.state is None) == ("causal" not in record.options)

@@ -1,6 +1,7 @@
 """Rungs, and the trials that continue from them."""
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
@@ -65,32 +66,24 @@ def test_groups_are_compared_separately() -> None:
 
 
 @pytest.mark.parametrize(
-    ("score", "other", "dominated"),
+    ("score", "other", "noise", "dominated"),
     [
-        ([1, 1], [0, 0], True),
-        ([1, 0], [0, 0], True),
-        ([0, 0], [0, 0], False),
-        ([1, 0], [0, 1], False),
-        ([0, 0], [1, 0], False),
-        ([2], [1], True),
+        ([1, 1], [0, 0], None, True),
+        ([1, 0], [0, 0], None, True),
+        ([0, 0], [0, 0], None, False),
+        ([1, 0], [0, 1], None, False),
+        ([0, 0], [1, 0], None, False),
+        ([2], [1], None, True),
+        ((0.9, -10.0), (0.9, -10.1), [0.0, 0.02], False),
+        ((0.9, -10.0), (0.9, -10.3), [0.0, 0.02], True),
+        ((0.91, -10.0), (0.9, -10.1), [0.0, 0.02], True),
+        ((0.91, -10.1), (0.9, -10.0), [0.0, 0.02], False),
     ],
 )
-def test_dominates(score: Score, other: Score, dominated: bool) -> None:
-    assert dominates(score, other) is dominated
-
-
-@pytest.mark.parametrize(
-    ("score", "other", "dominated"),
-    [
-        ((0.9, -10.0), (0.9, -10.1), False),
-        ((0.9, -10.0), (0.9, -10.3), True),
-        ((0.91, -10.0), (0.9, -10.1), True),
-        ((0.91, -10.1), (0.9, -10.0), False),
-        ((0.9, -10.0), (0.9, -10.0), False),
-    ],
-)
-def test_differences_within_noise_do_not_dominate(score: Score, other: Score, dominated: bool) -> None:
-    assert dominates(score, other, [0.0, 0.02]) is dominated
+def test_differences_above_the_noise_dominate(
+    score: Score, other: Score, noise: Sequence[float] | None, dominated: bool
+) -> None:
+    assert dominates(score, other, noise) is dominated
 
 
 def test_with_several_objectives_the_front_continues() -> None:

@@ -151,13 +151,6 @@ def until(condition: Callable[[], object]) -> bool:
     return bool(condition())
 
 
-@pytest.mark.parametrize("tail", [b"", b'{"a', b"\x00" * 40])
-def test_an_incomplete_line_is_removed(tail: bytes, tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b'{"a":0}\n{"a":1}\n' + tail)
-    truncate_incomplete_line(tmp_path / "file")
-    assert list(Journal(tmp_path / "file").read_logs(0)) == [{"a": 0}, {"a": 1}]
-
-
 def test_an_incomplete_line_is_read_once_complete(tmp_path: Path) -> None:
     file = tmp_path / "file"
     some_trials(study_in(Journal(file)))

@@ -17,7 +17,6 @@ import torch
 from torch import nn
 
 from automl.base.errors import InputError
-from automl.tasks.image_classification import ImageTraining
 from automl.tasks.image_classification import vit_space as vit_spaces
 from backbones import Site, build, insert, sites
 from search import choices
@@ -305,17 +304,6 @@ def test_the_augmentation_of_a_folder_starts_light() -> None:
     space = load_space("folder", "timm:levit_128s", 224)
     assert space.baseline["augment"] == "light"
     assert all(params["augment"] == "light" for params in space.published())
-
-
-def test_choices_of_training_by_name() -> None:
-    params = {"augment": "strong", "flip": False, "class_weights": "balanced"}
-    trial = optuna.trial.FixedTrial(params)
-    training = ImageTraining(
-        **choices.augment(trial), flip=choices.flip(trial), class_weights=choices.class_weights(trial)
-    )
-    assert training == ImageTraining(
-        policy="rand", erasing=0.25, cutmix=1.0, flip=False, class_weights="balanced"
-    )
 
 
 @pytest.mark.parametrize("name", [name for name, space in SPACES.items() if space.with_backbone])

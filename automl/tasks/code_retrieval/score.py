@@ -43,25 +43,23 @@ def ranks_among(queries: Tensor, codes: Tensor, own: Tensor) -> Tensor:
     return torch.cat(ranks) if ranks else own.new_zeros(0)
 
 
-def draw_distractors(
-    count: int, *, candidates: int = CANDIDATES, seed: int = 0
-) -> Iterator[tuple[Tensor, Tensor]]:
+def draw_distractors(count: int, *, candidates: int = CANDIDATES) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield batches of `candidates` of `count` queries with their answers, in random order.
 
     Each batch holds the numbers of the queries, int64 `(Q,)`, and of the candidates, `(min(candidates,
     count),)`, which begin with the queries' own. The last batch is filled with answers to other queries, so
     that every query has the same number of candidates.
     """
-    order = torch.from_numpy(np.random.default_rng(seed).permutation(count))
+    order = torch.from_numpy(np.random.default_rng(0).permutation(count))
     for queries in order.split(candidates):
         missing = min(candidates, count) - len(queries)
         yield queries, torch.cat([queries, order[:missing]])
 
 
-def ranks_at(queries: Tensor, codes: Tensor, *, candidates: int = CANDIDATES, seed: int = 0) -> Tensor:
+def ranks_at(queries: Tensor, codes: Tensor, *, candidates: int = CANDIDATES) -> Tensor:
     """Return the rank of each pair `(N, D)` and `(N, D)` among `distractors`, int64 `(N,)`."""
     ranks = torch.zeros(len(queries), dtype=torch.int64, device=queries.device)
-    for numbers, among in draw_distractors(len(queries), candidates=candidates, seed=seed):
+    for numbers, among in draw_distractors(len(queries), candidates=candidates):
         answers = torch.arange(len(numbers), device=queries.device)
         ranks[numbers.to(queries.device)] = compute_ranks(queries[numbers] @ codes[among].T, answers)
     return ranks

@@ -264,10 +264,3 @@ def test_weights_of_another_backbone_are_rejected(tmp_path: Path) -> None:
 def test_invalid_configurations_are_rejected(parts: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         opened(**parts)
-
-
-@pytest.mark.usefixtures("few")
-def test_a_batch_that_workers_cannot_share_is_rejected() -> None:
-    one_of_two = Runtime(device=torch.device("cpu"), workers=2)
-    with pytest.raises(InputError, match=r"batch_size must be a multiple of the workers .* got 3 with 2"):
-        opened(one_of_two, training={"batch_size": 3})

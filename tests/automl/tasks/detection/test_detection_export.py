@@ -16,7 +16,6 @@ from pycocotools.coco import COCO
 from torch import Tensor
 
 from attention import Spec
-from automl.base.errors import InputError
 from automl.export import run_export as export
 from automl.export.chosen import Chosen
 from automl.export.export_result import ExportResult
@@ -184,11 +183,6 @@ def test_predictions_have_the_numbers_of_the_annotations(
     assert (entry["image_id"], entry["category_id"], entry["category"]) == (number, 7, "disc")
     if number == 31:
         assert COCO(truth).loadRes(str(file)).getCatIds() == [7]
-
-
-def test_a_missing_picture_is_reported(result: ExportResult, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"there is no image .*missing\.png"):
-        run_predict(Path(str(result.folder)), [tmp_path / "missing.png"])
 
 
 def answer(scores: list[float], shift: float = 0.0) -> dict[str, np.ndarray]:

@@ -73,22 +73,6 @@ def test_a_backbone_of_one_resolution_is_rejected():
         build("vit", {"patch_size": 16})
 
 
-def test_models_of_segmentation_models_pytorch_are_backbones():
-    model = backbones.build("smp:Unet", classes=5, size=64, encoder_name="resnet18").eval()
-    x = torch.randn(2, 3, 64, 64)
-    with torch.no_grad():
-        before = model(x)
-        assert before.shape == (2, 5, 64, 64)
-        sites = backbones.sites(model, x)
-        names = [site.name for site in sites]
-        assert names[-5:] == [*(f"decoder.blocks.{i}" for i in range(4)), "decoder"]
-        assert "stage1.block1" in names
-        backbones.insert(
-            model, {"stage4.block2": "sagan", "decoder.blocks.0": "ssa", "decoder": "ssa"}, x, known=sites
-        )
-        assert torch.equal(model.eval()(x), before)
-
-
 def test_an_unknown_model_of_the_library_is_rejected():
     with pytest.raises(InputError, match=r"unknown model of smp .*Unet.*UnetPlusPlus"):
         backbones.find("smp:Unett")

@@ -205,18 +205,6 @@ def test_changed_data_are_reported(change: Callable[[dict[str, Any]], object], t
     assert stayed == {name: split for name, split in splits_by_name(after).items() if name != "train/7"}
 
 
-def test_unknown_split_is_rejected(path: Path) -> None:
-    with pytest.raises(InputError, match=r"unknown split 'valid'.*Did you mean 'validation'"):
-        open_sequences("series", "valid", path=path)
-
-
-def test_too_few_sequences_are_rejected(tmp_path: Path) -> None:
-    x = np.arange(12.0).reshape(2, 2, 3)
-    np.savez(tmp_path / "d.npz", x_train=x, y_train=[0, 1], x_test=x, y_test=[0, 1])
-    with pytest.raises(InputError, match="a validation split needs two different sequences of one class"):
-        open_sequences("series", "train", path=tmp_path / "d.npz")
-
-
 # Cache files
 
 

@@ -96,14 +96,6 @@ def test_splits_are_described(tmp_path: Path) -> None:
     assert texts["validation"].startswith("about 0.5 of each class of about 17% of the training")
 
 
-def test_manifest(tmp_path: Path) -> None:
-    path = write_folder(tmp_path)
-    rows = list(open_sequence_records("ucihar", path=path).manifest().rows())
-    assert len(rows) == 96
-    assert {row[2] for row in rows} == set(ACTIVITIES)
-    assert len({row[3] for row in rows}) == 96
-
-
 SIGNAL = "train/Inertial Signals/body_gyro_y_train.txt"
 
 
