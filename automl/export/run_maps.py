@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
+from os import fsencode
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -129,7 +130,9 @@ def _page(pictures: Sequence[_Picture]) -> str:
         trim_blocks=True,
         keep_trailing_newline=True,
     )
-    return environment.get_template("maps.html").render(pictures=pictures, quote=quote)
+    return environment.get_template("maps.html").render(
+        pictures=pictures, quote=lambda name: quote(fsencode(name))
+    )
 
 
 def _write_pictures(

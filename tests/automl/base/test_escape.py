@@ -24,6 +24,7 @@ from automl.base.summary import html
 from automl.base.terminal import EscapedStream, escaped_output
 from automl.callbacks.search_progress import Progress
 from automl.cli.main import app
+from automl.export.run_maps import _page, _Picture
 from automl.report.figure import Figure, inline
 from automl.storage.storage import Storage
 from automl.tracking.client import find_runs
@@ -152,6 +153,9 @@ def test_html(name: str) -> None:
     page = Elements(html([(name, name)]))
     assert page.tags == ["table", "tr", "th", "td"]
     assert is_visible(page.text)
+    maps = Elements(_page([_Picture(printable(name), Path(f"{name}.png"))]))
+    assert maps.tags[-3:] == ["figure", "img", "figcaption"]
+    assert maps.text.strip().endswith(printable(name).strip())
     assert "<" not in inline({"name": name})
     assert is_visible(inline({"name": [name]}))
 
