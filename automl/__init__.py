@@ -24,6 +24,16 @@ Errors:   InputError
 """
 
 import os
+import sys
+
+# `python -m automl` puts the current folder first on the path, where a file of the user may have the name of
+# any module. Nothing else may be imported before this. A script that imports this package keeps its path.
+_program = sys.orig_argv[-len(sys.argv)].removeprefix("-m").partition(".")[0] if sys.argv[0] == "-m" else ""
+if _program == __name__ and not sys.flags.safe_path:
+    _folder = sys.path.pop(0)
+    if _folder in (*sys.path, os.path.dirname(__path__[0])):  # PYTHONPATH has it, or it has this package
+        sys.path[:] = [*(each for each in sys.path if each != _folder), _folder]
+
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -102,7 +112,7 @@ def _check_packages() -> None:
 
 _check_packages()
 
-from automl.base.lazy import lazily  # noqa: E402 (it may be another package before the check)
+from automl.base.lazy import lazily  # it may be another package before the check
 
 _load = lazily(__name__)
 

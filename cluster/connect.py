@@ -16,7 +16,13 @@ from ray.exceptions import AuthenticationError
 
 from automl.base.errors import InputError, check_utf8
 from cluster import cuda_mps
-from cluster.ray_internals import ask_cluster_id, draining_nodes, free_resources, without_outer_address
+from cluster.ray_internals import (
+    LocalJob,
+    ask_cluster_id,
+    draining_nodes,
+    free_resources,
+    without_outer_address,
+)
 from cluster.resources import TrialResources, count_fitting, describe_free
 
 LOOPBACK = "127.0.0.1"
@@ -223,6 +229,7 @@ def _start(dashboard: bool) -> None:
                 dashboard_host=LOOPBACK,
                 log_to_driver=False,
                 logging_level=logging.ERROR,
+                job_config=LocalJob(),
                 runtime_env={"worker_process_setup_hook": set_cluster_address} if dashboard else None,
             )
     except Exception as error:  # Ray raises no more specific type.

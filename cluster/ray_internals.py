@@ -7,8 +7,11 @@ code of Ray, change both files, and raise the bound in `pyproject.toml`.
 Ray Tune and its autoscaler are imported where they are used, since most commands need neither.
 """
 
+import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +23,7 @@ from ray._private.state import state
 from ray.core.generated.gcs_service_pb2 import GetClusterIdRequest
 from ray.core.generated.gcs_service_pb2_grpc import NodeInfoGcsServiceStub
 from ray.exceptions import OutOfMemoryError, RayActorError
+from ray.job_config import JobConfig
 
 if TYPE_CHECKING:
     from ray.tune.experiment import Trial
@@ -84,6 +88,20 @@ def without_outer_address() -> Iterator[None]:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+class LocalJob(JobConfig):  # type: ignore[misc]
+    """Job whose workers find modules in the current folder only if this process prefers those, too.
+
+    Why: Ray puts the current folder first on the path of its workers, where a file of the user may have the
+    name of any module. Without it: a user's `statistics.py` runs in each trial in place of Python's.
+    """
+
+    def _serialize(self) -> bytes:
+        first = takewhile(lambda folder: folder != str(Path(ray.__file__).parents[1]), sys.path)
+        if not {"", os.getcwd()} & set(first):
+            self._py_driver_sys_path = [path for path in self._py_driver_sys_path if path != os.getcwd()]
+        return bytes(super()._serialize())
 
 
 def ask_cluster_id(address: str, timeout: float) -> None:

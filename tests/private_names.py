@@ -16,6 +16,8 @@ RAY: dict[str, dict[str, Any]] = {
     "ray._private.state:state.available_resources_per_node": {"parameters": []},
     "ray._private.state:state.actor_table": {"parameters": ["actor_id", "job_id", "actor_state_name"]},
     "ray._private.ray_constants:ENABLE_RAY_CLUSTER": {"reader": "ray._private.services:get_node_ip_address"},
+    "ray.job_config:JobConfig": {"attributes": ["_py_driver_sys_path"]},
+    "ray.job_config:JobConfig._serialize": {"parameters": ["self"], "reader": "ray._private.worker:connect"},
     "ray._private.gcs_utils:create_gcs_channel": {"parameters": ["address", "aio"]},
     "ray._private.services:canonicalize_bootstrap_address_or_die": {"parameters": ["addr", "temp_dir"]},
     "ray.core.generated.gcs_service_pb2:GetClusterIdRequest": {},

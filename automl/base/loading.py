@@ -25,7 +25,7 @@ import cloudpickle
 
 from automl.base import live_objects
 from automl.base.errors import InputError, describe_error, unknown
-from automl.base.own_imports import beside, check_names, with_imports
+from automl.base.own_imports import beside, check_first, check_names, with_imports
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -222,9 +222,10 @@ def outside_imports(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def load_module(name: str) -> Any:
-    """Import a user's module, which may be in the current folder."""
+    """Import a user's module, which may be in the current folder. Files there hide no installed package."""
     if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+        sys.path.append(str(Path.cwd()))
+    check_first(Path.cwd(), name.partition(".")[0], f"the module {name!r} is not of {{}} in this folder")
     _imported[name] = importlib.import_module(name)
     return _imported[name]
 

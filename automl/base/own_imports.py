@@ -69,16 +69,18 @@ def check_names(file: Path) -> None:
     for path in with_imports(file):
         for level, (top, *_) in _statements(path.read_bytes()):
             near = next(_files(file.parent, [top], relative=True), None)
-            if level or near is None or near == path:
-                continue
-            spec = sys.modules[top].__spec__ if top in sys.modules else importlib.util.find_spec(top)
-            # A folder without `__init__.py` has no origin.
-            origin = spec and (spec.origin or next(iter(spec.submodule_search_locations or ()), "itself"))
-            if origin and Path(origin).resolve() != near.resolve():
-                raise InputError(
-                    f"{path.name} imports {top!r}, which is not {near.name} beside it: Python finds {origin} "
-                    f"first. Rename {near.name}"
-                )
+            if not level and near not in (None, path):
+                check_first(file.parent, top, f"{path.name} imports {top!r}, which is not {{}} beside it")
+
+
+def check_first(folder: Path, top: str, message: str) -> None:
+    """Raise InputError if Python finds another module `top` than that in `folder`, whose name `message` gets."""
+    near = next(_files(folder, [top], relative=True), None)
+    spec = sys.modules[top].__spec__ if top in sys.modules else importlib.util.find_spec(top)
+    # A folder without `__init__.py` has no origin.
+    origin = spec and (spec.origin or next(iter(spec.submodule_search_locations or ()), "itself"))
+    if near is not None and origin and Path(origin).resolve() != near.resolve():
+        raise InputError(f"{message.format(near.name)}: Python finds {origin} first. Rename {near.name}")
 
 
 class _Beside(MetaPathFinder):

@@ -85,7 +85,7 @@ async def run_command(words: list[str], has_json: bool, context: ServerRequestCo
     If the call is cancelled, the command is interrupted, and the function waits for its end.
     """
     process = await anyio.open_process(
-        [sys.executable, "-m", "automl.cli.attended", *words],
+        [sys.executable, "-P", "-m", "automl.cli.attended", *words],
         stdin=PIPE,
         stdout=PIPE,
         stderr=PIPE,

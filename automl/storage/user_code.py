@@ -106,7 +106,7 @@ def _file_of_module(module: str) -> Path | None:
     """
     first, *rest = module.split(".")
     try:
-        spec = PathFinder.find_spec(first, [str(Path.cwd()), *sys.path]) or importlib.util.find_spec(first)
+        spec = importlib.util.find_spec(first) or PathFinder.find_spec(first, [str(Path.cwd())])
         for end in range(1, len(rest) + 1):
             if spec is None or spec.submodule_search_locations is None:
                 return None

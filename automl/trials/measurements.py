@@ -142,7 +142,7 @@ def average_paces(paces: list[Pace]) -> Pace:
 @contextmanager
 def keep_busy(cores: int) -> Iterator[None]:
     """Keep `cores` cores busy inside the block, as other trainings would."""
-    command = [sys.executable, "-S", "-c", SPIN]
+    command = [sys.executable, "-I", "-S", "-c", SPIN]
     others = [subprocess.Popen(command) for _ in range(cores)]
     try:
         yield
