@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,22 @@ class _Optional:
             return getattr(import_module(self._module), name)
         except ModuleNotFoundError as error:
             package = (error.name or self._module).partition(".")[0]
+            if (other := find_origin(package)) is not None:
+                raise InputError(
+                    f"{EXTRAS[self._extra]} needs the package {package}, and Python finds {other} "
+                    f"first, which has no {error.name}. Rename it if it is another module of that name; "
+                    f'otherwise update the package: pip install --upgrade "attention-automl[{self._extra}]"'
+                ) from error
             raise InputError(
                 f"{EXTRAS[self._extra]} needs the package {package}, which is not installed. Run: "
                 f'pip install "attention-automl[{self._extra}]"'
             ) from error
+
+
+def find_origin(package: str) -> str | None:
+    """Return the file or folder in which Python finds a package. None if it finds none."""
+    try:
+        spec = find_spec(package)
+    except (ImportError, ValueError):  # a test hides it, or a program has put it into `sys.modules`
+        return None
+    return spec and (spec.origin or next(iter(spec.submodule_search_locations or ()), None))

@@ -74,7 +74,10 @@ def check_names(file: Path) -> None:
 
 
 def check_first(folder: Path, top: str, message: str) -> None:
-    """Raise InputError if Python finds another module `top` than that in `folder`, whose name `message` gets."""
+    """Raise InputError if Python finds another module `top` than that in `folder`.
+
+    `message` is its beginning, with `{}` for the name of the file.
+    """
     near = next(_files(folder, [top], relative=True), None)
     spec = sys.modules[top].__spec__ if top in sys.modules else importlib.util.find_spec(top)
     # A folder without `__init__.py` has no origin.

@@ -3,9 +3,18 @@
 from pathlib import Path
 
 from automl.base.lazy import optional
+from automl.base.options import PUBLISHES, WRITES
+from automl.cli.options import option
 
 
-def mcp() -> None:
+def mcp(
+    allow_publish: bool = option(
+        False, "Let tools register models in MLflow and upload them.", None, "--allow-publish"
+    ),
+    allow_outside: bool = option(
+        False, "Let tools write to other folders than the current one.", None, "--allow-outside"
+    ),
+) -> None:
     """Serve the commands as tools of agents.
 
     A client of the Model Context Protocol starts it, and speaks by standard input and output.
@@ -15,7 +24,8 @@ def mcp() -> None:
     from automl.cli.mcp_server import serve
     from automl.cli.tools import read_tools
 
-    serve(read_tools(app))
+    allowed = {PUBLISHES: allow_publish, WRITES: allow_outside}
+    serve(read_tools(app, [effect for effect, is_allowed in allowed.items() if is_allowed]))
 
 
 def skill() -> None:

@@ -13,6 +13,7 @@ from attention import ATTENTIONS, Spec
 from attention.attention_table import TIMM_NAMES
 from attention.options import OptionValue
 from automl.base.errors import InputError
+from automl.base.signals import handle_signals
 from automl.base.units import format_count
 from automl.export.formats import find_missing_formats
 from automl.tasks.subject import Subject, make_subject
@@ -159,7 +160,10 @@ class _Cut(BaseException):
 
 
 def load_spec(name: str, options: Mapping[str, OptionValue]) -> Spec:
-    """Return the spec of an attention, whose file or package is imported in at most `IMPORT` seconds."""
+    """Return the spec of an attention, whose file or package is imported in at most `IMPORT` seconds.
+
+    Only the main thread can end a longer import.
+    """
 
     def stop(_: int, frame: FrameType | None) -> None:
         line = f", at line {frame.f_lineno} of {frame.f_code.co_filename}" if frame else ""
@@ -167,15 +171,16 @@ def load_spec(name: str, options: Mapping[str, OptionValue]) -> Spec:
             f"{name} was still being imported after {IMPORT} s{line}. Move what takes long into a function"
         )
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(IMPORT)
-    try:
-        return Spec(name, options).identified()
-    except _Cut as cut:
-        raise InputError(str(cut)) from None
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+    with handle_signals({signal.SIGALRM: stop}) as can_stop:
+        if can_stop:
+            signal.alarm(IMPORT)
+        try:
+            return Spec(name, options).identified()
+        except _Cut as cut:
+            raise InputError(str(cut)) from None
+        finally:
+            if can_stop:
+                signal.alarm(0)
 
 
 def check_at_sites(spec: Spec, subject: Subject) -> AttentionCheck:

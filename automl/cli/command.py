@@ -6,6 +6,7 @@ A command for a search takes its name as an argument and as `--search`.
 import functools
 import inspect
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
@@ -152,7 +153,9 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
 
     added: dict[str, Any] = {"config": ConfigOption, "save_config": SaveOption}
     if "search" in signature.parameters:
-        added["same"] = NameOption if _is_argument(signature.parameters["search"]) else NameArgument
+        added["same"] = NameArgument
+        if isinstance(declaration_of(signature.parameters["search"]), ArgumentInfo):
+            added["same"] = NameOption
     if any(getattr(parameter.default, "hidden", False) for parameter in signature.parameters.values()):
         added["help_all"] = HelpAll
     more = [
@@ -164,9 +167,9 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _is_argument(parameter: inspect.Parameter) -> bool:
-    declared = (parameter.default, *getattr(parameter.annotation, "__metadata__", ()))
-    return any(isinstance(each, ArgumentInfo) for each in declared)
+def declaration_of(parameter: inspect.Parameter) -> Any:
+    """Return what declares an option or argument for Typer."""
+    return next(iter(getattr(parameter.annotation, "__metadata__", ())), parameter.default)
 
 
 def _option_name(parameter: inspect.Parameter) -> str:
@@ -179,13 +182,30 @@ def _option_name(parameter: inspect.Parameter) -> str:
 
 @contextmanager
 def json_alone() -> Iterator[None]:
-    """Redirect text to standard error inside the block. Only `print_json` writes to standard output."""
-    token = _output.set(sys.stdout)
+    """Redirect text to standard error inside the block. Only `print_json` writes to standard output.
+
+    In a program, standard error takes the place of standard output until its end: also of what other
+    processes, libraries in C and functions of `atexit` print.
+    """
+    out = sys.stdout
+    if _is_program(out):
+        out.flush()
+        out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)
+    token = _output.set(out)
     try:
         with redirect_stdout(sys.stderr):
             yield
     finally:
         _output.reset(token)
+
+
+def _is_program(stream: TextIO) -> bool:
+    """Return False for the standard output that a test or a notebook has replaced."""
+    try:
+        return stream.fileno() == 1
+    except (OSError, AttributeError):
+        return False
 
 
 def print_json(value: Any) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from automl.base.errors import InputError
 from automl.base.escape import printable, shell
+from automl.base.options import PUBLISHES, WRITES
 from automl.cli.command import print_json
 from automl.cli.options import JSON_OPTION, STORAGE_OPTION, TRUST_OPTION, option, passed_on
 
@@ -24,14 +25,15 @@ def export(
         None,
         "Folder for the exported model, or its address in an object store.",
         shown="exports/NAME of the search or run",
+        effect=WRITES,
     ),
     storage: str = STORAGE_OPTION,
     register_as: str | None = option(
-        None, "Register the model under this name in MLflow.", None, "--register"
+        None, "Register the model under this name in MLflow.", None, "--register", effect=PUBLISHES
     ),
     alias: str | None = option(None, "Alias of the registered model.", shown="champion"),
     push_to_hub: str | None = option(
-        None, "Upload the folder transformers of a decoder to OWNER/NAME at Hugging Face."
+        None, "Upload the folder transformers of a decoder to OWNER/NAME at Hugging Face.", effect=PUBLISHES
     ),
     trust: bool = TRUST_OPTION,
 ) -> None:
@@ -85,7 +87,9 @@ def predict(
         None, "Number of labels or functions to show per input.", shown="1; functions 10"
     ),
     corpus: Path | None = option(None, "Folder of source files to search by queries."),
-    out: Path | None = option(None, "Folder for predictions that are files: disparities as PFM and PNG."),
+    out: Path | None = option(
+        None, "Folder for predictions that are files: disparities as PFM and PNG.", effect=WRITES
+    ),
     tokens: int | None = option(None, "Number of tokens to add to each text.", shown="64; recall 1"),
     temperature: float | None = option(
         None, "Divides the logits before tokens are drawn; 0 takes the most probable.", shown="0"
@@ -150,7 +154,7 @@ def maps(
         list[str],
         typer.Argument(help="Inputs: images; files of sequences; source files; or folders of them."),
     ],
-    out: Path = option(Path("maps"), "Folder for the pictures."),
+    out: Path = option(Path("maps"), "Folder for the pictures.", effect=WRITES),
     site: str | None = option(None, "Site of one module.", shown="all"),
     at: str | None = option(
         None,

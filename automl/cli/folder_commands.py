@@ -8,9 +8,10 @@ import typer
 
 from automl.base.errors import InputError
 from automl.base.escape import printable
+from automl.base.options import WRITES
 from automl.base.serialise import to_json
 from automl.cli.command import print_json
-from automl.cli.options import JSON_OPTION, STORAGE_OPTION, option
+from automl.cli.options import JSON_OPTION, STORAGE_OPTION, WRITTEN_STORAGE, option
 
 
 def status(
@@ -108,9 +109,9 @@ def _named(search: str | None) -> str:
 
 def report(
     search: str | None = option(None, "Name of the search.", shown="the latest"),
-    out: str | None = option(None, "Folder of the page and its plots.", shown="the search's"),
+    out: str | None = option(None, "Folder of the page and its plots.", shown="the search's", effect=WRITES),
     show: bool = option(False, "Open the page in the browser.", None, "--open"),
-    storage: str = STORAGE_OPTION,
+    storage: str = WRITTEN_STORAGE,
 ) -> None:
     """Write a page about a search: its verdict, plots and trials."""
     from automl.base.options import format_command

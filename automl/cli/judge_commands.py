@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from automl.base.options import WRITES
 from automl.cli.command import print_json
 from automl.cli.options import (
     JSON_OPTION,
@@ -15,6 +16,7 @@ from automl.cli.options import (
     only,
     option,
     passed_on,
+    with_effect,
     with_options_of,
 )
 from automl.confirm.options import CompareOptions, ConfirmOptions, RefereeOptions
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from automl.confirm.compare import VariantScores
     from automl.confirm.verdict import ConfirmResult
 
+LEDGER_ARGUMENT = with_effect(typer.Argument(help="Folder of the ledger."), WRITES)  # with --final
 CODES = {"better": 0, "worse": 3}  # of a referee; 1 for other outcomes, 2 for mistakes and failed runs
 SHOWN_DIGITS = 16  # of a hash
 SHOWN_RUNS, SHOWN_LINES = 3, 15  # largest number of failed commands whose output is shown, and of its lines
@@ -118,9 +121,11 @@ def referee(context: typer.Context, *, as_json: bool = JSON_OPTION, **values: An
 
 
 def ledger(
-    folder: Annotated[str, typer.Argument(help="Folder of the ledger.")],
-    plot: Path | None = option(None, "Drawing of the accepted changes with their intervals: .svg or .html."),
-    csv: Path | None = option(None, "File of all comparisons as CSV."),
+    folder: Annotated[str, LEDGER_ARGUMENT],
+    plot: Path | None = option(
+        None, "Drawing of the accepted changes with their intervals: .svg or .html.", effect=WRITES
+    ),
+    csv: Path | None = option(None, "File of all comparisons as CSV.", effect=WRITES),
     final: bool = option(False, "Compare the head with the first baseline on fresh seeds.", None, "--final"),
     trust: bool = TRUST_OPTION,
     as_json: bool = JSON_OPTION,
@@ -196,7 +201,7 @@ def solve(
     max_macs: str | None = option(None, "Limit on multiply-accumulates, such as 2G."),
     max_memory: str | None = option(None, "Limit on the memory of a step, such as 4GB."),
     full: int | None = option(None, "Number of full layers of a hybrid decoder."),
-    out: Path | None = option(None, "File of the answer, for automl confirm --solve."),
+    out: Path | None = option(None, "File of the answer, for automl confirm --solve.", effect=WRITES),
     space: str | None = option(None, "Space, if that of the search was in a notebook or its file has moved."),
     storage: str = STORAGE_OPTION,
     trust: bool = TRUST_OPTION,

@@ -23,6 +23,7 @@ from mcp_types import (
     ListToolsResult,
     PaginatedRequestParams,
     TextContent,
+    ToolAnnotations,
 )
 from mcp_types import Tool as ListedTool
 
@@ -46,7 +47,13 @@ def serve(tools: dict[str, Tool]) -> None:
 def make_server(tools: dict[str, Tool]) -> Server[Any]:
     """Return the server of some tools."""
     listed = [
-        ListedTool(name=name, description=tool.description, input_schema=tool.schema, output_schema=OUTPUT)
+        ListedTool(
+            name=name,
+            description=tool.description,
+            input_schema=tool.schema,
+            output_schema=OUTPUT,
+            annotations=ToolAnnotations(**tool.hints),
+        )
         for name, tool in tools.items()
     ]
 
@@ -121,7 +128,8 @@ async def run_command(words: list[str], has_json: bool, context: ServerRequestCo
     result = _read(printed) if has_json else None
     if not has_json:
         text.extend(line[:LONGEST] for line in printed)
-    is_answer = process.returncode in ANSWERS if result is not None else process.returncode == 0
+    answers = ANSWERS if has_json else (0,)
+    is_answer = process.returncode in answers and (result is not None or not has_json)
     return _answer(process.returncode, result, "\n".join(text), is_answer)
 
 

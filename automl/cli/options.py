@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import typer
 
 from automl.base.errors import InputError
-from automl.base.options import STORAGE, Option, options_of
+from automl.base.options import STORAGE, WRITES, Option, options_of
 from automl.cli.command import COMMON
 
 Command = TypeVar("Command", bound=Callable[..., None])
@@ -21,6 +21,7 @@ def option(
     *flags: str,
     shown: str | bool = True,
     rare: bool = False,
+    effect: str = "",
 ) -> Any:
     """Declare an option of a command, as the default of its parameter.
 
@@ -31,8 +32,18 @@ def option(
         flags: The names of the option, if they differ from the parameter's.
         shown: The default in `--help`.
         rare: Show the option only in `--help-all`.
+        effect: As of `Option`.
     """
-    return typer.Option(default, *flags, help=help, show_default=shown, hidden=rare, rich_help_panel=group)
+    return with_effect(
+        typer.Option(default, *flags, help=help, show_default=shown, hidden=rare, rich_help_panel=group),
+        effect,
+    )
+
+
+def with_effect(declared: Any, effect: str) -> Any:
+    """Return a declaration of Typer with the effect of its option or argument, for `tools`."""
+    declared.effect = effect
+    return declared
 
 
 def with_options_of(*sources: type) -> Callable[[Command], Command]:
@@ -55,12 +66,14 @@ def _parameter(name: str, kind: Any, default: Any, declared: Option, help: str) 
         )
     else:
         described = option(
-            default, help, declared.group, *declared.flags, shown=declared.shown, rare=declared.rare
+            *(default, help, declared.group, *declared.flags),
+            **{key: getattr(declared, key) for key in ("shown", "rare", "effect")},
         )
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=described, annotation=kind)
 
 
 STORAGE_OPTION = option(STORAGE, "Folder of all searches, or its address.")
+WRITTEN_STORAGE = option(STORAGE, "Folder of all searches, or its address.", effect=WRITES)
 TRUST_OPTION = option(False, "Allow running user-defined code that only the files name.", None, "--trust")
 JSON_OPTION = option(False, "Print JSON on standard output, and text on standard error.", None, "--json")
 

@@ -1,7 +1,8 @@
 """Tools for agents: their schemas and command lines, from the options of the commands."""
 
+import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any
 import typer
 
 from automl.base.errors import InputError, unknown
-from automl.cli.command import COMMON
+from automl.base.options import PUBLISHES
+from automl.cli.command import COMMON, declaration_of
+from automl.storage.storage import is_address
 
 # The commands of the tools, and an option that each call has.
 TOOLS: dict[str, tuple[str, str | None]] = {
@@ -24,11 +27,14 @@ TOOLS: dict[str, tuple[str, str | None]] = {
     "export": ("export", None),
 }
 LEFT_OUT = (*COMMON, "as_json", "show", "help")  # options for people
-TYPES: dict[Any, tuple[str, str, tuple[type, ...]]] = {  # name in a schema, in a message, and in Python
+TYPES: dict[
+    Any, tuple[str | list[str], str, tuple[type, ...]]
+] = {  # name in a schema, in a message, and in Python
     bool: ("boolean", "true or false", (bool,)),
     int: ("integer", "an integer", (int,)),
     float: ("number", "a number", (int, float)),
     str: ("string", "a text", (str,)),
+    Any: (["string", "number"], "a text or a number", (str, int, float)),  # such as 5M
     Path: ("string", "a text", (str,)),
 }
 CODES = "`exit_code` 0, 1 and 3 are answers. 2 is a mistake, with a message."
@@ -51,11 +57,13 @@ class Tool:
         name: Name of the tool.
         command: The command, as Typer builds it.
         fixed: Name of an option that each call has.
+        allowed: Effects that calls may have: `PUBLISHES`, and `WRITES` outside of the current folder.
     """
 
     name: str
     command: Any
     fixed: str | None
+    allowed: Collection[str] = ()
 
     @cached_property
     def parameters(self) -> dict[str, Any]:
@@ -64,6 +72,27 @@ class Tool:
             parameter.opts[0].lstrip("-").replace("-", "_"): parameter
             for parameter in self.command.params
             if parameter.name not in (*LEFT_OUT, self.fixed)
+        }
+
+    @cached_property
+    def effects(self) -> dict[str, str]:
+        """Effects of options and arguments by their names in a call, without those that have none."""
+        declared = inspect.signature(self.command.callback, eval_str=True).parameters
+        effects = {
+            name: getattr(declaration_of(declared[parameter.name]), "effect", "")
+            for name, parameter in self.parameters.items()
+        }
+        return {name: effect for name, effect in effects.items() if effect}
+
+    @property
+    def hints(self) -> dict[str, bool]:
+        """Annotations of the protocol. A command with `--trust` runs code or commands of its caller."""
+        runs_code = any(parameter.name == "trust" for parameter in self.command.params)
+        return {
+            "read_only_hint": not self.effects,
+            "destructive_hint": bool(self.effects),  # outputs replace files
+            "idempotent_hint": not runs_code,
+            "open_world_hint": runs_code or PUBLISHES in self.effects.values(),
         }
 
     @property
@@ -106,10 +135,28 @@ class Tool:
                 options += [f"{parameter.opts[0]}={text}" for text in texts]
         return [*options, "--", *positional] if positional else options
 
+    def _check_effect(self, name: str, text: str) -> None:
+        """Raise InputError if the server does not allow the effect of an option."""
+        effect = self.effects.get(name)
+        if effect is None or effect in self.allowed:
+            return
+        if effect == PUBLISHES:
+            raise InputError(
+                f"{name} of {self.name} would publish the model; got {text!r}. Leave it out, or ask the user "
+                f"to start the server with --allow-publish"
+            )
+        if not _is_below(text, Path.cwd()):
+            raise InputError(
+                f"{name} of {self.name} must be in the folder of the server, {Path.cwd()}; got {text!r}. "
+                f"Choose another, or ask the user to start the server with --allow-outside"
+            )
+
     def _check(self, name: str, parameter: Any, value: Any) -> list[str]:
         kind, is_list = _kind(parameter)
         _, rule, types = TYPES[kind]
         values = value if is_list and isinstance(value, list) else [value]
+        # In JSON, 2.0 is an integer.
+        values = [int(each) if isinstance(each, float) and each.is_integer() else each for each in values]
         is_right = isinstance(value, list) == is_list
         for each in values:
             is_right &= isinstance(each, types) and (kind is bool or not isinstance(each, bool))
@@ -118,14 +165,28 @@ class Tool:
         if not is_right:
             rule = f"a list, each {rule}" if is_list else rule
             raise InputError(f"{name} of {self.name} must be {rule}; got {json.dumps(value)}")
-        return [str(each) for each in values]
+        texts = [str(each) for each in values]
+        for text in texts:
+            self._check_effect(name, text)
+        return texts
 
 
-def read_tools(program: typer.Typer) -> dict[str, Tool]:
-    """Return the tools by name. One whose command or option `program` lacks is left out."""
+def _is_below(path: str, folder: Path) -> bool:
+    """Return True if a path leads into a folder, also by links. An address does not."""
+    try:
+        return not is_address(path) and Path(path).expanduser().resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # a name that is too long, or an unknown home folder
+        return False
+
+
+def read_tools(program: typer.Typer, allowed: Collection[str] = ()) -> dict[str, Tool]:
+    """Return the tools by name. One whose command or option `program` lacks is left out.
+
+    `allowed` are the effects that calls may have.
+    """
     commands: Mapping[str, Any] = typer.main.get_command(program).commands  # type: ignore[attr-defined]
     return {
-        name: Tool(name, commands[command], fixed)
+        name: Tool(name, commands[command], fixed, allowed)
         for name, (command, fixed) in TOOLS.items()
         if command in commands and fixed in (None, *(each.name for each in commands[command].params))
     }
@@ -136,6 +197,8 @@ def _kind(parameter: Any) -> tuple[Any, bool]:
     annotation = parameter.type_descriptor.annotation
     inner: Sequence[Any] = getattr(annotation, "__args__", ())
     kind = inner[0] if inner else annotation
+    if not inner and kind not in (bool, int, float, Path):
+        kind = Any
     return (kind if kind in TYPES else str), bool(inner)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from automl.base.options import STORAGE, option, required
+from automl.base.options import STORAGE, WRITES, option, required
 
 # The groups of the options in `automl search --help`.
 SPACE, TRAINING, SEARCH = "Search space", "Training options", "Search options"
@@ -179,7 +179,7 @@ class SearchOptions:
     stop: str | None = option(None, SEARCH, shown="never; decided with --init shared", rare=True)
     concurrent: int | None = option(None, RESOURCES, shown="as many as fit")
     study: str | None = None
-    storage: str = option(STORAGE)
+    storage: str = option(STORAGE, effect=WRITES)
     callbacks: Sequence[Any] = option((), None, "--callback", rare=True, kind=list[str] | None)
 
 
@@ -202,7 +202,7 @@ class StudyOptions(RuntimeOptions, SearchOptions):
     small: bool = option(False, None, "--small")
     seeds: int = option(1)
     data: str | None = option(None, shown="the study's")
-    storage: str = option(STORAGE, None, "--out")
+    storage: str = option(STORAGE, None, "--out", effect=WRITES)
     epochs: int | None = option(None, shown="as published")
     subset: float | None = option(None, shown="the study's")
     seed: int = option(0)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
-from automl.base.options import STORAGE, option, required
+from automl.base.options import STORAGE, WRITES, option, required
 
 if TYPE_CHECKING:
     from automl.storage.folder import NamedSearch
@@ -52,7 +52,7 @@ class ConfirmOptions:
     ablate: bool = option(False, None, "--ablate")
     again: bool = option(False, None, "--again")
     space: "str | SpaceFunction | Space | None" = option(None, kind=str | None)
-    storage: str | None = option(None, kind=str, cli_default=STORAGE)
+    storage: str | None = option(None, kind=str, cli_default=STORAGE, effect=WRITES)
     callbacks: "Sequence[str | Callback] | None" = option(None, None, "--callback", rare=True, kind=LISTED)
     trust: bool = option(False, None, "--trust", rare=True)
 
@@ -155,8 +155,8 @@ class RefereeOptions:
     resource: Sequence[str] = option((), RESOURCES, rare=True, kind=LISTED)
     label: Sequence[str] = option((), RESOURCES, rare=True, kind=LISTED)
     concurrent: int | None = option(None, RESOURCES, shown="as many as fit", rare=True)
-    storage: str = option(STORAGE)
-    ledger: str | None = option(None, TEST, shown=False)
+    storage: str = option(STORAGE, effect=WRITES)
+    ledger: str | None = option(None, TEST, shown=False, effect=WRITES)
     noise: bool = option(False, TEST, "--noise")
     callbacks: "Sequence[str | Callback]" = option((), None, "--callback", rare=True, kind=LISTED)
     trust: bool = option(False, None, "--trust", rare=True)

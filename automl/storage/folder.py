@@ -165,6 +165,8 @@ def old_folder(name: str, storage: str) -> Iterator[tuple[Path, SearchMetadata]]
 def find_search(name: str, storage: str) -> tuple[Path, SearchMetadata]:
     """Return the folder and metadata of a search. Raise InputError if it does not exist."""
     root = Storage(storage)
+    if Path(name).name != name:  # a path leads to other folders
+        raise no_search(name, storage)
     location = root / name
     folder = _folder(location)
     with reached(root):

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 from automl.base.errors import InputError, error_message
+from automl.base.signals import handle_signals
 from automl.callbacks.retention import ErrorTraces
 from automl.callbacks.search_progress import Progress
 from automl.config.limits import Limits
@@ -70,9 +70,6 @@ def record_signals(advice: str) -> Iterator[Interrupt]:
     All results so far are already on disk.
     """
     interrupt = Interrupt()
-    if threading.current_thread() is not threading.main_thread():
-        yield interrupt  # Only the main thread can handle signals.
-        return
 
     def record(number: int, frame: FrameType | None) -> None:
         if interrupt.signal is None:
@@ -82,12 +79,8 @@ def record_signals(advice: str) -> Iterator[Interrupt]:
             print(advice, file=sys.stderr, flush=True)
             os._exit(128 + number)
 
-    before = {number: signal.signal(number, record) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with handle_signals(dict.fromkeys((signal.SIGINT, signal.SIGTERM), record)):
         yield interrupt
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @dataclass(frozen=True, kw_only=True)

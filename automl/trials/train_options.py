@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from automl.base.options import OPTION, option
+from automl.base.options import OPTION, WRITES, option
 from automl.config.search_options import RuntimeOptions
 
 if TYPE_CHECKING:
@@ -101,8 +101,8 @@ class RunOptions:
     """
 
     runtime: "Runtime | None" = None
-    log: str | Path | None = option(None, FILES, kind=str | None)
-    storage: str | Path = option("searches", FILES, kind=str)
+    log: str | Path | None = option(None, FILES, kind=str | None, effect=WRITES)
+    storage: str | Path = option("searches", FILES, kind=str, effect=WRITES)
     trust: bool = option(False, FILES, "--trust", rare=True)
     tell: "Callable[[Task, Metrics], None] | None" = None
     workers: int = option(1, TRAINING)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import mcp_types as types
 import pytest
 import typer.main
 
@@ -15,7 +16,14 @@ from automl.cli.tools import LEFT_OUT, TOOLS, read_tools
 ROOT = Path(__file__).parents[3]
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 READ = read_tools(app)
-VALUES = {"string": "-x y", "integer": 3, "number": 0.5, "boolean": True, "array": ["a b", "--trust"]}
+VALUES = {
+    "string": "-x y",
+    "['string', 'number']": "--trust",
+    "integer": 3,
+    "number": 0.5,
+    "boolean": True,
+    "array": ["a b", "--trust"],
+}
 
 
 def test_tools_are_those_of_the_page() -> None:
@@ -40,8 +48,9 @@ def test_arguments_are_the_options(name: str) -> None:
 @pytest.mark.parametrize("name", READ)
 def test_a_call_is_its_command_line(name: str) -> None:
     """Parse a call with every argument, one with none and one with null."""
-    tool = READ[name]
-    call = {key: VALUES[schema["type"]] for key, schema in tool.schema["properties"].items()}
+    tool = read_tools(app, ["writes", "publishes"])[name]
+    properties = tool.schema["properties"]
+    call = {key: VALUES[str(schema["type"])] for key, schema in properties.items()}
     jsonschema.validate(call, tool.schema)
     words = tool.to_words(call)
     parsed = COMMANDS[words[0]].make_context(words[0], words[1:]).params
@@ -51,6 +60,43 @@ def test_a_call_is_its_command_line(name: str) -> None:
     assert parsed.get("as_json") in (True, None)
     assert tool.fixed is None or parsed[tool.fixed]
     assert tool.to_words({}) == tool.to_words(dict.fromkeys(tool.parameters))
+
+
+def test_numbers_are_taken_where_texts_may_be_numbers() -> None:
+    assert "--trials=2" in READ["search"].to_words({"trials": 2})
+    assert "--seed=2" in READ["search"].to_words({"seed": 2.0})
+    assert "--max-params=5000000" in READ["solve"].to_words({"max_params": 5e6})
+
+
+@pytest.mark.parametrize("name", READ)
+def test_what_a_tool_may_do_is_in_its_hints(name: str) -> None:
+    tool = READ[name]
+    hints = types.ToolAnnotations(**tool.hints)
+    reads = name == "status"
+    assert (hints.read_only_hint, hints.destructive_hint) == (reads, not reads)
+    assert hints.open_world_hint == (name not in ("status", "report"))
+    assert hints.idempotent_hint == (name in ("status", "report"))
+
+
+def test_every_output_stays_in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Options are outputs if their texts name a file or folder, but for those that are only read."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    (folder / "link").symlink_to(tmp_path)
+    outside = ["..", "/tmp", "link/a", "~/a", "s3://bucket/a", "file:///tmp/a", "~nobody-knows/a"]
+    for name, tool in READ.items():
+        texts = {key: each["description"] for key, each in tool.schema["properties"].items()}
+        paths = {key for key, text in texts.items() if re.match("(Folder|File|Drawing)", text)}
+        effects = tool.effects
+        reads = {"status", "solve", "export"} & {name} and {"storage"}
+        assert paths - {"data", "protect", "cache", *reads} <= {*effects}, name
+        for key in effects:
+            for value in outside:
+                with pytest.raises(InputError, match=r"--allow-(outside|publish)"):
+                    tool.to_words({key: value})
+            if effects[key] == "writes":
+                assert tool.to_words({key: "link/project/new/a.svg"})
 
 
 def test_no_is_passed_on() -> None:
