@@ -307,6 +307,8 @@ class Hub(BaseHTTPRequestHandler):
         elif "/commit/" in self.path:
             self.commits.append(body)
             answer = {"commitUrl": f"{answer['url']}/commit/0", "commitOid": "0", "success": True}
+        if self.status != 200:
+            answer = {"error": f"refused {dict(self.headers)}, {self.headers['Authorization'].split()[1]}"}
         content = json.dumps(answer).encode()
         self.send_response(self.status)
         self.send_header("Content-Type", "application/json")

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
+from automl.base.escape import redact
+
 # Packages of this project, which are installed on every machine.
 OWN_PACKAGES = ("attention", "automl", "backbones", "cluster", "search")
 
@@ -72,7 +74,7 @@ def unknown(kind: str, name: object, choices: Iterable[str]) -> InputError:
 def error_message(error: BaseException | None) -> str:
     """Return the message of an error in one line, or the name of its type if it has none."""
     lines = (line.strip() for line in str(error).splitlines())
-    text = " ".join(line for line in lines if line)
+    text = redact(" ".join(line for line in lines if line))  # servers may repeat a request with its token
     return f"{text[:LONGEST]} ..." if len(text) > LONGEST else text or type(error).__name__
 
 

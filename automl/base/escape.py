@@ -9,7 +9,7 @@ them: `printable` for a terminal or a log, `markdown` and `markdown_code`, `shel
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 # Control characters, line separators, marks that change the direction of text, and surrogates, which stand
@@ -87,10 +87,28 @@ SECRETS = ("key", "secret", "token", "password", "credential", "signature", "sig
 _USER = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):(?P<slashes>//?)(?P<user>[^\s/?#'\"]*)@", re.IGNORECASE)
 _OPTION = re.compile(rf"([?&][\w.-]*(?:{'|'.join(SECRETS)})[\w.-]*=)[^\s&#'\"]+", re.IGNORECASE)
 
+# Headers of a request, which servers repeat in their errors, and tokens of Hugging Face.
+_HEADER = re.compile(r"(authorization\W{1,6}(?:\w+ +)?|bearer +)[^\s'\",;]{4,}", re.IGNORECASE)
+_TOKEN = re.compile(r"\bhf_\w{4,}")
+_LEAST = 8  # characters of a secret, so that words of a text are none
 
-def redact(text: str) -> str:
-    """Replace credentials in all addresses of `text` by `***`: `http://***@host/path?token=***`."""
-    return _OPTION.sub(r"\1***", _USER.sub(_without_user, text))
+
+def redact(text: str, *secrets: str | None) -> str:
+    """Replace credentials in `text` by `***`: in addresses (`http://***@host/path?token=***`) and in headers.
+
+    Also those of environment variables such as HF_TOKEN, and these `secrets`.
+    """
+    text = _TOKEN.sub("***", _HEADER.sub(r"\1***", _OPTION.sub(r"\1***", _USER.sub(_without_user, text))))
+    for secret in filter(None, (*secrets, *_of_environment())):
+        text = text.replace(secret, "***")
+    return text
+
+
+def _of_environment() -> Iterator[str]:
+    for name, value in os.environ.items():
+        is_secret = not {*name.lower().split("_")}.isdisjoint(SECRETS)
+        if is_secret and len(value) >= _LEAST and not value.startswith(("/", "~")):  # a path is none
+            yield value
 
 
 def redact_all(value: Any) -> Any:

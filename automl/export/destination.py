@@ -11,6 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from automl.base.errors import InputError, describe_error
+from automl.base.escape import redact
 from automl.base.lazy import optional
 from automl.export.formats import CARD, CONFIG, MLFLOW_MODEL, WEIGHTS, onnx_file, pt2_file
 from automl.export.model_card import CONFUSION
@@ -99,8 +100,9 @@ def push(folder: Path, name: str, reason: str) -> str:
         repository = api.create_repo(name, exist_ok=True)
         api.upload_folder(repo_id=name, folder_path=folder, commit_message="Upload a decoder")
     except Exception as error:  # The library raises errors of many types.
+        reason = redact(describe_error(error), huggingface_hub.get_token())
         raise InputError(
-            f"--push-to-hub {name} failed: {describe_error(error)}. Check that the token may write there; "
+            f"--push-to-hub {name} failed: {reason}. Check that the token may write there; "
             f"the model is in {folder}"
         ) from error
     return str(repository)

@@ -17,18 +17,29 @@ import pytest
 from killable import AUTOML
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from planted_modules import plant_modules
 
 from automl.cli.main import app
 from automl.cli.tools import read_tools
 
 pytestmark = pytest.mark.usefixtures("cache")
-PYTHON = f"{shlex.quote(sys.executable)} -S"
+MARKER = "modules of the folder that have run"
+PYTHON = f"{shlex.quote(sys.executable)} -P -S"
 SCORE = """
 import random, sys, time
 seed, gain, pause = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
 open("runs", "a").write(f"{gain} {seed}\\n")
 time.sleep(pause)
 print("acc=%r" % (gain + random.Random(seed).gauss(0, 1) + random.Random(f"{gain}{seed}").gauss(0, 0.1)))
+"""
+NOISY = """
+import atexit, os
+from automl import Callback as Base
+class Callback(Base):
+    pass
+print("at import")
+os.write(1, b"at import\n")
+atexit.register(lambda: (print("at exit"), os.write(1, b"at exit\n"), os.system("echo at exit")))
 """
 
 
@@ -40,7 +51,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def folder(tmp_path: Path, empty_store: Path) -> Path:
     shutil.copy(empty_store, tmp_path / "mlflow.db")
+    plant_modules(tmp_path / MARKER)
     (tmp_path / "score.py").write_text(SCORE)
+    (tmp_path / "noisy.py").write_text(NOISY)
     return tmp_path
 
 
@@ -49,6 +62,7 @@ def call(gain: int, pause: float, name: str) -> dict[str, Any]:
     return {
         "baseline": commands[0],
         "candidate": commands[1:],
+        "callback": ["noisy.py:Callback"],
         **{"metric": "acc=(.*)", "name": name, "seeds": 6, "equal": "none"},
     }
 
@@ -100,9 +114,13 @@ def test_a_client_lists_and_calls(folder: Path) -> None:
     async def conversation() -> None:
         async with connect(folder) as client, connect(folder) as other:
             listed = (await client.list_tools()).tools
+            tools = read_tools(app)
             assert {tool.name: tool.input_schema for tool in listed} == {
-                name: tool.schema for name, tool in read_tools(app).items()
+                name: tool.schema for name, tool in tools.items()
             }
+            for tool in listed:
+                assert tool.annotations is not None
+                assert tool.annotations.model_dump(by_alias=False).items() >= tools[tool.name].hints.items()
             async with anyio.create_task_group() as group:
                 group.start_soon(ask_for_what_is_missing, other)
                 answer = await client.call_tool("referee", call(9, 0, "mine"), progress_callback=keep)
@@ -125,6 +143,9 @@ def test_a_client_lists_and_calls(folder: Path) -> None:
             ("status", {"serch": "none"}, "unknown argument of status 'serch'"),
             ("referee", {"seeds": "six"}, "must be an integer"),
             ("referee", {"baseline": "a {seed}", "candidate": ["a {seed}"], "metric": "acc"}, "twice"),
+            ("export", {"search": "mine", "push_to_hub": "me/it"}, "--allow-publish"),
+            ("referee", {**call(9, 0, "mine"), "storage": "/tmp/elsewhere"}, "--allow-outside"),
+            ("report", {"search": "../searches/mine"}, "no search called"),
             ("shell", {}, "unknown tool"),
         ):
             answer = await client.call_tool(name, arguments)
@@ -134,6 +155,7 @@ def test_a_client_lists_and_calls(folder: Path) -> None:
 
     talk(conversation)
     assert not commands_in(folder)
+    assert not (folder / MARKER).exists(), (folder / MARKER).read_text()
 
 
 @pytest.mark.long

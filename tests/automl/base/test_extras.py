@@ -75,7 +75,7 @@ def test_another_module_of_the_name_is_not_called_missing(tmp_path, monkeypatch)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "mcp", raising=False)
     with pytest.raises(InputError, match=r"mcp, and Python finds .*mcp.py first, which has no mcp.lowlevel"):
-        optional("mcp.lowlevel", "mcp").Server
+        _ = optional("mcp.lowlevel", "mcp").Server
 
 
 def test_command_without_a_package_exits_with_2(missing, tmp_path, cli):

@@ -301,13 +301,18 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hub]]:
         yield handler
 
 
-def test_a_hub_that_refuses_is_reported(hub: type[Hub], tmp_path: Path) -> None:
+@pytest.mark.parametrize("token", ["hf_of_the_test", "without-a-prefix"])
+def test_a_hub_that_refuses_is_reported_without_the_token(
+    token: str, hub: type[Hub], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", token)
     (tmp_path / "config.json").write_text("{}")
     hub.status = 403
     with pytest.raises(
-        InputError, match=r"--push-to-hub me/decoder failed: .*403.* Check that the token may"
-    ):
+        InputError, match=r"--push-to-hub me/decoder failed: .*403.*refused.* Check that the token may"
+    ) as caught:
         push(tmp_path, "me/decoder", "")
+    assert token not in str(caught.value)
     with pytest.raises(InputError, match="needs the folder absent, which is left out: layer 2"):
         push(tmp_path / "absent", "me/decoder", "layer 2")
 
