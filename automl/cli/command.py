@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from contextvars import ContextVar
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -21,6 +22,7 @@ from typer.models import ArgumentInfo
 
 from automl.base.errors import InputError, describe_error, is_raised_by_user, unknown
 from automl.base.terminal import escaped_output
+from automl.data.files import is_special
 
 NOT_SAVED = ("as_json", "dry_run", "watch", "yes")  # they concern a single call
 COMMON = ("config", "save_config", "help_all", "same")  # options of every command, not allowed in a file
@@ -39,6 +41,8 @@ def _read(context: typer.Context, path: Path | None) -> None:
     values = {}
     for key, value in _mapping(path).items():
         option = str(key).replace("_", "-")
+        if value == "" and option in parameters and parameters[option].default != "":
+            raise InputError(f"{key} in {path} must not be empty; leave it out, or give a value")
         if option not in parameters:
             raise unknown(f"option in {path}", str(key), sorted(parameters))
         parameter: Any = parameters[option]
@@ -49,6 +53,7 @@ def _read(context: typer.Context, path: Path | None) -> None:
 
 
 def _mapping(path: Path) -> dict[Any, Any]:
+    _check_files(path)
     try:
         content = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
@@ -108,7 +113,14 @@ class Command(TyperCommand):
     """A command that names the commands with an option which it does not have itself."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words of the command line."""
+        """Parse the words of the command line. Raise InputError for a text that is empty."""
+        valued = {name: each for each in self.params for name in each.opts if not getattr(each, "is_flag", 0)}
+        for before, word in pairwise(["", *args]):
+            option = word.removesuffix("=") or before
+            if not word or (word.endswith("=") and option in valued):
+                name = option if option in valued else "an argument"
+                if name not in valued or valued[name].default != "":
+                    raise InputError(f"{name} must not be empty; leave it out, or give a value")
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
@@ -141,6 +153,8 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
             values["search"] = same
             for context in contexts:
                 values[context].params["search"] = same
+        for value in (save_config, *(values[name] for name in options)):
+            _check_files(value)
         if save_config is not None:
             write(save_config, {option: values[name] for name, option in options.items()})
         with escaped_output(), json_alone() if values.get("as_json") else nullcontext():
@@ -165,6 +179,14 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *more])  # type: ignore[attr-defined]
     run.__annotations__ = {}  # Typer reads the signature
     return run
+
+
+def _check_files(value: Any) -> None:
+    """Raise InputError for a pipe or a device, which may have no end, but for those of the process itself."""
+    for each in value if isinstance(value, list | tuple) else [value]:
+        own = str(each).startswith(("/dev/fd/", "/dev/std", "/proc/self/", os.devnull))
+        if isinstance(each, str | Path) and not own and is_special(each):
+            raise InputError(f"{each} is a pipe or a device; give a file or a folder")
 
 
 def declaration_of(parameter: inspect.Parameter) -> Any:

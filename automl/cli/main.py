@@ -32,7 +32,7 @@ COMMON: dict[str, Any] = {
 }
 app = typer.Typer(name="automl", no_args_is_help=True, **COMMON)
 search_alone = typer.Typer(add_completion=False, **COMMON)  # `python -m automl.search`
-search_alone.command()(as_command(search))
+search_alone.command(cls=Command)(as_command(search))
 
 
 def _version(asked: bool) -> None:

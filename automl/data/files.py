@@ -2,6 +2,7 @@
 
 import os
 import re
+import stat
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path, PurePath
@@ -15,6 +16,15 @@ def is_file(path: Path) -> bool:
         return path.is_file()
     except OSError:
         return False
+
+
+def is_special(path: str | PurePath) -> bool:
+    """Return whether `path` is a pipe, a socket or a device: reading it may wait or go on for ever."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def unreadable_error(path: Path, error: OSError) -> InputError:
@@ -70,9 +80,9 @@ def walk(
     """Yield each folder below `root` with its folders and files, sorted. Links to folders are followed.
 
     Folders may be removed from the list, as in `os.walk`. A link to a folder above it, also one of `above`,
-    or to one that was already walked, is not followed. The lists `clutter` and `links` receive the files that
-    `is_clutter` leaves out, and the links that are not followed. Raises InputError if a folder cannot be
-    read.
+    or to one that was already walked, is not followed. Pipes and devices are left out. The lists `clutter`
+    and `links` receive the files that `is_clutter` leaves out, and the links that are not followed. Raises
+    InputError if a folder cannot be read.
     """
     seen: set[Path] = set()
     pending = [(root, tuple(map(_real, above)))]
@@ -94,7 +104,8 @@ def walk(
                 if clutter is not None and not is_folder:
                     clutter.append(path)
             elif not is_folder:
-                files.append(entry.name)
+                if entry.is_file() or not is_special(path):
+                    files.append(entry.name)
             elif entry.is_symlink() and (_real(path) in seen or links_to_parent(path, above)):
                 if links is not None:
                     links.append(path)

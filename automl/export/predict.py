@@ -15,7 +15,7 @@ import numpy as np
 from automl.base import loading
 from automl.base.errors import InputError
 from automl.base.lazy import optional
-from automl.data.files import walk
+from automl.data.files import is_special, walk
 from automl.export.formats import CONFIG, ONNX, onnx_file, open_onnx
 from automl.export.served_decoder import TextDecoder
 from automl.storage.user_code import announce
@@ -232,6 +232,8 @@ def _write(
 
 def list_inputs(path: Path, task: type[Task]) -> list[Path]:
     """Return a file, or the inputs in and below a folder."""
+    if is_special(path):
+        raise InputError(f"{path} is a pipe or a device; give a file or a folder")
     if not path.is_dir():
         return [path]
     files = (folder / name for folder, _, names in walk(path) for name in names)

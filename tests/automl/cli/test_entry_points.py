@@ -1,13 +1,19 @@
 """Every way to start a program of this project, in a folder whose files have the names of all modules."""
 
+import os
 import re
 import subprocess
 import sys
 from importlib.metadata import distribution
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
 from planted_modules import plant_modules
+
+from automl.base.errors import InputError
+from automl.cli.main import app
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("attention", "automl", "backbones", "cluster", "search")
@@ -18,6 +24,7 @@ MAINS = [
     for file in FILES
     if file.name == "__main__.py" or re.search("^if .*__name__ .*__main__", file.read_text(), re.M)
 ]
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 PROGRAMS = [[str(Path(sys.executable).with_name(script.name))] for script in SCRIPTS]
 PROGRAMS += [[sys.executable, "-m", name] for name in MAINS]
 
@@ -47,3 +54,24 @@ def test_a_script_keeps_its_path(words: list[str], tmp_path: Path) -> None:
     (tmp_path / "run.py").write_text("import automl, sys\nprint(sys.path[0])")
     done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == (f"{tmp_path}\n", "")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_command_takes_an_empty_text_a_pipe_or_a_device(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    valued = [each for each in COMMANDS[name].params if not getattr(each, "is_flag", False)]
+    for one in (each for each in valued if each.name != "same"):  # the name of a search
+        refused = {"pipe": "is a pipe", "/dev/zero": "is a pipe"} if _is_text(one) else {}
+        for value, message in (refused | ({"": "not be empty"} if one.default != "" else {})).items():
+            words = [value if each is one else "x" for each in valued if each.required or each is one]
+            if one.opts[0].startswith("-"):
+                words = [f"{one.opts[0]}={value}", *(word for word in words if word is not value)]
+            with pytest.raises(InputError, match=message):
+                COMMANDS[name].main(words, standalone_mode=False)
+
+
+def _is_text(parameter: Any) -> bool:
+    return any(kind in repr(parameter.type_descriptor.annotation) for kind in ("str", "Path"))
