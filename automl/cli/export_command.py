@@ -19,7 +19,7 @@ def export(
         False, "Export the confirmed winner of a search, or else its best trial.", None, "--best"
     ),
     baseline: bool = option(False, "Export the best trial without attention.", None, "--baseline"),
-    search: str | None = option(None, "Name of the search.", shown="the latest"),
+    search: str | None = option(None, "Name of the search, or of a training.", shown="the latest"),
     run: str | None = option(None, "ID of an MLflow run, instead of a search."),
     out: str | None = option(
         None,

@@ -191,7 +191,7 @@ def _print_result(result: "TrainResult") -> None:
     print(f"result     {', '.join(scores)}")
     print(f"checkpoint {result.checkpoint}")
     if result.run_id is None:
-        print("warning    the run was not written to MLflow, so automl export --run cannot export it")
+        print("warning    the run was not written to MLflow; automl export NAME exports it")
     else:
         trust = trust_option(result.user_code)
         export = f"automl export{trust} --run".split()

@@ -10,9 +10,9 @@ from automl.base.errors import InputError
 from automl.base.options import format_command
 from automl.confirm.protocol import Confirmation, best_of_variant, latest_verdict, study_name
 from automl.confirm.verdict import CONFIRM_FOLDER, WrittenVerdict
-from automl.storage.folder import check_not_lost, find_model_search
+from automl.storage.folder import check_not_lost, exists, find_model_search
 from automl.storage.metadata import SearchMetadata
-from automl.storage.storage import Storage
+from automl.storage.storage import Storage, is_address
 from automl.tracking.runs import find_run
 from search.record import CHECKPOINT_FILE, TRIALS_FOLDER, Role
 from search.study import STUDY_FILE, read_records
@@ -69,6 +69,8 @@ class Chosen:
         """Return the search and the trial."""
         if self.run_id is not None:
             return f"MLflow run {self.run_id}"
+        if self.search is None:
+            return f"training {self.name}"
         return f"trial {self.name} of search {self.search}"
 
 
@@ -153,6 +155,16 @@ def choose_run(run_id: str) -> Chosen:
         confirmed=run.confirmed,
         run_id=run_id,
     )
+
+
+def choose_training(name: str, storage: str) -> Chosen | None:
+    """Return the training of this name. Return None if there is a search of the name, or no checkpoint."""
+    if is_address(storage) or Path(name).name != name or exists(name, storage):
+        return None
+    folder = Storage(str(Path(storage).resolve() / name))
+    if not folder.exists(CHECKPOINT_FILE):
+        return None
+    return Chosen(name=name, checkpoint=folder, what="the training that was named")
 
 
 def _warning(verdict: WrittenVerdict, search: str, storage: str) -> str:

@@ -18,7 +18,7 @@ from automl.base.escape import markdown
 from automl.base.options import format_command
 from automl.config.runtime import Runtime
 from automl.export.checks import BATCH, check_parity, check_together, machine, measure_speed, score_card
-from automl.export.chosen import Chosen, choose, choose_run
+from automl.export.chosen import Chosen, choose, choose_run, choose_training
 from automl.export.destination import check_hub, destination, is_full, open_up, push, send
 from automl.export.export_result import ExportResult
 from automl.export.formats import (
@@ -55,7 +55,7 @@ from automl.tasks.deployment import (
 )
 from automl.tasks.same_data import check_source
 from automl.tracking.names import FIGURES, VERDICT
-from automl.tracking.runs import check_registry, find_trial_run, register
+from automl.tracking.runs import check_registry, find_training_run, find_trial_run, register
 from automl.training import checkpoint
 from search.config import TrialConfig
 
@@ -86,9 +86,10 @@ def run_export(
 
     Args:
         out: The folder, or its address in an object store. Default: `exports/NAME`.
-        best: Export the confirmed winner, or else the best trial.
+        best: Export the confirmed winner, or else the best trial. That is the default with `search`.
         baseline: Export the best trial without attention.
-        search: The name of the search, or its result. Default: the latest search in `storage`.
+        search: The name of the search or of a training, or its result. Default: the latest search in
+            `storage`.
         run: The ID of an MLflow run, instead of a search.
         storage: The storage of the search. Default: that of the result, or `searches`.
         register_as: The name in MLflow's model registry.
@@ -111,8 +112,12 @@ def run_export(
         >>> (exported.folder / "model.onnx").exists()
         True
     """
+    if search is not None and run is None and not baseline:
+        best = True
     if best + baseline + (run is not None) != 1:
-        raise InputError("give exactly one of --best, --baseline and --run ID; --search NAME is optional")
+        raise InputError(
+            "give the NAME of a search or training, or exactly one of --best, --baseline and --run ID"
+        )
     _check_options(search, run, register_as, alias)
     alias = ALIAS if alias is None else alias
     target = None if out is None else destination(out)
@@ -150,19 +155,19 @@ def _check_options(
 def _of_search(search: str | NamedSearch | None, storage: str | None, baseline: bool, needed: bool) -> Chosen:
     """Choose the trial of a search and find its run. If `needed`, raise InputError without a run."""
     name, storage = resolve_search(search, storage)
-    chosen = choose(name, storage, baseline=baseline)
+    training = None if baseline else choose_training(name, storage)
+    chosen = training or choose(name, storage, baseline=baseline)
     try:
+        if training is not None:
+            return replace(chosen, run_id=find_training_run(chosen.checkpoint))
         return replace(chosen, run_id=find_trial_run(chosen.identity, chosen.number))
     except InputError as error:
         sync = format_command("sync", name, storage)
+        advice = "" if training is not None else f"; when MLflow is available, write it with {sync}"
         if needed:
-            raise InputError(
-                f"--register needs the run of {chosen.name!r}, and {error}; write it there with {sync}"
-            ) from error
+            raise InputError(f"--register needs the run of {chosen.name!r}, and {error}{advice}") from error
         print(
-            f"warning: the model card has no MLflow run of {chosen.name!r}: {error}. When MLflow is "
-            f"available, write it with {sync}",
-            file=sys.stderr,
+            f"warning: the model card has no MLflow run of {chosen.name!r}: {error}{advice}", file=sys.stderr
         )
         return chosen
 

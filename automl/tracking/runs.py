@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -147,17 +148,33 @@ def find_trial_run(identity: str, number: int) -> str:
     raise InputError(f"MLflow at {redact(mlflow.get_tracking_uri())} has no run of it")
 
 
+def find_training_run(checkpoint: Storage) -> str:
+    """Return the ID of the run of a training by its folder. Raise InputError as `find_trial_run` does."""
+    with _answering():
+        client = open_client()
+        for run in find_runs(client, experiments(client), {CHECKPOINT: str(checkpoint)}):
+            return str(run.info.run_id)
+    raise InputError(f"MLflow at {redact(mlflow.get_tracking_uri())} has no run of it")
+
+
+@contextmanager
+def _answering() -> Iterator[None]:
+    """Raise InputError if MLflow fails inside the block."""
+    try:
+        yield
+    except MlflowException as error:
+        uri = redact(mlflow.get_tracking_uri())
+        raise InputError(f"MLflow at {uri} does not answer ({redact(str(error))})") from error
+
+
 def _trial_runs(client: Any, identity: str, tags: Mapping[str, str]) -> Iterator[Any]:
     """Yield the runs with these tags that belong to trials of the search or confirmation `identity`."""
-    try:
+    with _answering():
         names = experiments(client)
         for parent in find_runs(client, names, {IDENTITY: identity}):
             for run in find_runs(client, names, {PARENT: parent.info.run_id, **tags}):
                 if TRIAL in run.data.tags:
                     yield run
-    except MlflowException as error:
-        uri = redact(mlflow.get_tracking_uri())
-        raise InputError(f"MLflow at {uri} does not answer ({redact(str(error))})") from error
 
 
 def trial_links(metadata: SearchMetadata) -> dict[int, str]:

@@ -321,6 +321,15 @@ def test_export_to_an_empty_folder(trained: TrainResult, tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("at_work", "fast")
+def test_a_training_is_exported_by_its_name(trained: TrainResult, tmp_path: Path, cli: Any) -> None:
+    name = trained.checkpoint.parent.name
+    code, out, err = cli("export", name, "--out", str(tmp_path / "out"))
+    assert (code, err) == (0, "")
+    assert f"from MLflow run {trained.run_id}" in out
+    assert "chosen    the training that was named" in out
+
+
+@pytest.mark.usefixtures("at_work", "fast")
 def test_an_export_with_more_files_is_replaced(trained: TrainResult, tmp_path: Path) -> None:
     run_export(tmp_path, run=trained.run_id)
     (tmp_path / "confusion.csv").write_bytes(b"old")
