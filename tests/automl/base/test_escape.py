@@ -18,7 +18,7 @@ from mlflow import MlflowClient
 from rich.console import Console
 from rich.live import Live
 
-from automl.base.escape import markdown, markdown_code, mlflow_key, mlflow_value, printable, shell
+from automl.base.escape import markdown, markdown_code, mlflow_key, mlflow_value, printable, redact, shell
 from automl.base.options import format_command
 from automl.base.summary import html
 from automl.base.terminal import EscapedStream, escaped_output
@@ -269,3 +269,21 @@ def test_nan_and_infinity_are_rejected(
     assert code == 2
     assert f"got {value}" in error
     assert "Traceback" not in error
+
+
+def test_headers_and_tokens_of_the_environment_are_redacted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "correct-horse")
+    monkeypatch.setenv("SOME_KEY_FILE", "/home/me/key")
+    for text in (
+        "{'Authorization': 'Bearer abc.def'}",
+        '{"authorization": "Basic abcdefgh="}',
+        "authorization: abc.def, host: a",
+        "sent Bearer abc.def",
+        "no such token hf_abcdefgh",
+        "got correct-horse",
+    ):
+        assert "***" in redact(text)
+        assert not re.search("abc|horse", redact(text))
+    assert redact("it is Basic, in /home/me/key, and not authorized: no") == (
+        "it is Basic, in /home/me/key, and not authorized: no"
+    )

@@ -4,6 +4,7 @@ import json
 import re
 import textwrap
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,15 @@ from automl_cases import HERE, tiny
 
 from attention import ATTENTIONS, Spec
 from attention.attention_table import TIMM_NAMES
+from automl.base.errors import OWN_PACKAGES
+from automl.cli.attentions import load_spec
 from automl.config.settings import Settings
 from automl.search.prepare import check_attentions
 from automl.tasks.checks import MOST_OPTIONS
 from automl.trials.train import run_train
 from search.drawn import Drawn
 
+ROOT = Path(__file__).parents[3]
 Cli = Callable[..., tuple[int, str, str]]
 
 GOOD = """
@@ -126,6 +130,18 @@ def test_a_module_without_parameters_passes(cli: Cli, mine: Path) -> None:
     )
     code, _, err = cli(*CHECK, "mine.py:Soft")
     assert (code, "FAILS" in err) == (0, False), err
+
+
+def test_an_attention_is_loaded_in_a_thread(mine: Path) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(load_spec, "mine.py:Gate", {}).result().name == "mine.py:Gate"
+
+
+def test_only_programs_install_handlers_of_signals_themselves() -> None:
+    """All others do it by `handle_signals`, which works in threads."""
+    files = [file for name in OWN_PACKAGES for file in (ROOT / name).rglob("*.py")]
+    using = {file.name for file in files if "signal.signal(" in file.read_text()}
+    assert using == {"signals.py", "main.py", "attended.py", "process.py"}
 
 
 def test_an_endless_import_is_cut(cli: Cli, mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
