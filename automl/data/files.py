@@ -19,7 +19,7 @@ def is_file(path: Path) -> bool:
 
 
 def is_special(path: str | PurePath) -> bool:
-    """Return whether `path` is a pipe, a socket or a device: reading it may wait or go on for ever."""
+    """Return whether `path` is a pipe, a socket or a device: reading it may never end."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):

@@ -63,12 +63,12 @@ def test_no_command_takes_an_empty_text_a_pipe_or_a_device(
     monkeypatch.chdir(tmp_path)
     os.mkfifo("pipe")
     valued = [each for each in COMMANDS[name].params if not getattr(each, "is_flag", False)]
-    for one in (each for each in valued if each.name != "same"):  # the name of a search
-        refused = {"pipe": "is a pipe", "/dev/zero": "is a pipe"} if _is_text(one) else {}
-        for value, message in (refused | ({"": "not be empty"} if one.default != "" else {})).items():
-            words = [value if each is one else "x" for each in valued if each.required or each is one]
-            if one.opts[0].startswith("-"):
-                words = [f"{one.opts[0]}={value}", *(word for word in words if word is not value)]
+    for target in (each for each in valued if each.name != "same"):  # the name of a search
+        refused = {"pipe": "is a pipe", "/dev/zero": "is a pipe"} if _is_text(target) else {}
+        for value, message in (refused | ({"": "not be empty"} if target.default != "" else {})).items():
+            words = [value if each is target else "x" for each in valued if each.required or each is target]
+            if target.opts[0].startswith("-"):
+                words = [f"{target.opts[0]}={value}", *(word for word in words if word is not value)]
             with pytest.raises(InputError, match=message):
                 COMMANDS[name].main(words, standalone_mode=False)
 

@@ -69,7 +69,7 @@ def test_numbers_are_taken_where_texts_may_be_numbers() -> None:
 
 
 @pytest.mark.parametrize("name", READ)
-def test_what_a_tool_may_do_is_in_its_hints(name: str) -> None:
+def test_hints_follow_from_the_options(name: str) -> None:
     tool = READ[name]
     hints = types.ToolAnnotations(**tool.hints)
     reads = name == "status"
