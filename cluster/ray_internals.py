@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,17 +89,16 @@ def without_outer_address() -> Iterator[None]:
         ray_constants.ENABLE_RAY_CLUSTER = before
 
 
-class LocalJob(JobConfig):  # type: ignore[misc]
-    """Job whose workers find modules in the current folder only if this process prefers those, too.
+class LocalJob(JobConfig):
+    """Job whose workers look for modules where this process does, and last in the current folder.
 
     Why: Ray puts the current folder first on the path of its workers, where a file of the user may have the
     name of any module. Without it: a user's `statistics.py` runs in each trial in place of Python's.
     """
 
     def _serialize(self) -> bytes:
-        first = takewhile(lambda folder: folder != str(Path(ray.__file__).parents[1]), sys.path)
-        if not {"", os.getcwd()} & set(first):
-            self._py_driver_sys_path = [path for path in self._py_driver_sys_path if path != os.getcwd()]
+        path = [folder or os.getcwd() for folder in (*sys.path, os.getcwd())]
+        vars(self)["_py_driver_sys_path"][:] = reversed(path)  # a worker puts each before the others
         return bytes(super()._serialize())
 
 

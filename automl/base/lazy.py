@@ -5,11 +5,11 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from automl.base.errors import InputError
+from automl.base.own_imports import find_origin
 
 
 def lazily(package: str) -> Callable[[str], Any]:
@@ -81,12 +81,3 @@ class _Optional:
                 f"{EXTRAS[self._extra]} needs the package {package}, which is not installed. Run: "
                 f'pip install "attention-automl[{self._extra}]"'
             ) from error
-
-
-def find_origin(package: str) -> str | None:
-    """Return the file or folder in which Python finds a package. None if it finds none."""
-    try:
-        spec = find_spec(package)
-    except (ImportError, ValueError):  # a test hides it, or a program has put it into `sys.modules`
-        return None
-    return spec and (spec.origin or next(iter(spec.submodule_search_locations or ()), None))

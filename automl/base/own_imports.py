@@ -79,11 +79,18 @@ def check_first(folder: Path, top: str, message: str) -> None:
     `message` is its beginning, with `{}` for the name of the file.
     """
     near = next(_files(folder, [top], relative=True), None)
-    spec = sys.modules[top].__spec__ if top in sys.modules else importlib.util.find_spec(top)
-    # A folder without `__init__.py` has no origin.
-    origin = spec and (spec.origin or next(iter(spec.submodule_search_locations or ()), "itself"))
+    origin = find_origin(top)
     if near is not None and origin and Path(origin).resolve() != near.resolve():
         raise InputError(f"{message.format(near.name)}: Python finds {origin} first. Rename {near.name}")
+
+
+def find_origin(module: str) -> str | None:
+    """Return the file or folder in which Python finds a module. None if it finds none."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):  # a program has put it into `sys.modules`
+        return None
+    return None if spec is None else spec.origin or next(iter(spec.submodule_search_locations or ()), None)
 
 
 class _Beside(MetaPathFinder):

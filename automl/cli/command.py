@@ -114,13 +114,13 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words of the command line. Raise InputError for a text that is empty."""
-        valued = {name: each for each in self.params for name in each.opts if not getattr(each, "is_flag", 0)}
+        valued = [each for each in self.params if not getattr(each, "is_flag", False)]
+        defaults = {option: each.default for each in valued for option in each.opts}
         for before, word in pairwise(["", *args]):
             option = word.removesuffix("=") or before
-            if not word or (word.endswith("=") and option in valued):
-                name = option if option in valued else "an argument"
-                if name not in valued or valued[name].default != "":
-                    raise InputError(f"{name} must not be empty; leave it out, or give a value")
+            if (not word or (word == f"{option}=" and option in defaults)) and defaults.get(option) != "":
+                what = option if option in defaults else "an argument"
+                raise InputError(f"{what} must not be empty; leave it out, or give a value")
         try:
             return super().parse_args(ctx, args)
         except Exception as error:

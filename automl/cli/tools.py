@@ -85,7 +85,7 @@ class Tool:
         return {name: effect for name, effect in effects.items() if effect}
 
     @property
-    def hints(self) -> dict[str, bool]:
+    def hints(self) -> dict[str, Any]:
         """Annotations of the protocol. A command with `--trust` runs code or commands of its caller."""
         runs_code = any(parameter.name == "trust" for parameter in self.command.params)
         return {
