@@ -290,16 +290,22 @@ class Judge:
             if name := self.constant(competing, used):
                 count = len(used)
                 yield f"Check that {name} uses its seed: its {count} scores so far are equal in every digit."
-            baseline, *rows = ([self.scores[v.name].scores[seed] for seed in used] for v in competing)
-            for variant, row in zip(analysis.finalists, rows, strict=True):
-                if row == baseline:
-                    names = f"{variant.name} differs from {self.baseline.name}"
-                    yield f"Check that {names}: their scores are equal at every seed."
+            yield from self.equal_scores(analysis.finalists, used)
         if verdict.final == "undecided" and len(used) < self.least:
             yield (
                 f"Run at least {self.least} seeds: {len(used)} seeds cannot show any difference with "
                 f"{pluralize(len(self.finalists), 'finalist')}."
             )
+
+    def equal_scores(self, variants: Sequence[Variant], used: Sequence[int]) -> Iterator[str]:
+        """Yield a warning of each command whose scores are those of the baseline."""
+        baseline = self.scores[self.baseline.name].scores
+        for variant in variants:
+            if all(self.scores[variant.name].scores[seed] == baseline[seed] for seed in used):
+                yield (
+                    f"Check that {variant.name} differs from {self.baseline.name}: their {len(used)} scores "
+                    f"are equal in every digit, so both seem to run the same program."
+                )
 
     def _difference(
         self,

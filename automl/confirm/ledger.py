@@ -8,7 +8,9 @@ killed repeats its last step without effect.
 import hashlib
 import json
 import os
+import re
 import secrets
+import shlex
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +38,7 @@ SCHEMA = """
 # and of the others the name of a comparison.
 FACT, HEAD, POOL, COMPARISON = "fact", "head", "pool {}", "comparison"
 TEST, VERDICT, FINAL = "test", "verdict", "final"
+PART = re.compile(r"""[^\s=,:;|&<>()@'"]+""")  # of a word of a command, which may be the name of a file
 ACCEPTED, STALE = "accepted", "another head"  # outcomes that the ledger itself decides
 
 
@@ -45,7 +48,7 @@ class Program:
 
     Attributes:
         folder: The folder in which it runs.
-        files: The digest of each file that the command names, by the word in the command.
+        files: The digest of each file that the command names, by the part of the command that names it.
         changed: The digest of each file of the repository that differs from its commit.
         commit: The commit that it runs in a copy of, if any, and the digest of that commit's files.
     """
@@ -60,8 +63,12 @@ class Program:
     @property
     def identity(self) -> str:
         """Digest that is the same for programs with the same words and contents of files."""
-        words = [self.files.get(word, word) for word in self.command.split()]
-        return hashlib.sha256(json.dumps([words, self.tree]).encode()).hexdigest()
+        words = [self.files.get(word) or PART.sub(self._content, word) for word in shlex.split(self.command)]
+        contents = sorted(set(self.files.values()))
+        return hashlib.sha256(json.dumps([words, self.tree, contents]).encode()).hexdigest()
+
+    def _content(self, part: re.Match[str]) -> str:
+        return self.files.get(part[0], part[0])
 
     def __str__(self) -> str:
         return f"{self.command!r}" + (f" at commit {self.commit[:7]}" if self.commit else "")

@@ -122,8 +122,8 @@ class RefereeOptions:
         ledger: Folder of a stream of changes, in which at most 5 % of accepted changes are false. Without
             `baseline`, the change is compared with the last accepted one.
         noise: Train the baseline alone, and print which difference 10 pairs can show.
-        trust: With --resume or --ledger, allow running commands that only the files name. Those that were
-            compared on this machine need none.
+        trust: Allow running what only files name: commands with --resume or --ledger, hooks and filters of
+            the repository with --baseline-ref. Commands that were compared on this machine need none.
     """
 
     baseline: str | None = option(None, shown=False, sentences=2)

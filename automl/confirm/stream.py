@@ -131,6 +131,7 @@ class Stream:
         warnings = judge.warnings(ended)
         if len(ended) < 2:
             return Verdict(design=design, warnings=warnings, failed_attempts=judge.failed_attempts)
+        warnings += judge.equal_scores(variants[1:2], ended)
         used = ended[self.screen :] or ended
         (time,) = judge.times(variants[1:2], used)
         constant = judge.constant(variants[:2], ended) if len(ended) >= CONSTANT else ""

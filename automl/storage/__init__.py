@@ -6,6 +6,7 @@ trial_files   Files beside a checkpoint: predictions for a split, and progress w
 user_code     Name user-defined code, require `--trust`, and remember the files that were run
 working_copy  The local copy of a search in an object store, and its single writer
 cache_folder  The cache folder: a file under its final name is complete
+git           Run git: read the user's repository, and copy a commit of it into a folder
 disk          Detect a full disk, and format messages about it
 logs          Redirect the logs of Ray, Optuna and MLflow to a file
 metadata      The description of a search, `search.json`: its settings and its provenance

@@ -2,7 +2,6 @@
 
 import os
 import platform
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from automl.base.escape import redact
 from automl.base.options import format_command
 from automl.base.serialise import read_json, write_json
 from automl.config.settings import Settings
+from automl.storage.git import GitError, run_git
 from automl.storage.storage import Storage
 from search.callback import SearchRecord
 from search.drawn import Drawn
@@ -73,20 +73,14 @@ def _version(package: str) -> str | None:
 
 def _commit() -> str | None:
     """Return the git commit, with `+` if files differ from it, or None outside of a repository."""
-    folder = Path(__file__).parent
+    file = Path(__file__)
+    describe = ("describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*")
     try:
         # If this code is installed below another repository, that repository's commit is not its own.
-        subprocess.run(
-            ["git", "ls-files", "--error-unmatch", Path(__file__).name],
-            cwd=folder, capture_output=True, timeout=10, check=True,
-        )  # fmt: skip
-        done = subprocess.run(
-            ["git", "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"],
-            cwd=folder, capture_output=True, text=True, timeout=10, check=True,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
+        run_git("ls-files", "--error-unmatch", file.name, folder=file.parent, timeout=10)
+        return run_git(*describe, folder=file.parent, timeout=10) or None
+    except GitError:
         return None
-    return done.stdout.strip() or None
 
 
 SEARCH_FILE = "search.json"

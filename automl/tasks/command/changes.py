@@ -1,11 +1,11 @@
 """A change of a ledger, before it is compared: its program, its baseline, and its seeds."""
 
 import os
+import re
 import secrets
-import shlex
-import subprocess
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +17,10 @@ from automl.confirm import evalues
 from automl.confirm.ledger import LEDGER_FILE, Head, Ledger, Program
 from automl.confirm.options import RefereeOptions
 from automl.confirm.stream import check_metric
+from automl.storage import git
 from automl.storage.user_code import check_trusted, command_in
+from automl.tasks.command.commits import same_content
+from automl.tasks.command.config import split_command
 from automl.tasks.command.evaluator import digest_of, read_contents
 from search.config import TrialConfig
 
@@ -59,37 +62,57 @@ def complete(asked: RefereeOptions) -> RefereeOptions:
         raise InputError(f"the head of the ledger is {head}; give the change as {option}")
     check_trusted("the baseline", [command_in(head.folder, head.command)], trust=asked.trust)
     if head.commit:
-        return replace(asked, baseline_ref=head.commit, command=asked.command or head.command)
+        commit = find_again(head).commit
+        return replace(asked, baseline_ref=commit, command=asked.command or head.command)
     return replace(asked, baseline=head.command)
+
+
+def find_again(program: Program) -> Program:
+    """Return a program whose commit the repository has: its own, or one with the same files.
+
+    Raise InputError if there is none.
+    """
+    if not program.commit:
+        return program
+    if (commit := same_content(program.commit, program.tree)) is None:
+        raise InputError(
+            f"the ledger has {program}, and the repository around {Path.cwd()} has neither that commit nor "
+            f"another one with the same files. Fetch it, or commit these files again: their tree is "
+            f"{program.tree}, as git rev-parse COMMIT^{{tree}} prints it"
+        )
+    return replace(program, commit=commit)
 
 
 def describe(command: str, *, commit: str = "") -> Program:
     """Return the program of a command in the current folder, or of a commit of its repository."""
     folder = str(Path.cwd())
     if commit:
-        tree = git("rev-parse", f"{commit}^{{tree}}") or commit
+        tree = git.run_git("rev-parse", f"{commit}^{{tree}}")
         return Program(command=command, folder=folder, commit=commit, tree=tree)
-    root = Path(git("rev-parse", "--show-toplevel") or ".")
-    changed = (git("diff", "--name-only", "HEAD") or "").splitlines()
-    return Program(
-        command=command,
-        folder=folder,
-        files={
-            word: digest_of(read_contents(Path(word)))
-            for word in shlex.split(command)
-            if os.path.isfile(word)
-        },
-        changed={name: digest_of(read_contents(root / name)) for name in changed},
-    )
+    changed: dict[str, str] = {}
+    with suppress(git.GitError):  # outside of a repository
+        root = git.find_root()
+        changed = {name: digest_of(read_contents(root / name)) for name in git.changed_files(root)}
+    return Program(command=command, folder=folder, files=find_files(command), changed=changed)
 
 
-def git(*words: str) -> str | None:
-    """Return what git prints, or None if it fails or is not installed."""
-    try:
-        done = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
+def find_files(command: str) -> dict[str, str]:
+    """Return the digest of each file that a command names, by the part of the command that names it.
+
+    A part may be in quotes, in the command of a shell, the value of an option, a module after `-m`, or
+    relative to a folder that the command also names.
+    """
+    parts = list(split_command(command))
+    folders = [Path(), *(Path(part) for part in parts if os.path.isdir(part))]
+    modules = {name for option, name in pairwise(parts) if re.fullmatch(r"-\w*m", option)}
+    files: dict[str, str] = {}
+    for part in (*parts, *modules, *(part[2:] for part in parts if part.startswith("-m"))):
+        module = part.replace(".", "/")
+        ends = (part, f"{part}/__main__.py", f"{module}.py", f"{module}/__main__.py")
+        found = (folder / end for folder in folders for end in ends)
+        if file := next((path for path in found if os.path.isfile(path)), None):
+            files[part] = digest_of(read_contents(file))
+    return files
 
 
 @dataclass(frozen=True, kw_only=True)

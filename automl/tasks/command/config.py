@@ -3,15 +3,27 @@
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from automl.base.serialise import to_json
+from automl.confirm.ledger import PART
 from search.config.sections import Model, OwnTraining
 
 COMMAND = "command"  # the task, and the backbone of its configurations
 SEED, OUT = "{seed}", "{out}"  # placeholders of a command: its seed, and the run's own folder
 SHELL = frozenset(("|", "||", "&", "&&", ";", ">", ">>", "<", "2>&1"))
+
+
+def split_command(command: str) -> Iterator[str]:
+    """Yield the words of a command, and the parts of each word, which may be a command itself."""
+    for word in shlex.split(command):
+        yield word
+        if re.search(r"\s", word):
+            with suppress(ValueError):  # no command
+                yield from split_command(word)
+        yield from (part for part in PART.findall(word) if part != word)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,12 +86,14 @@ class CommandTraining(OwnTraining):
         metric_file: A CSV or JSON file that the command writes, relative to its folder `{out}`.
         last: Use the last of several printed values.
         guard: The evaluator, and the protected files.
+        imports: Folders from which Python imports first, as seen from the folder of the command.
     """
 
     metric: str = ""
     metric_file: str = ""
     last: bool = False
     guard: Guard = Guard()
+    imports: Sequence[str] = ()
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
@@ -124,4 +138,6 @@ class CommandTraining(OwnTraining):
         own = {"metric": self.metric, "metric_file": self.metric_file, "last": self.last}
         if self.guard != Guard():
             own["guard"] = to_json(self.guard)
+        if self.imports:
+            own["imports"] = list(self.imports)
         return {**super().to_json(), **own}

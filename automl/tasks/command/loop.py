@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from math import isfinite
 from pathlib import Path
@@ -20,7 +20,8 @@ import torch
 from automl.base.errors import InputError
 from automl.config.device import is_gpu
 from automl.storage.trial_files import LEFT_FILE
-from automl.tasks.command.config import CommandModel, CommandTraining, Guard
+from automl.tasks.command.commits import with_imports
+from automl.tasks.command.config import CommandModel, CommandTraining
 from automl.tasks.command.evaluator import delete, evaluating, pack, unpack, watching
 from automl.trials import match_output, supervise
 from automl.trials.job import CommandFailed, Job
@@ -65,7 +66,7 @@ def _run(job: Job, folder: Path) -> Metrics:
     arguments = model.arguments(job.config.seed, str(out))
     try:
         if (run := _run_before(job, arguments, files)) is None:
-            run = {"arguments": arguments, **_run_once(job, model, training.guard, arguments, folder)}
+            run = {"arguments": arguments, **_run_once(job, model, training, arguments, folder)}
             job.folder.write(RUN, json.dumps(run).encode())
         else:
             unpack(out)
@@ -76,15 +77,16 @@ def _run(job: Job, folder: Path) -> Metrics:
 
 
 def _run_once(
-    job: Job, model: CommandModel, guard: Guard, arguments: list[str], folder: Path
+    job: Job, model: CommandModel, training: CommandTraining, arguments: list[str], folder: Path
 ) -> dict[str, Any]:
     """Run a command, and return its measurement, or the reason why it has none."""
     out, directory = folder / OUT, job.config.data.path
     delete(out)  # an interrupted run may have left files
     out.mkdir(parents=True)
     try:
-        with watching(guard, Path(directory or "."), folder) as left:
-            measured = _supervise(arguments, directory, [folder / OUTPUT, folder / ERRORS])
+        with watching(training.guard, Path(directory or "."), folder) as left:
+            files = [folder / OUTPUT, folder / ERRORS]
+            measured = _supervise(arguments, directory, files, training.imports)
     except CommandFailed as failure:
         if str(failure).startswith(NOT_STARTED):
             raise
@@ -137,9 +139,13 @@ def _run_before(job: Job, arguments: list[str], files: list[Path]) -> dict[str, 
     return None
 
 
-def _supervise(arguments: list[str], folder: str | None, files: list[Path]) -> dict[str, Any]:
+def _supervise(
+    arguments: list[str], folder: str | None, files: list[Path], imports: Sequence[str] = ()
+) -> dict[str, Any]:
     """Run a command to its end, and return what `supervise` measured."""
-    own = {name: value for name, value in os.environ.items() if not MARKS.fullmatch(f"{name}={value}")}
+    first = [Path(os.path.normpath(Path(folder or ".", path))) for path in imports]
+    environment = with_imports(first).items()
+    own = {name: value for name, value in environment if not MARKS.fullmatch(f"{name}={value}")}
     threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
     try:
         process = subprocess.Popen(

@@ -7,10 +7,8 @@ variants are commands, in the folder of a search without trials, so `automl stat
 
 import os
 import secrets
-import sys
-import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import isfinite
 from pathlib import Path
@@ -35,6 +33,7 @@ from automl.storage.metadata import collect_provenance, write_metadata
 from automl.storage.storage import check_not_temporary
 from automl.storage.user_code import command_in, remember
 from automl.tasks.command import CommandModel, CommandTraining, changes
+from automl.tasks.command.commits import SHORT, copy_commits, find_commits, find_tracked
 from automl.tasks.command.config import COMMAND, OUT
 from automl.tasks.command.evaluator import COPIES, make_guard, named_paths
 from search.config import Data, TrialConfig
@@ -49,8 +48,6 @@ RESOURCES_OF_RUNS = ("cpus_per_trial", "gpus_per_trial", "resource", "label", "c
 OF_RUNS = ("equal", "name", "storage", "callbacks", *RESOURCES_OF_RUNS)
 # Options that can be corrected as long as no run has a score.
 CORRECTED = ("metric", "metric_file", "last", "minimize", "unit")
-FOLDER = "commits"  # in the cache, with the copies
-SHORT = 7  # characters of a hash in names
 NOISE_SEEDS = 5
 FRESH = 10**6  # random first seeds are below it, so that every program takes them
 
@@ -107,16 +104,20 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
     names = [f"candidate {i}" for i in range(1, len(commands))] if len(commands) > 2 else ["candidate"]
     if asked.chance is not None and not isfinite(asked.chance):
         raise InputError(f"--chance must be a finite number; got {asked.chance}")
-    tracked = _tracked(asked, commits) if commits else None
+    named = [*named_paths(asked.evaluate or ""), *_listed(asked.protect)]
+    tracked = find_tracked(named, commits) if commits else None
     first = secrets.randbelow(FRESH) if asked.seed is None else asked.seed
     if first > SEEDS - seeds:
         raise InputError(f"--seed must be {SEEDS - seeds} or less with {seeds} seeds; got {first}")
+    warnings: Sequence[str] = ()
     if commits:  # the checks are done
-        configs = [configs[0].change(data={"path": str(check_out(commit))}) for commit in commits]
+        copies = copy_commits(commits, commands[0], trust=asked.trust)
+        config, warnings = configs[0].change(training={"imports": copies.imports}), copies.warnings
+        configs = [config.change(data={"path": str(copy)}) for copy in copies.folders]
         names = [f"candidate {commit.digest[:SHORT]}" for commit in commits[1:]]
     ignored, folder = [*_listed(asked.cache), asked.storage], Path(configs[0].data.path or ".")
-    copies, evaluate = Path(asked.ledger or cache_root()) / COPIES, asked.evaluate or ""
-    guard = make_guard(evaluate, _listed(asked.protect), ignored, folder, copies, tracked)
+    evaluators, evaluate = Path(asked.ledger or cache_root()) / COPIES, asked.evaluate or ""
+    guard = make_guard(evaluate, _listed(asked.protect), ignored, folder, evaluators, tracked)
     configs = [config.change(training={"guard": guard}) for config in configs]
     change = None
     if asked.ledger is not None:
@@ -135,7 +136,7 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
         number=1,
         options=protocol,
         seeds=list(range(first, first + seeds)) if change is None else change.draw_seeds(seeds),
-        variant_set=VariantSet(variants=variants, baseline_candidates=[], warnings=[]),
+        variant_set=VariantSet(variants=variants, baseline_candidates=[], warnings=list(warnings)),
         provenance=collect_provenance(),
         inputs=0,
         chance=None if asked.chance is None else Chance(value=asked.chance, error=0.0, step=0.0),
@@ -181,23 +182,6 @@ def _commands(asked: RefereeOptions) -> list[str]:
     if twice := next((command for command in commands if commands.count(command) > 1), None):
         raise InputError(f"each command must be given once; got {twice!r} twice")
     return commands
-
-
-def _tracked(asked: RefereeOptions, commits: Sequence["Commit"]) -> set[str]:
-    """Return the protected and the evaluator's paths that the commits have. InputError if they differ."""
-    tracked = set()
-    for path in [*named_paths(asked.evaluate or ""), *_listed(asked.protect)]:
-        name = os.path.relpath(path)
-        known = {
-            changes.git("rev-parse", "--quiet", "--verify", f"{commit.digest}:./{name}") for commit in commits
-        }
-        if len(known) > 1:
-            raise InputError(
-                f"{path} is protected or the evaluator's, and not the same in {', '.join(map(str, commits))}"
-                "; compare commits that leave it as it is"
-            )
-        tracked |= {name} if known != {None} else set()
-    return tracked
 
 
 def _listed(values: str | Sequence[str]) -> list[str]:
@@ -247,7 +231,7 @@ def _correct(name: str, storage: str, corrected: Mapping[str, Any]) -> None:
         before = {**known, "unit": training.reports.unit, "minimize": _asked_direction(training)}
         asked = RefereeOptions(margin=training.reports.margin, **{**before, **corrected})
         config = _configuration(configs[0].model.command, asked)  # type: ignore[attr-defined]
-        new = config.change(training={"guard": training.guard}).training
+        new = config.change(training={"guard": training.guard, "imports": training.imports}).training
         variants = [
             replace(variant, config=replace(variant.config, training=new))
             for variant in confirmation.variant_set.variants
@@ -302,60 +286,3 @@ def _configuration(command: str, asked: RefereeOptions) -> TrialConfig:
         model=model,
         training=CommandTraining(**{**vars(training), "reports": reports}),
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Commit:
-    """A commit: the option that names it, the branch, tag or hash that was given, and its hash."""
-
-    option: str
-    ref: str
-    digest: str
-
-    def __str__(self) -> str:
-        return f"{self.option} {self.ref}"
-
-
-def find_commits(baseline: str, candidates: list[str]) -> list[Commit]:
-    """Return the commits, the baseline first, and print each.
-
-    Raise InputError if the current folder is in no repository, it has no such commit, or two are the same.
-    """
-    if changes.git("--version") is None:
-        raise InputError("--baseline-ref needs git, which is not installed")
-    commits: list[Commit] = []
-    for option, ref in [("--baseline-ref", baseline), *(("--candidate-ref", ref) for ref in candidates)]:
-        digest = changes.git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
-        if digest is None:
-            raise InputError(
-                f"{option} {ref} is no commit of the repository around {Path.cwd()}; give a branch, a tag or "
-                f"a hash, in a folder of the repository"
-            )
-        commit = Commit(option=option, ref=ref, digest=digest)
-        if same := next((other for other in commits if other.digest == digest), None):
-            raise InputError(f"{same} and {commit} are the same commit, {digest[:SHORT]}; compare two")
-        commits.append(commit)
-        print(f"{commit} is {changes.git('log', '-1', '--format=%h %s', digest)}", file=sys.stderr)
-    if changes.git("status", "--porcelain", "--untracked-files=no"):
-        print("warning: uncommitted changes are in none of these commits", file=sys.stderr)
-    return commits
-
-
-def check_out(commit: Commit) -> Path:
-    """Return the folder in a new copy of the repository that is the current one here.
-
-    Raise InputError if the commit has no such folder, or git fails.
-    """
-    root = Path(changes.git("rev-parse", "--show-toplevel") or ".")
-    (cache_root() / FOLDER).mkdir(parents=True, exist_ok=True)
-    copy = Path(tempfile.mkdtemp(prefix=f"{commit.digest[:SHORT]}-", dir=cache_root() / FOLDER))
-    for words in (
-        ("clone", "--quiet", "--shared", "--no-checkout", str(root), str(copy)),
-        ("-C", str(copy), "checkout", "--quiet", "--detach", commit.digest),
-    ):
-        if changes.git(*words) is None:
-            raise InputError(f"{commit} cannot be checked out into {copy}; try git {' '.join(words)}")
-    inside = copy / Path.cwd().resolve().relative_to(root.resolve())
-    if not inside.is_dir():
-        raise InputError(f"{commit} has no folder {inside.relative_to(copy)}; run this in one that it has")
-    return inside

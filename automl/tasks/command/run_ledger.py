@@ -20,7 +20,7 @@ from automl.confirm.verdict import read_verdicts
 from automl.storage.folder import find_search
 from automl.storage.user_code import check_trusted, command_in
 from automl.tasks.command import CommandTraining
-from automl.tasks.command.changes import describe
+from automl.tasks.command.changes import describe, find_again
 from automl.tasks.command.referee import RESOURCES_OF_RUNS, run_referee
 
 WIDTH, ROW = 700, 40  # of a drawing, and of its rows [pixels]
@@ -150,12 +150,13 @@ def run_ledger(folder: str, *, final: bool = False, trust: bool = False) -> Ledg
 
 
 def _compare_ends(ledger: Ledger, heads: Sequence[Any], *, trust: bool) -> None:
-    first, head = heads[0].program, heads[-1].program
     if len(heads) == 1:
         raise InputError(f"the ledger in {ledger.folder} has no accepted change to compare")
-    for program in (first, head):
+    for program in (heads[0].program, heads[-1].program):
         if Path(program.folder) != Path.cwd():
             raise InputError(f"{program} runs in {program.folder}; run this there")
+    first, head = (find_again(heads[i].program) for i in (0, -1))
+    for program in (first, head):
         if describe(program.command, commit=program.commit).identity != program.identity:
             raise InputError(f"the files of {program} have changed since; restore them first")
         check_trusted("the comparison", [command_in(program.folder, program.command)], trust=trust)
@@ -173,7 +174,7 @@ def _compare_ends(ledger: Ledger, heads: Sequence[Any], *, trust: bool) -> None:
     options["cache"] = training.guard.ignored[:-1]  # without the storage
     name = f"final-{time.strftime('%Y%m%d-%H%M%S')}"
     ledger.set_once(name, heads[-1].number, FINAL)
-    run_referee(**options, protect=list(fact["protect"]), name=name, storage=str(ledger.folder))
+    run_referee(**options, protect=list(fact["protect"]), name=name, storage=str(ledger.folder), trust=trust)
 
 
 def _final(folder: Path, head: int) -> dict[str, Any]:

@@ -123,5 +123,5 @@ def test_mistakes(options: dict[str, Any], message: str) -> None:
 def test_a_folder_without_a_repository(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(repository.parent)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(repository.parent.parent))
-    with pytest.raises(InputError, match="is no commit of the repository around"):
+    with pytest.raises(InputError, match="git rev-parse failed: fatal: not a git repository"):
         compare()

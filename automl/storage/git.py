@@ -1,0 +1,194 @@
+"""Run git: read the user's repository, and copy a commit of it into a folder.
+
+A hook, an alias or `git rebase --exec` has variables that name the repository of the calling git. No call
+here gets them. Hooks, and filters that the repository itself configures, run only if they are trusted.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from automl.base.errors import InputError
+
+# Variables beside those that `git rev-parse --local-env-vars` lists: they forbid references, or change paths.
+OTHERS = ("GIT_QUARANTINE_PATH", "GIT_ATTR_SOURCE", "GIT_DEFAULT_HASH", "GIT_DEFAULT_REF_FORMAT")
+OTHERS += tuple(f"GIT_{kind}_PATHSPECS" for kind in ("LITERAL", "GLOB", "NOGLOB", "ICASE"))
+HOOKS = ("post-checkout", "post-index-change", "reference-transaction")  # that a checkout runs
+CONVERSIONS = r"core\.(autocrlf|eol|attributesfile)"  # settings by which the contents of files may differ
+REMOTES = r"remote\..*\.(url|promisor|partialclonefilter)"  # settings to fetch the rest of a partial clone
+FILTERS = r"filter\..*|lfs\..*"
+DRIVER = re.compile(r"filter\.(.*)\.(smudge|process)")
+POINTER = b"version https://git-lfs.github.com/spec/"  # the beginning of a file that Git LFS keeps elsewhere
+NAMED = 3  # largest number of names in a message
+SUBMODULE = "160000"  # the mode of a submodule in a tree
+
+
+class GitError(InputError):
+    """A call of git failed. The message has git's own words."""
+
+
+def run_git(*words: str, folder: Path | str = ".", sent: str = "", timeout: float | None = None) -> str:
+    """Return what git prints. Raise GitError if it fails or is not installed."""
+    done = _call(*words, folder=folder, sent=sent, timeout=timeout)
+    if done.returncode:
+        raise GitError(f"git {words[0]} failed: {_reason(done)}")
+    return done.stdout.strip("\n")
+
+
+def _call(
+    *words: str,
+    folder: Path | str,
+    hooks: str | None = os.devnull,
+    sent: str = "",
+    timeout: float | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run git with the hooks of a folder, by default none. With None, those of the configuration."""
+    options = ["-c", "core.fsmonitor=false", *(() if hooks is None else ("-c", f"core.hooksPath={hooks}"))]
+    own = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_REPLACE_OBJECTS": "1", "LANGUAGE": "en"}
+    try:
+        return subprocess.run(
+            ["git", *options, *words], cwd=folder, env=clean_environment() | own, input=sent, timeout=timeout,
+            capture_output=True, encoding="utf-8", errors="surrogateescape", check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise GitError(f"git {words[0]} failed: {error}") from error
+
+
+def _reason(done: subprocess.CompletedProcess[str]) -> str:
+    return " ".join(done.stderr.split()) or f"exit code {done.returncode}"
+
+
+def clean_environment() -> dict[str, str]:
+    """Return the environment of this process without the variables that name a repository."""
+    return {name: value for name, value in os.environ.items() if name not in _local_variables()}
+
+
+@cache
+def _local_variables() -> frozenset[str]:
+    try:
+        words = ["git", "rev-parse", "--local-env-vars"]
+        listed = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+    except (OSError, subprocess.CalledProcessError):
+        listed = []
+    return frozenset((*listed, *OTHERS))
+
+
+def find_root() -> Path:
+    """Return the top folder of the repository around the current folder."""
+    try:
+        return Path(run_git("rev-parse", "--show-toplevel"))
+    except GitError as error:
+        ignored = ", ".join(name for name in ("GIT_DIR", "GIT_WORK_TREE") if name in os.environ)
+        raise GitError(f"{error}{ignored and f' ({ignored} of the environment is not used)'}") from error
+
+
+def find_object(name: str) -> str | None:
+    """Return the hash of an object of the repository around the current folder, or None if it has none."""
+    done = _call("rev-parse", "--verify", "--quiet", "--end-of-options", name, folder=".")
+    if done.returncode and done.stderr:
+        raise GitError(f"git cannot read {name}: {_reason(done)}")
+    return done.stdout.strip() or None
+
+
+def changed_files(root: Path) -> list[str]:
+    """Return the tracked files of the repository at `root` that differ from its commit."""
+    words = ("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames")
+    return [line[3:] for line in run_git(*words, folder=root).split("\0") if line]
+
+
+def copy_commit(root: Path, commit: str, copy: Path, *, trust: bool) -> list[str]:
+    """Check out a commit of the repository at `root` into an empty folder, with the submodules used there.
+
+    The copy shares the objects of the repository. With `trust`, hooks of the repository and filters of its
+    own configuration run. Return notes on what differs from a checkout in the repository itself. Raise
+    GitError if the files could not be made as the commit has them.
+    """
+    paths = ("objects", "shallow", "info/attributes", "hooks")
+    words = [word for path in paths for word in ("--git-path", path)]
+    place = _call(
+        "rev-parse", "--path-format=absolute", "--show-object-format", *words, folder=root, hooks=None
+    )
+    if place.returncode:
+        raise GitError(f"git rev-parse failed: {_reason(place)}")
+    kind, objects, shallow, attributes, hooks = place.stdout.splitlines()
+    run_git("init", "--quiet", "--template=", f"--object-format={kind}", str(copy), folder=root)
+    (copy / ".git/info").mkdir()
+    (copy / ".git/objects/info/alternates").write_text(f"{objects}\n")
+    for source, target in ((shallow, "shallow"), (attributes, "info/attributes")):
+        if os.path.isfile(source):
+            shutil.copy(source, copy / ".git" / target)
+    skipped = _configure(root, copy, trust=trust)
+    references = run_git("for-each-ref", "--format=create %(refname) %(objectname)", folder=root)
+    run_git("update-ref", "--stdin", folder=copy, sent=references and f"{references}\n")
+    done = _call("checkout", "--quiet", "--detach", commit, folder=copy, hooks=hooks if trust else os.devnull)
+    changed = changed_files(copy)
+    missing = [file for file in changed if not os.path.lexists(copy / file)]
+    if done.returncode or missing or re.search("^(error|fatal):", done.stderr, re.MULTILINE):
+        raise GitError(f"{_named(missing)} {_reason(done)}".strip())
+    notes = [f"{_named(changed)} differ from the commit"] if changed else []
+    if not trust and (found := [name for name in HOOKS if os.access(os.path.join(hooks, name), os.X_OK)]):
+        notes.append(f"the repository's hook {', '.join(found)} did not run; --trust runs it")
+    notes += _check_filters(copy, skipped)
+    for line in filter(None, run_git("ls-files", "--stage", "-z", folder=copy).split("\0")):
+        (mode, digest, _), path = line.split("\t")[0].split(), line.partition("\t")[2]
+        if mode == SUBMODULE and (root / path / ".git").exists():
+            notes += copy_commit(root / path, digest, copy / path, trust=trust)
+        elif mode == SUBMODULE:
+            notes.append(f"the submodule {path} is not checked out in {root}, and empty in copies")
+    return notes
+
+
+def _configure(root: Path, copy: Path, *, trust: bool) -> list[str]:
+    """Give the copy what decides the contents of its files. Return the filters that are left out."""
+    own, others = _settings(root)
+    partial = any(key.endswith(".promisor") for key, _ in own)
+    kept = "|".join([CONVERSIONS, *([REMOTES] if partial else ()), *([FILTERS] if trust else ())])
+    for key, value in own:
+        if re.fullmatch(kept, key):
+            run_git("config", "--add", key, value, folder=copy)
+    filters, known = (
+        {match[1] for key, value in settings if value not in ("", "cat") and (match := DRIVER.fullmatch(key))}
+        for settings in (own, others)
+    )
+    return [] if trust else sorted(filters - known)
+
+
+def _settings(root: Path) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Return the settings of the repository itself, and the others."""
+    fields = run_git("config", "--list", "--null", "--show-scope", folder=root).split("\0")
+    settings: tuple[list[tuple[str, str]], list[tuple[str, str]]] = ([], [])
+    for scope, entry in zip(fields[::2], fields[1::2], strict=False):
+        key, _, value = entry.partition("\n")
+        settings[scope not in ("local", "worktree")].append((key, value))
+    return settings
+
+
+def _check_filters(copy: Path, skipped: Sequence[str]) -> Iterator[str]:
+    """Raise GitError if files need a filter that did not run. Yield a sentence on those of Git LFS."""
+    for name in dict.fromkeys((*skipped, "lfs")):
+        listed = run_git("ls-files", "-z", f":(attr:filter={name})", folder=copy).split("\0")
+        files = [file for file in listed if file and (name in skipped or _is_pointer(copy / file))]
+        if files and name in skipped:
+            raise GitError(
+                f"{_named(files)} need the filter {name}, which this repository itself configures and which "
+                f"did not run. If you trust it, add --trust (from Python trust=True)"
+            )
+        if files:
+            yield f"{_named(files)} are pointers of Git LFS"
+
+
+def _is_pointer(file: Path) -> bool:
+    with suppress(OSError), open(file, "rb") as content:
+        return content.read(len(POINTER)) == POINTER
+    return False
+
+
+def _named(files: Sequence[str]) -> str:
+    """Return the first names of files, and how many others there are."""
+    more = f" and {len(files) - NAMED} others" if len(files) > NAMED else ""
+    return ", ".join(files[:NAMED]) + more
