@@ -131,8 +131,8 @@ def copy_commit(root: Path, commit: str, copy: Path, *, trust: bool) -> list[str
     if done.returncode or missing or re.search("^(error|fatal):", done.stderr, re.MULTILINE):
         raise GitError(f"{_named(missing)} {_reason(done)}".strip())
     notes = [f"{_named(changed)} differ from the commit"] if changed else []
-    if not trust and (found := [name for name in HOOKS if os.access(os.path.join(hooks, name), os.X_OK)]):
-        notes.append(f"the repository's hook {', '.join(found)} did not run; --trust runs it")
+    if not trust and (present := [name for name in HOOKS if os.access(os.path.join(hooks, name), os.X_OK)]):
+        notes.append(f"the repository's hook {', '.join(present)} did not run; --trust runs it")
     notes += _check_filters(copy, skipped)
     for line in filter(None, run_git("ls-files", "--stage", "-z", folder=copy).split("\0")):
         (mode, digest, _), path = line.split("\t")[0].split(), line.partition("\t")[2]

@@ -109,8 +109,8 @@ def find_files(command: str) -> dict[str, str]:
     for part in (*parts, *modules, *(part[2:] for part in parts if part.startswith("-m"))):
         module = part.replace(".", "/")
         ends = (part, f"{part}/__main__.py", f"{module}.py", f"{module}/__main__.py")
-        found = (folder / end for folder in folders for end in ends)
-        if file := next((path for path in found if os.path.isfile(path)), None):
+        paths = (folder / end for folder in folders for end in ends)
+        if file := next((path for path in paths if os.path.isfile(path)), None):
             files[part] = digest_of(read_contents(file))
     return files
 

@@ -23,18 +23,13 @@ SHORT = 7  # characters of a hash in names
 PATIENCE = 60.0  # time of a Python that starts and finds packages [s]
 PROJECT = ("pyproject.toml", "setup.py", "setup.cfg")  # files of a folder that can be installed
 PYTHON = re.compile(r"(^|/)python[\d.]*$")
-OPTION = re.compile(r"-[A-Za-z]*[^mc]")  # an option of Python before the program
+OPTION = re.compile("-[BEIOPSbdiqsuv]+")  # an option of Python before the program
 # Print the folders of `sys.path`, and where a Python would import each of the named packages from.
 FIND = """
 import importlib.util, json, sys
-found = {}
-for name in sys.argv[1:]:
-    try:
-        spec = importlib.util.find_spec(name)
-        found[name] = [*spec.submodule_search_locations or [], spec.origin][0]
-    except Exception:
-        pass
-print(json.dumps([sys.path, found]))
+specs = [importlib.util.find_spec(name) for name in sys.argv[1:]]
+origins = {spec.name: [*(spec.submodule_search_locations or ()), spec.origin or ""][0] for spec in specs if spec}
+print(json.dumps([sys.path, origins]))
 """
 
 
@@ -98,25 +93,13 @@ def find_tracked(paths: Sequence[str], commits: Sequence[Commit]) -> set[str]:
     return tracked
 
 
-@dataclass(frozen=True, kw_only=True)
-class Copies:
-    """Copies of commits.
+def copy_commits(
+    commits: Sequence[Commit], command: str, *, trust: bool
+) -> tuple[list[Path], list[str], list[str]]:
+    """Copy each commit for a command. Return what stands for the current folder in each copy.
 
-    Attributes:
-        folders: In each copy, the folder that is the current one in the repository.
-        imports: Folders of packages that Python shall import first, relative to each of the folders.
-        warnings: Differences from a checkout, and packages that are imported from elsewhere in any case.
-    """
-
-    folders: Sequence[Path]
-    imports: Sequence[str]
-    warnings: Sequence[str]
-
-
-def copy_commits(commits: Sequence[Commit], command: str, *, trust: bool) -> Copies:
-    """Copy each commit for a command. `trust` is as in `git.copy_commit`.
-
-    Raise InputError if a commit lacks the current folder, or cannot be checked out as it is.
+    Also return the folders from which Python must import first, relative to it, and warnings. `trust` is as
+    in `git.copy_commit`. Raise InputError if a commit lacks the folder, or cannot be checked out as it is.
     """
     root, notes, copies = git.find_root(), dict[str, None](), list[Path]()
     (cache_root() / FOLDER).mkdir(parents=True, exist_ok=True)
@@ -130,54 +113,47 @@ def copy_commits(commits: Sequence[Commit], command: str, *, trust: bool) -> Cop
         if not (copy / inner).is_dir():
             raise InputError(f"{commit} has no folder {inner}; run this in one that it has")
         copies.append(copy)
-    imports, foreign = _find_imports(root, copies[-1], inner, command)
-    return Copies(
-        folders=[copy / inner for copy in copies],
-        imports=[os.path.relpath(path, inner) for path in imports],
-        warnings=[f"In copies of commits: {note}." for note in (*notes, *foreign)],
-    )
+    imports, foreign = _find_imports(root.resolve(), copies[-1], inner, command)
+    if foreign:
+        notes[f"{', '.join(foreign)} come from {root}, so that all commits may run the same program"] = None
+    warnings = [f"In copies of commits: {note}." for note in notes]
+    return [copy / inner for copy in copies], [os.path.relpath(path, inner) for path in imports], warnings
 
 
 def _find_imports(root: Path, copy: Path, inner: Path, command: str) -> tuple[list[Path], list[str]]:
-    """Return the folders below `root` that the Python of a command imports from, relative to it, and notes.
+    """Return the folders below `root` from which the Python of a command imports, relative to it.
 
-    They are those of packages installed for editing, of `PYTHONPATH`, and of the layout with `src`. A note
-    names packages that are imported from there even if the folders of a copy come first.
+    They are those of packages installed for editing, of `PYTHONPATH`, and of the layout with `src`. Also
+    return the packages that it imports from there even if the folders of a copy come first.
     """
-    root, source = root.resolve(), copy / "src"
-    names = sorted({
-        path.stem
-        for path in (*copy.iterdir(), *(source.iterdir() if source.is_dir() else ()))
-        if path.suffix == ".py" or (path / "__init__.py").is_file()
-    })  # fmt: skip
-    paths, found = _ask_python(command, names, Path(os.sep))
-    below = [Path(path).resolve() for path in (*paths, *map(os.path.dirname, found.values())) if path]
+    source = copy / "src"
+    paths = (*copy.iterdir(), *(source.iterdir() if source.is_dir() else ()))
+    stems = {path.stem for path in paths if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    names = [stem for stem in stems if stem.isidentifier() and not stem.startswith("__")]
+    folders, origins = _ask_python(command, names, Path(os.sep), ())
+    below = [Path(path).resolve() for path in (*folders, *map(os.path.dirname, origins.values())) if path]
     imports = {path.relative_to(root): None for path in below if path.is_relative_to(root)}
     if any((copy / name).is_file() for name in PROJECT) and not (source / "__init__.py").exists():
         imports[Path("src")] = None
     kept = [path for path in imports if (copy / path).is_dir()]
-    _, found = _ask_python(command, names, copy / inner, [copy / path for path in kept])
-    foreign = [name for name, path in found.items() if Path(path).resolve().is_relative_to(root)]
-    if not foreign:
-        return kept, []
-    return kept, [f"the command imports {', '.join(foreign)} from {root}, so all commits may run the same"]
+    _, origins = _ask_python(command, names, copy / inner, [copy / path for path in kept])
+    return kept, [name for name, path in origins.items() if Path(path).resolve().is_relative_to(root)]
 
 
 def _ask_python(
-    command: str, names: Sequence[str], folder: Path, first: Sequence[Path] = ()
+    command: str, names: Sequence[str], folder: Path, first: Sequence[Path]
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the folders and the packages that the Python of a command finds, with some folders `first`."""
+    """Return `sys.path` and the origins of packages in the Python of a command, with some folders `first`."""
     words = list(split_command(command))
-    position = next((i for i, word in enumerate(words) if PYTHON.search(word) and shutil.which(word)), None)
-    python = shutil.which("python3") if position is None else shutil.which(words[position])
-    options = [] if position is None else takewhile(OPTION.fullmatch, words[position + 1 :])
+    at = next((i for i, word in enumerate(words) if PYTHON.search(word) and shutil.which(word)), None)
+    start = ["python3"] if at is None else [words[at], *takewhile(OPTION.fullmatch, words[at + 1 :])]
     with suppress(OSError, ValueError, subprocess.SubprocessError):  # such as another program of that name
         done = subprocess.run(
-            [str(python), *options, "-c", FIND, *names], cwd=folder, env=with_imports(first),
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=True,
+            [*start, "-c", FIND, *names], cwd=folder, env=with_imports(first), stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=PATIENCE, check=True,
         )  # fmt: skip
-        paths, found = json.loads(done.stdout.splitlines()[-1])
-        return paths, found
+        folders, origins = json.loads(done.stdout.splitlines()[-1])
+        return folders, origins
     return [], {}
 
 

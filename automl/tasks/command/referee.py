@@ -111,9 +111,9 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
         raise InputError(f"--seed must be {SEEDS - seeds} or less with {seeds} seeds; got {first}")
     warnings: Sequence[str] = ()
     if commits:  # the checks are done
-        copies = copy_commits(commits, commands[0], trust=asked.trust)
-        config, warnings = configs[0].change(training={"imports": copies.imports}), copies.warnings
-        configs = [config.change(data={"path": str(copy)}) for copy in copies.folders]
+        folders, imports, warnings = copy_commits(commits, commands[0], trust=asked.trust)
+        config = configs[0].change(training={"imports": imports})
+        configs = [config.change(data={"path": str(folder)}) for folder in folders]
         names = [f"candidate {commit.digest[:SHORT]}" for commit in commits[1:]]
     ignored, folder = [*_listed(asked.cache), asked.storage], Path(configs[0].data.path or ".")
     evaluators, evaluate = Path(asked.ledger or cache_root()) / COPIES, asked.evaluate or ""

@@ -26,6 +26,7 @@ from automl.confirm.verdict import ConfirmResult, read_verdicts
 from automl.report.run_report import run_report
 from automl.storage.folder import find_search
 from automl.tasks.command import CommandTraining
+from automl.tasks.command.changes import describe
 from automl.tasks.command.referee import run_referee
 from automl.trials.session import Stopped
 
@@ -120,6 +121,36 @@ def test_programs_are_known_by_the_content_of_their_files(at_work: Any, tmp_path
         compare("python other.py {seed}", None)
     assert compare(change, main).verdict.final == "better"
     assert len(Ledger(Path("runs")).heads()) == 3
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python3 'my file.py' {seed}",
+        "sh -c \"python -u 'my file.py' {seed}\"",
+        "sh -c 'cd pack; python main.py {seed} > log'",
+        "python -m pack.main {seed}",
+        "torchrun -m pack {seed}",
+        "python pack {seed}",
+        "python other.py --config=conf.json",
+        "python other.py @conf.json",
+        "env CONFIG=conf.json other",
+    ],
+)
+def test_an_edited_program_is_another_one(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("pack").mkdir()
+    files = [Path(name) for name in ("my file.py", "pack/main.py", "pack/__main__.py", "conf.json")]
+    for file in files:
+        file.write_text("1")
+    before = describe(command).identity
+    assert describe(command).identity == before
+    for file in files:
+        file.write_text("2")
+    assert describe(command).identity != before
+    assert describe("python -m a").identity != describe("python -m b").identity
 
 
 def tamper(*statements: str) -> Score:

@@ -1,6 +1,7 @@
 """Comparisons of commits of a repository."""
 
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from confirm_cases import FakeCommands
 import automl.trials.session
 from automl.base.errors import InputError
 from automl.confirm.verdict import ConfirmResult
+from automl.tasks.command.commits import copy_commits, find_commits, with_imports
 from automl.tasks.command.referee import run_referee
 from automl.tasks.command.run_ledger import run_ledger
 
@@ -95,6 +97,66 @@ def test_a_ledger_of_commits_runs_what_was_named_here(repository: Path) -> None:
     assert [len(head.program.commit) for head in ledger.heads] == [40, 40, 40]
     assert len(ledger.finals) == 1
     assert ledger.finals[0]["difference"] == pytest.approx(9)
+
+
+def test_a_head_whose_commit_is_gone_is_one_of_the_same_files(repository: Path) -> None:
+    options: dict[str, Any] = {"metric": "acc=(.*)", "candidate_refs": "HEAD", "ledger": "../runs"}
+    run_referee(command=COMMAND, baseline_ref="HEAD~1", **options)
+
+    def forget(*words: str) -> None:
+        git(repository, "commit", "--all", "--amend", *words)
+        git(repository, "reflog", "expire", "--expire=now", "--all")
+        git(repository, "gc", "--quiet", "--prune=now")
+
+    (repository / "code/train.py").write_text("fast")
+    forget("--message", "Reworded")
+    git(repository, "checkout", "-b", "next")
+    (repository / "code/train.py").write_text("faster")
+    git(repository, "commit", "--all", "--message", "Be faster")
+    assert run_referee(**options).verdict.final == "better"
+    (repository / "code/train.py").write_text("other")
+    forget("--message", "Another one")
+    with pytest.raises(
+        InputError, match=r"neither that commit nor another one with the same files.*tree is \w+"
+    ):
+        run_referee(**options)
+
+
+INSTALLS = {
+    "src": "sys.path.append(ROOT + '/src')",
+    ".": "sys.path.append(ROOT + '/src/inner')",
+    "finder": "sys.meta_path.append(Finder)",
+    "first": "sys.meta_path.insert(0, Finder)",
+}
+FINDER = """
+import importlib.util, sys
+ROOT = {root!r}
+class Finder:
+    def find_spec(name, path=None, target=None):
+        if name == "mypack":
+            return importlib.util.spec_from_file_location(name, ROOT + "/src/mypack/__init__.py")
+"""
+
+
+@pytest.mark.parametrize("install", INSTALLS)
+def test_packages_installed_for_editing_are_those_of_the_copy(
+    install: str, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = repository / ("src/inner/mypack" if install == "." else "src/mypack")
+    package.mkdir(parents=True)
+    for text in ("old", "new"):
+        (package / "__init__.py").write_text(f"print({text!r})")
+        git(repository, "add", ".")
+        git(repository, "commit", "-m", text)
+    (tmp_path / "sitecustomize.py").write_text(FINDER.format(root=str(repository)) + INSTALLS[install])
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    command = f"sh -c '{sys.executable} train.py' {{seed}}"
+    folders, imports, warnings = copy_commits(find_commits("HEAD~1", ["HEAD"]), command, trust=False)
+    environment = with_imports([folders[0] / path for path in imports])
+    words = [sys.executable, "-c", "import mypack"]
+    printed = subprocess.run(words, cwd=folders[0], env=environment, capture_output=True, text=True)
+    assert printed.stdout == ("new\n" if install == "first" else "old\n")
+    assert ("mypack come from" in "".join(warnings)) == (install == "first")
 
 
 @pytest.mark.parametrize(
