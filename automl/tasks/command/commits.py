@@ -28,8 +28,8 @@ OPTION = re.compile("-[BEIOPSbdiqsuv]+")  # an option of Python before the progr
 FIND = """
 import importlib.util, json, sys
 specs = [importlib.util.find_spec(name) for name in sys.argv[1:]]
-origins = {spec.name: [*(spec.submodule_search_locations or ()), spec.origin or ""][0] for spec in specs if spec}
-print(json.dumps([sys.path, origins]))
+places = [(spec.name, [*(spec.submodule_search_locations or ()), spec.origin or ""]) for spec in specs if spec]
+print(json.dumps([sys.path, {name: origins[0] for name, origins in places}]))
 """
 
 
