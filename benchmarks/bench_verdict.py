@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -287,7 +288,7 @@ def run_peer(peer: str) -> None:
 def measure_peer(peer: str) -> list[Row]:
     """Return the rows of this project and a peer, measured in turn."""
     rounds: list[dict[str, dict[str, float]]] = []
-    measures = {
+    measures: dict[str, Callable[[Path], dict[str, float]]] = {
         "scratch": scratch,
         "theirs": partial(theirs, peer=peer),
         "shared_trainings": shared_trainings,
@@ -299,7 +300,7 @@ def measure_peer(peer: str) -> list[Row]:
                 rounds[-1][name] = measures[name](Path(folder))
             print(name, rounds[-1][name], flush=True)
 
-    def make_row(side: str, case: str, key: str, unit: str, better: int = -1) -> Row:
+    def make_row(side: str, case: str, key: str, unit: str, better: int) -> Row:
         pairs = [(times[side], times["theirs"]) for times in rounds]
         ratios = [(a[key] / b[key]) ** better for a, b in pairs]
         row = Row(
@@ -315,13 +316,13 @@ def measure_peer(peer: str) -> list[Row]:
         return row
 
     return [
-        make_row(side, *measure)
+        make_row(side, case, key, unit, better)
         for side in ("scratch", "shared_trainings")
-        for measure in (
-            ("from nothing to a verdict", "wall", "s"),
-            ("of it, the search", "search", "s"),
-            ("of it, the seeds", "confirm", "s"),
-            ("seconds of training, over both slots", "training", "s"),
+        for case, key, unit, better in (
+            ("from nothing to a verdict", "wall", "s", -1),
+            ("of it, the search", "search", "s", -1),
+            ("of it, the seeds", "confirm", "s", -1),
+            ("seconds of training, over both slots", "training", "s", -1),
             ("mean test accuracy of baseline and finalists", "accuracy", "%", 1),
         )
     ]
