@@ -199,13 +199,15 @@ class PlacementSolver:
         modules = [self.modules[i] for i in np.flatnonzero(result.x[: len(self.modules)] > 0.5)]
         return IndexedPlacement(self.choices.prefix if modules else "", tuple(modules)), -float(result.fun)
 
-    def solve(self, limits: Mapping[str, float] | None = None) -> IndexedPlacement | None:
+    def solve(
+        self, limits: Mapping[str, float] | None = None, without: Sequence[IndexedPlacement] = ()
+    ) -> IndexedPlacement | None:
         """Return the placement with the highest posterior mean within the limits, or None if there is none.
 
-        `limits` are the largest values of costs, by the names of `costs`.
+        `limits` are the largest values of costs, by the names of `costs`. Those `without` are not chosen.
         """
-        limits, excluded = limits or {}, list[IndexedPlacement]()
-        allowed = [placement for placement in self._totals if self.meets(placement, limits)]
+        limits, excluded = limits or {}, [*without]
+        allowed = [p for p in self._totals if p not in excluded and self.meets(p, limits)]
         best = max(allowed, key=self._totals.__getitem__, default=None)
         while (optimum := self._optimum(self._objective, limits, excluded)) is not None:
             placement, bound = optimum

@@ -233,7 +233,13 @@ def lines(result: "SolveResult", out: Path | None) -> Iterator[str]:
         interval = f"{metric.scale * point.low:+.3g} to {metric.scale * point.high:+.3g}"
         return f"{metric.scale * point.gain:+.3g} ({interval})"
 
+    if result.likeliest != best.placement:
+        yield printable(
+            f"likelier  {result.likeliest}, which is as good or better with {1 - best.better:.0%}"
+        )
     yield printable(f"placement {best.placement}")
+    if best.outcome is not None:
+        yield printable(f"confirmed {best.outcome}: {best.verdict}")
     yield (
         f"gain      {gain(best)} {metric.gap_unit} in {metric.name} over {result.baseline}, expected with "
         f"90 % interval"
@@ -248,7 +254,14 @@ def lines(result: "SolveResult", out: Path | None) -> Iterator[str]:
         yield f"{name:9} {show_cost(name, best.costs[name])} ({show_limit(name, limit)}){how}"
     for name, front in result.fronts.items():
         yield f"front     {name}, {metric.name} gained with 90 % interval, placement"
-        rows = [(show_cost(name, point.costs[name]), gain(point), point.placement) for point in front]
+        rows = [
+            (
+                show_cost(name, point.costs[name]),
+                gain(point),
+                f"{point.placement}{f', confirmed: {point.outcome}' if point.outcome else ''}",
+            )
+            for point in front
+        ]
         widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:2]]
         for cost, gained, placement in rows:
             yield printable(f"          {cost:>{widths[0]}}  {gained:{widths[1]}}  {placement}")

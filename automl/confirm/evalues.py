@@ -9,6 +9,7 @@ anytime-valid inference (2023); futility, A. Wald, Sequential tests of statistic
 """
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from scipy.special import zeta
@@ -18,7 +19,8 @@ from automl.confirm.statistics import ALPHA
 SCREEN, POOL = 6, 10  # largest number of pairs of a screen, and seeds that its baseline has in all
 SEEDS = 2**31  # seeds are below it
 MOST = 60  # default of the largest number of pairs of a test
-STAKES = (0.5, 1.0, 2.0)  # of the bets on the next sign; the e-process is their mean
+FEW = 10  # pairs below which nothing is said about their distribution
+STAKE = 0.4  # of the bet on the next sign. Larger ones see signs more than sizes, so skewness deceives them
 DECAY = 1.3  # test number t has a share of the level that falls with t to this power
 GAIN = 1.0  # that futility has in view, in standard deviations of the paired difference
 FLOOR, SLOPE, CEILING = (
@@ -31,8 +33,8 @@ FLOOR, SLOPE, CEILING = (
 def log_e_values(differences: np.ndarray, before: np.ndarray) -> np.ndarray:
     """Return the logarithm of the e-value after each pair of a test.
 
-    Each pair bets on a positive difference. A stake is multiplied by `1 + tanh(stake * d / s)`. If both signs
-    are equally probable, this has the mean 1, whatever the size of the difference. `s` is the root mean
+    Each pair bets on a positive difference: the e-value is multiplied by `1 + tanh(STAKE * d / s)`. If both
+    signs are equally probable, this has the mean 1, whatever the size of the difference. `s` is the root mean
     square of the differences so far, this one included.
 
     Args:
@@ -44,10 +46,7 @@ def log_e_values(differences: np.ndarray, before: np.ndarray) -> np.ndarray:
     scale = np.sqrt(squares / count)
     with np.errstate(invalid="ignore"):
         ratio = np.where(scale > 0, differences / scale, 0.0)
-    factors = np.log1p(np.tanh(np.multiply.outer(np.array(STAKES), ratio)))
-    bets = np.cumsum(factors, axis=-1)
-    largest = bets.max(axis=0)
-    return np.asarray(largest + np.log(np.exp(bets - largest).mean(axis=0)))
+    return np.asarray(np.cumsum(np.log1p(np.tanh(STAKE * ratio)), axis=-1))
 
 
 def level(index: int | np.ndarray, discoveries: int | np.ndarray) -> np.ndarray:
@@ -60,9 +59,34 @@ def level(index: int | np.ndarray, discoveries: int | np.ndarray) -> np.ndarray:
     return np.asarray(ALPHA * part * (np.asarray(discoveries) + 1))
 
 
+def least_pairs() -> int:
+    """Return the least number of pairs that may reach the first level, which is the highest."""
+    return math.ceil(-math.log(float(level(1, 0))) / math.log1p(math.tanh(STAKE)))
+
+
 def share_left(index: int) -> float:
     """Return the share of the level that is left after `index` tests."""
     return float(zeta(DECAY, index + 1) / zeta(DECAY))
+
+
+def find_doubts(differences: np.ndarray) -> Iterator[str]:
+    """Yield how the pairs seem to break an assumption, each by two standard errors."""
+    count, centred = len(differences), differences - differences.mean()
+    square = float(centred @ centred)
+    if count < FEW or square == 0:
+        return
+    skewness = float((centred**3).mean()) / (square / count) ** 1.5
+    if skewness < -2 * math.sqrt(6 / count):
+        yield (
+            f"Do not rely on the 5 % of the ledger: the candidate often gains a little and seldom loses much "
+            f"(skewness {skewness:.1f}), and so it may win most pairs without a gain on average."
+        )
+    correlation = float(centred[1:] @ centred[:-1]) / square
+    if correlation > 2 / math.sqrt(count):
+        yield (
+            f"Do not rely on the 5 % of the ledger: pairs in a row are alike ({correlation:.2f} of 1), "
+            f"as if the machine or a state that runs share had changed."
+        )
 
 
 def is_futile(differences: np.ndarray) -> np.ndarray:

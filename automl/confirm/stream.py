@@ -128,7 +128,7 @@ class Stream:
         if len(futile):
             end = futile[0] + 1
             ended, d, measured = ended[:end], d[:end], measured[:end]
-        warnings = judge.warnings(ended)
+        warnings = [*judge.warnings(ended), *evalues.find_doubts(measured)]
         if len(ended) < 2:
             return Verdict(design=design, warnings=warnings, failed_attempts=judge.failed_attempts)
         warnings += judge.equal_scores(variants[1:2], ended)

@@ -5,7 +5,7 @@ space. An integer program returns the best one under the limits (`search.solver`
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +19,22 @@ from automl.base.options import format_command, option_name
 from automl.base.serialise import convert_fields
 from automl.base.units import format_count
 from automl.config.settings import Settings
+from automl.confirm.statistics import ALPHA
+from automl.confirm.verdict import read_verdicts
 from automl.data import shared
 from automl.search.placement_problem import LIMIT_SETTINGS, PlacementProblem
 from automl.storage.folder import NamedSearch, check_not_lost, find_model_search, resolve_search
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
 from automl.storage.user_code import check_trusted
+from backbones.placement import Placement
 from search.config import TrialConfig
 from search.metric import Metric
 from search.placement_effects import IndexedPlacement, Term, is_setting, placement_weights, trial_weights
 from search.placement_model import UNKNOWN, EffectModel
 from search.placement_posterior import LEVEL, probability_of_effects
 from search.placement_sampler import fit_model
-from search.record import TrialRecord, describe_placement
+from search.record import Role, TrialRecord, describe_placement
 from search.solver import AdditiveCost, PlacementSolver
 from search.space import Space, SpaceFunction
 from search.study import open_study, read_records
@@ -54,6 +57,8 @@ class SolvedPoint:
             probability that placements make no difference.
         costs: The cost of each limit's name.
         trials: The number of completed trials with the placement.
+        outcome: What the latest confirmation with the placement has shown, such as `worse`, or None.
+        verdict: The figures of that confirmation in words, or empty.
     """
 
     placement: str
@@ -64,6 +69,8 @@ class SolvedPoint:
     better: float
     costs: dict[str, float]
     trials: int
+    outcome: str | None = None
+    verdict: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +86,7 @@ class SolveResult:
         baseline: The baseline in words.
         matters: The probability that placements make any difference. A priori, it is 1/2.
         config: The configuration of the best placement.
-        best: The best placement.
+        best: The best placement. None that a confirmation has shown to be worse than the baseline.
         limits: The limits by name.
         fronts: For each limit's name, the Pareto front of gain and this cost, cheapest first. The other
             limits hold.
@@ -97,10 +104,16 @@ class SolveResult:
     limits: dict[str, float]
     fronts: dict[str, list[SolvedPoint]] = field(default_factory=dict)
 
+    @property
+    def likeliest(self) -> str:
+        """Return what is more probably better in words: the best placement or the baseline."""
+        return self.best.placement if self.best.better >= 0.5 else self.baseline
+
     def to_json(self) -> dict[str, Any]:
         """Return the content of a file for `automl confirm --solve`, which `--json` prints, too."""
         values = convert_fields(self)
-        return {**values, "metric": self.metric.name, "params": self.best.params}
+        own = {"metric": self.metric.name, "params": self.best.params, "likeliest": self.likeliest}
+        return {**values, **own}
 
 
 def run_solve(
@@ -166,7 +179,25 @@ def run_solve(
     problem = PlacementProblem(loaded, study, full)
     runtime = metadata.settings.runtime
     additive = {limit: problem.costs(limit, records, runtime) for limit in limits}
-    return _solve(problem, model, additive, limits, metadata, select_leaders(records, metadata.plan)[1])
+    baseline = select_leaders(records, metadata.plan)[1]
+    return _solve(problem, model, additive, limits, metadata, baseline, _read_outcomes(folder))
+
+
+def _read_outcomes(folder: Path) -> list[tuple[Placement, str, str]]:
+    """Return the placements of confirmed finalists with the outcome and its figures, the latest first."""
+    outcomes = []
+    for verdict in (verdict for verdict in read_verdicts(folder) if verdict.complete):
+        compared = {comparison.variant: comparison for comparison in verdict.comparisons}
+        for variant in verdict.variants:
+            shown = compared.get(variant.name)
+            if variant.role != Role.FINALIST or shown is None:
+                continue
+            is_behind = (shown.difference or 0.0) < 0 and (shown.p_holm or 1.0) <= ALPHA
+            outcome = "worse" if is_behind else "undecided"
+            if variant.name == verdict.finalist or verdict.verdict in ("equivalent", "cannot tell"):
+                outcome = verdict.verdict or outcome
+            outcomes.append((variant.config.model.placement, outcome, shown.sentence))
+    return outcomes[::-1]
 
 
 def _fit_study(
@@ -191,17 +222,30 @@ def _solve(
     limits: dict[str, float],
     metadata: SearchMetadata,
     baseline: TrialRecord | None,
+    outcomes: Sequence[tuple[Placement, str, str]],
 ) -> SolveResult:
     """Solve a problem. `costs` are what modules add to each cost with a limit."""
+
+    def find_outcome(placement: IndexedPlacement) -> tuple[str | None, str]:
+        modules = problem.config(placement).model.placement
+        return next(((outcome, text) for other, outcome, text in outcomes if other == modules), (None, ""))
+
     solver = PlacementSolver(model, problem.choices, problem.tried, costs)
-    solved = solver.solve(limits)
+    worse: list[IndexedPlacement] = []
+    while (solved := solver.solve(limits, worse)) is not None and find_outcome(solved)[0] == "worse":
+        worse.append(solved)
+    if solved is None and worse:
+        raise InputError("a confirmation has shown each placement within the limits to be worse; raise them")
     if solved is None:
         raise _nothing_meets(limits, solver, problem)
     fronts = {limit: solver.front(limit, limits, POINTS) for limit in limits}
     chosen = list(dict.fromkeys([solved, *(placement for front in fronts.values() for placement in front)]))
     metric = metadata.plan.metric
     against, matters, solved_points = _points(chosen, model, metric, baseline, problem, costs)
-    points = dict(zip(chosen, solved_points, strict=True))
+    points = {}
+    for placement, point in zip(chosen, solved_points, strict=True):
+        outcome, verdict = find_outcome(placement)
+        points[placement] = replace(point, outcome=outcome, verdict=verdict)
     return SolveResult(
         search=metadata.name,
         identity=metadata.identity,

@@ -25,7 +25,6 @@ from automl.tasks.command.evaluator import digest_of, read_contents
 from search.config import TrialConfig
 
 REFUSED = ("margin", "chance", "seed", "sequential", "storage")  # options that a ledger decides
-LEAST = 10  # smallest number of pairs that may be enough, whatever the level
 
 
 def complete(asked: RefereeOptions) -> RefereeOptions:
@@ -41,8 +40,8 @@ def complete(asked: RefereeOptions) -> RefereeOptions:
     above = next(path for path in (path, *path.parents) if os.path.exists(path))
     if not folder.strip() or "://" in folder or not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
         raise InputError(f"--ledger must be a folder on this machine that can be written; got {folder!r}")
-    if asked.seeds is not None and asked.seeds < LEAST:
-        raise InputError(f"--seeds must be {LEAST} or more with --ledger; got {asked.seeds}")
+    if asked.seeds is not None and asked.seeds < (least := evalues.least_pairs()):
+        raise InputError(f"--seeds must be {least} or more with --ledger; got {asked.seeds}")
     if any(
         not isinstance(value, str) and len(value) > 1 for value in (asked.candidates, asked.candidate_refs)
     ):

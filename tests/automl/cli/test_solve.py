@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from report_cases import frozen, made_up, plan_of, save_search
 
+from automl.search.solve import _read_outcomes
 from automl.storage.metadata import SEARCH_FILE
 from search.drawn import Drawn
 from search.record import State
@@ -45,6 +46,51 @@ def test_the_best_placement_has_gain_and_probability(cli: Cli, storage: str) -> 
     assert all(site in best["placement"] for site in placement)
     assert f"better than no attention with {best['better']:.0%}" in err
     assert f"hyperparameters of trial {answer['trial']}" in err
+
+
+def test_a_placement_that_was_confirmed_as_worse_is_not_the_answer(cli: Cli, tmp_path: Path) -> None:
+    store = ("--storage", save(tmp_path, made_up(9)), "--json")
+    first = json.loads(cli("solve", "made-up", *store)[1])
+    worse = {
+        "variant": "a",
+        "role": "finalist",
+        "difference": -2.0,
+        "p_holm": 0.01,
+        "sentence": "a: -2 points",
+    }
+    variant = {
+        "name": "a",
+        "role": "finalist",
+        "trial": 1,
+        "config": first["config"],
+        "scores": {},
+        "failed": {},
+    }
+    texts = dict.fromkeys(("headline", "figures", "unit", "metric", "split"), "")
+    verdict = texts | {
+        "confirmation": 1,
+        "complete": True,
+        "verdict": "worse",
+        "winner": None,
+        "finalist": "a",
+    }
+    verdict |= {"seeds": 10, "margin": 0.5, "resolution": 0.0, "comparisons": [worse], "variants": [variant]}
+    (tmp_path / "made-up/confirm").mkdir()
+    (tmp_path / "made-up/confirm/verdict.json").write_text(json.dumps(verdict))
+    code, out, err = cli("solve", "made-up", *store, "--max-params", "5M")
+    answer = json.loads(out)
+    assert (code, first["best"]["outcome"]) == (0, None)
+    assert answer["best"]["placement"] != first["best"]["placement"]
+    assert answer["best"]["gain"] <= first["best"]["gain"]
+    assert f"{first['best']['placement']}, confirmed: worse" in err
+    likelier = answer["best"]["better"] >= 0.5
+    assert answer["likeliest"] == (answer["best"]["placement"] if likelier else "no attention")
+    assert likelier is ("likelier  no attention, which is as good or better with" not in err)
+    for outcome in ("better", "undecided"):
+        verdict |= {"verdict": outcome, "comparisons": [worse | {"p_holm": 0.4}]}
+        (tmp_path / "made-up/confirm/verdict.json").write_text(json.dumps(verdict))
+        ((_, shown, text),) = _read_outcomes(tmp_path / "made-up")
+        assert (shown, text) == (outcome, "a: -2 points")
 
 
 def test_limits_are_met_and_swept(cli: Cli, storage: str, tmp_path: Path) -> None:

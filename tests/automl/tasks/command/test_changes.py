@@ -230,7 +230,7 @@ def test_a_baseline_without_a_score_can_be_replaced(at_work: Any) -> None:
         ({"seed": 3}, "decides seeds, stopping and storage itself; leave --seed 3 out"),
         ({"margin": 0.5}, "leave --margin 0.5 out"),
         ({"storage": "other"}, "leave --storage other out"),
-        ({"seeds": 5}, "--seeds must be 10 or more"),
+        ({"seeds": 5}, "--seeds must be 14 or more"),
         ({"candidates": ["a {seed}", "b {seed}"]}, "one change at a time"),
         *(
             ({"ledger": folder}, "--ledger must be a folder on this machine that can be written; got")
