@@ -97,7 +97,8 @@ def test_each_step_counts_once(tmp_path: Path) -> None:
 
 def test_nobody_else_writes_during_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step may have read the ledger before it writes."""
-    ledger, add, kinds = begin(tmp_path), ledger_file._add, set()
+    ledger, add = begin(tmp_path), ledger_file._add
+    kinds: set[str] = set()
 
     def alone(database: sqlite3.Connection, kind: str, *row: Any) -> Any:
         with closing(sqlite3.connect(ledger.file, timeout=0)) as other:

@@ -188,7 +188,7 @@ def test_names_are_no_markdown(few: bool) -> None:
 
     def page(words: list[str]) -> str:
         word = iter(words * 2).__next__
-        run = {"name": word(), "what": word(), "search": word(), "verdict": word(), "figures": word()}
+        run: dict[str, Any] = {of: word() for of in ("name", "what", "search", "verdict", "figures")}
         return card(
             chosen=Chosen(**run, checkpoint=Storage("checkpoint"), run_id=None if few else word()),
             labels=words,

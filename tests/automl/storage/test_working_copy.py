@@ -118,7 +118,7 @@ def test_unlisted_file_of_a_killed_writer_is_kept(location: Storage, tmp_path: P
 def test_a_copy_is_updated_by_one_process_at_a_time(
     location: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, reads = working_copy._read_note, []
+    read, reads = working_copy._read_note, list[Storage]()
 
     def note(of: Storage) -> object:
         with pytest.raises(Timeout):

@@ -109,10 +109,14 @@ def test_attention_changes_neither_initial_weights_nor_data(name: str) -> None:
 
 def test_each_epoch_trains_on_its_own_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also after a pause, and in the last epoch, which may be partial."""
-    asked = []
-    original = Regression.batches
-    monkeypatch.setattr(Regression, "batches", lambda *of: (asked.append(of[1]), original(*of))[1])
-    task = Regression(epochs=4)
+    task, asked = Regression(epochs=4), list[int]()
+    original = task.batches
+
+    def batches(epoch: int) -> Any:
+        asked.append(epoch)
+        return original(epoch)
+
+    monkeypatch.setattr(task, "batches", batches)
     state = start(task)
     for _ in range(2):
         next(fit(task, state, time_ratio=1.1))

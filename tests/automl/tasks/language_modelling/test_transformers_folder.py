@@ -174,11 +174,11 @@ SPECIAL = ["<|begin|>", "<|endoftext|>", "<|end|>", "<|pad|>", "<|user|>", "<unk
 NAMED = {"bos_token": "<|begin|>", "eos_token": "<|endoftext|>", "pad_token": "<|pad|>"}
 CHAT = "{{ bos_token }}{% for m in messages %}<|user|>{{ m['content'] }}<|end|>{% endfor %}"
 WORDS = ["the cat", "a", "the <|user|> sat<|end|>", " 3  \n"]
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     **NAMED, "padding_side": "left", "truncation_side": "left", "model_max_length": 64, "chat_template": CHAT,
     "tokenizer_class": "PreTrainedTokenizerFast", "image_token": "<|end|>", "auto_map": {"AutoConfig": "a.B"},
 }  # fmt: skip
-OLDER = {
+OLDER: dict[str, Any] = {
     **NAMED, "additional_special_tokens": ["<|end|>"], "tokenizer_class": "GPT2Tokenizer",
     "added_tokens_decoder": {
         str(i): {"content": token, "special": token != "<|user|>", "rstrip": token == "<|end|>"}
@@ -186,7 +186,7 @@ OLDER = {
     },
     "chat_template": [{"name": "default", "template": CHAT}, {"name": "rag", "template": "R"}],
 }  # fmt: skip
-MAPS = {
+MAPS: dict[str, Any] = {
     "special_tokens_map.json": {**NAMED, "eos_token": {"content": "<|end|>", "lstrip": False}},
     "added_tokens.json": {"<new>": 290}, "chat_template.jinja": CHAT,
     "additional_chat_templates/tool_use.jinja": "T" + CHAT,
@@ -257,7 +257,13 @@ def test_generation_has_the_defaults_of_the_original(tmp_path: Path) -> None:
     case, folder = CASES[7], tmp_path / "original"
     model = build(case, folder)
     of_files(folder, {"tokenizer_config.json": SETTINGS})
-    defaults = {"do_sample": True, "temperature": 0.6, "top_p": 0.95, "eos_token_id": [1, 2], "num_beams": 2}
+    defaults: dict[str, Any] = {
+        "do_sample": True,
+        "temperature": 0.6,
+        "top_p": 0.95,
+        "eos_token_id": [1, 2],
+        "num_beams": 2,
+    }
     defaults |= {"bos_token_id": 0, "pad_token_id": 3, "repetition_penalty": 1.2}
     (folder / "generation_config.json").write_text(json.dumps(defaults))
     tokenizer = read_tokenizer(folder / "tokenizer.json")
