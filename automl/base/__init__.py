@@ -7,6 +7,8 @@ live_objects  Functions of a notebook or a script
 lazy          Imports on first use: of exports, and of packages that only one task needs
 serialise     Convert dataclasses to JSON and back
 atomic        Temporary names of files that are being written, and their removal after a crash
+cores         The number of cores that this process may use
+text          Text of users' files: its encoding
 units         Parse and format quantities: `2h30m`, `5M`, `2GB`
 names         Names of searches and experiments
 escape        Escape names for each kind of output, and redact tokens in addresses

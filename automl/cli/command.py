@@ -22,6 +22,7 @@ from typer.models import ArgumentInfo
 
 from automl.base.errors import InputError, describe_error, is_raised_by_user, unknown
 from automl.base.terminal import escaped_output
+from automl.base.text import read_text
 from automl.data.files import is_special
 
 NOT_SAVED = ("as_json", "dry_run", "watch", "yes")  # they concern a single call
@@ -55,7 +56,7 @@ def _read(context: typer.Context, path: Path | None) -> None:
 def _mapping(path: Path) -> dict[Any, Any]:
     _check_files(path)
     try:
-        content = yaml.safe_load(path.read_text())
+        content = yaml.safe_load(read_text(path))
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"--config {path} cannot be read: {error}") from error
     except yaml.YAMLError as error:

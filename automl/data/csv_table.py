@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from automl.base.errors import InputError
+from automl.base.text import read_text
 from automl.data.files import find_on_disk, is_file, normalise_nfc
 
 Row = dict[str, str]
@@ -44,14 +45,14 @@ def read_table(path: Path) -> Table:
     Raises InputError if the file does not exist, is not UTF-8, or is not a CSV file.
     """
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = read_text(path)
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read as a CSV ({error.strerror})") from error
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{path}, line {line}: a CSV must be in UTF-8; save it as UTF-8") from error
+        raise InputError(f"{path}, line {line}: a CSV must be in UTF-8; {error.reason}") from error
     rows = ((line, fields) for line, fields in iterate_rows(text, path) if any(map(str.strip, fields)))
     _, columns = next(rows, (1, []))
     empty = dict.fromkeys(columns, "")

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from automl.base.errors import InputError
+from automl.base.text import read_text
 from automl.config.device import is_gpu
 from automl.storage.trial_files import LEFT_FILE
 from automl.tasks.command.commits import with_imports
@@ -279,7 +280,9 @@ def _read_file(file: Path, training: CommandTraining) -> str:
     """Return the value in the last row of a CSV file, or in the last line of a JSON file, that has one."""
     name = training.metric_file
     try:
-        content = file.read_text(encoding="utf-8-sig", errors="replace")
+        content = read_text(file, errors="replace")
+    except UnicodeDecodeError as error:
+        raise InputError(f"--metric-file {name} is no text in UTF-8; {error.reason}") from None
     except OSError as error:
         raise InputError(
             f"the command wrote no --metric-file {name} into its folder ({error.strerror}); it must write "

@@ -10,7 +10,6 @@ and `cosqa-retrieval-test-500.json`. Source: J. Huang et al., CoSQA (2021), arXi
 the split.
 """
 
-import gzip
 import hashlib
 import json
 import re
@@ -18,11 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from automl.base.errors import InputError
+from automl.base.text import open_text, read_text
 from automl.data.download import read_datasets
 from automl.data.files import is_clutter, name_to_text
 from automl.data.splits import SPLITS
@@ -116,7 +116,7 @@ def list_codesearchnet_files(folder: Path) -> Iterator[tuple[Path, str]]:
 def _read_functions(root: Path, files: Iterable[Path], skipped: dict[str, str]) -> Iterator[Function]:
     for file in files:
         try:
-            with _open_lines(file) as lines:
+            with open_text(file) as lines:
                 for number, line in enumerate(lines, start=1):
                     location = f"{name_to_text(file.relative_to(root))}:{number}"
                     if not line.strip():
@@ -125,12 +125,8 @@ def _read_functions(root: Path, files: Iterable[Path], skipped: dict[str, str]) 
                         yield _parse_entry(json.loads(line), location)
                     except (ValueError, SyntaxError, RecursionError) as error:
                         skipped[location] = f"no function in JSON: {error}"
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, UnicodeDecodeError) as error:
             raise InputError(f"{file} cannot be read ({error}); download it again") from error
-
-
-def _open_lines(file: Path) -> IO[bytes]:
-    return gzip.open(file) if file.suffix == ".gz" else file.open("rb")  # type: ignore[return-value]
 
 
 def _parse_entry(entry: object, location: str) -> Function:
@@ -235,7 +231,7 @@ def _read_queries(file: Path, index: dict[int, int], functions: int) -> list[Rea
 
 def _read_json(file: Path, kind: type) -> Any:
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(read_text(file))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{file} cannot be read as JSON ({error})") from error
     if not isinstance(content, kind):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from automl.base.errors import InputError
+from automl.base.text import read_text
 from automl.data.files import OTHERS, is_clutter, name_to_text
 from automl.data.tally import join_examples
 from automl.tasks.code_retrieval.data.function import Function
@@ -72,12 +73,12 @@ def read_source_file(path: Path, name: str) -> list[Function] | str:
             return "not a regular file"
         if size > MAX_BYTES:
             return f"{size / 2**20:.1f} MB; files above {MAX_BYTES // 2**20} MB are not read"
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_text(path)
         return parse_python(text, name) if language is None else parse_functions(text, name, language)
     except OSError as error:
         return str(error)
     except UnicodeDecodeError as error:
-        return f"not UTF-8 at byte {error.start}"
+        return f"not UTF-8 at byte {error.start}; {error.reason}"
     except InputError:  # A package is missing.
         raise
     except (SyntaxError, ValueError) as error:

@@ -14,6 +14,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from automl.base.errors import InputError
+from automl.base.text import read_text
 from automl.data.files import normalise_nfc
 from automl.data.tally import join_examples
 from automl.tasks.detection.data import masks
@@ -114,7 +115,7 @@ def read_annotations(file: Path) -> Annotations:
 def read_content(file: Path) -> dict[str, list[dict[str, Any]]]:
     """Return the lists of a file in COCO's layout, unchecked. Raises InputError for any other file."""
     try:
-        content = json.loads(file.read_bytes())
+        content = json.loads(read_text(file))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{file} cannot be read as JSON ({error})") from error
     lists = [content.get(key) if isinstance(content, dict) else None for key in LISTS]

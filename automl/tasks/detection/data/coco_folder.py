@@ -18,6 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from automl.base.errors import InputError
+from automl.base.text import open_text
 from automl.data.archive import extract_if_archive
 from automl.data.csv_table import read_groups, read_labels
 from automl.data.digest import hash_contents
@@ -50,8 +51,8 @@ COPY = "copies of another image in their annotation file"
 SAMPLED = 20  # images that are looked for to find the folder of a file's images
 MAX_LEVELS = 4  # folders above an image in which its annotations are looked for
 
-KEYS = (b'"images"', b'"annotations"', b'"categories"')
-HEAD = 1 << 16  # bytes of an annotation file in which one of its keys is
+KEYS = ('"images"', '"annotations"', '"categories"')
+HEAD = 1 << 16  # characters of an annotation file in which one of its keys is
 
 
 @dataclass(frozen=True)
@@ -273,7 +274,7 @@ def _convert(what: str) -> str:
 def _is_annotations(file: Path) -> bool:
     if not file.is_file():
         return False
-    with open(file, "rb") as opened:
+    with open_text(file, errors="replace") as opened:
         head = opened.read(HEAD)
     return any(key in head for key in KEYS)
 

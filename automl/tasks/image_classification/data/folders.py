@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from automl.base.errors import InputError
+from automl.base.text import read_text
 from automl.data.csv_table import COLUMNS, LABELS, Table, read_groups, read_labels, resolve_file
 from automl.data.digest import hash_contents
 from automl.data.files import (
@@ -164,9 +165,9 @@ def _read_validation_labels(folder: Path) -> dict[str, list[Path]]:
     """Return the images of each class, sorted, by the table in `folder`."""
     table = folder / ANNOTATIONS
     try:
-        lines = table.read_bytes().decode("utf-8-sig").splitlines()
+        lines = read_text(table).splitlines()
     except UnicodeDecodeError as error:
-        raise InputError(f"{table} must be in UTF-8; save it as UTF-8") from error
+        raise InputError(f"{table} must be in UTF-8; {error.reason}") from error
     classes: dict[str, list[Path]] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip():

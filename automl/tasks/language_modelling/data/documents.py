@@ -10,7 +10,6 @@ The name of the Arrow file is a hash of the content and names of the original fi
 """
 
 import codecs
-import gzip
 import hashlib
 import json
 import re
@@ -19,11 +18,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from automl.base.errors import InputError
+from automl.base.text import HEAD, encoding_of, guess_encoding, open_text, read_text
 from automl.data.arrow import write_rows
 from automl.data.digest import SIZE, hash_contents
 from automl.data.files import OTHERS, name_to_text, walk
@@ -43,7 +43,6 @@ SPLIT_OF = {
     "test": "test",
 }  # by the first folder, or by the name of a file without one of SPLIT_ENDS
 SPLIT_ENDS = (*LINES, ".txt")
-HEAD = 1 << 13  # bytes in which a binary file has a zero
 BINARY = "that are binary"
 
 MIN_FILES = 10
@@ -94,13 +93,15 @@ def find_text_files(path: str | Path) -> TextFiles:
     if not root.exists():
         raise InputError(f"there is no file or folder {root}; pass --data PATH with one that exists")
     if not root.is_dir():
+        if (kind := _kind_of_binary(root)) not in ("", BINARY):
+            raise InputError(f"{root} has text {kind}")
         return TextFiles(root=root, paths=[root], names=[name_to_text(root.name)], splits=[-1], tally=Tally())
     tally = Tally()
     texts: list[tuple[Path, str, int]] = []
     for file in filter(Path.is_file, _list_paths(root)):  # Reading from a pipe would wait forever.
         within = file.relative_to(root)
-        if _is_binary(file):
-            tally.leave_out(BINARY, [name_to_text(within)])
+        if kind := _kind_of_binary(file):
+            tally.leave_out(kind, [name_to_text(within)])
         else:
             texts.append((file, name_to_text(within), _find_split(within)))
     if SPLITS.index("train") in {split for _, _, split in texts}:
@@ -130,14 +131,21 @@ def _list_paths(root: Path) -> Iterator[Path]:
         yield from map(folder.joinpath, files)
 
 
-def _is_binary(file: Path) -> bool:
+def _kind_of_binary(file: Path) -> str:
+    """Return the kind of a file that is no text, for the tally, or an empty string."""
+    if file.name.lower().endswith(COMPRESSED):
+        return ""
     try:
         with file.open("rb") as stream:
-            return b"\0" in stream.read(HEAD) and not file.name.lower().endswith(COMPRESSED)
+            head = stream.read(HEAD)
     except OSError as error:
         raise InputError(
             f"{file} cannot be read ({error.strerror}); make it readable or remove it"
         ) from error
+    if b"\0" not in head or encoding_of(head) != "utf-8":
+        return ""
+    encoding = guess_encoding(head)
+    return f"in {encoding} without a byte order mark, which must be saved as UTF-8" if encoding else BINARY
 
 
 def _find_split(within: Path) -> int:
@@ -184,7 +192,7 @@ def read_documents(files: TextFiles) -> Iterator[Document]:
             if path == files.root:
                 raise InputError(f"{path} {error}") from error
             files.tally.leave_out(error.kind, [name])
-        except (OSError, EOFError, zlib.error) as error:
+        except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
             raise InputError(f"{path} cannot be read ({error}); restore it or remove it") from error
     if not count:
         raise no_texts_error(files.root, files.tally)
@@ -215,14 +223,23 @@ def cut(text: bytes | mmap, size: int) -> Iterator[bytes]:
 
 def _read_plain(path: Path, cuts: bool) -> Iterator[tuple[str, bytes]]:
     """Yield the pieces of a file with their numbers, or the whole file."""
-    _check_utf8(path)
-    size = path.stat().st_size
-    if not cuts or not size:
-        yield "", path.read_bytes().removeprefix(codecs.BOM_UTF8)
+    with path.open("rb") as file:
+        wide = encoding_of(file.read(4)) in ("utf-16", "utf-32")
+    if not wide:
+        _check_utf8(path)
+    if wide or not cuts or not path.stat().st_size:
+        text = read_text(path).encode() if wide else path.read_bytes().removeprefix(codecs.BOM_UTF8)
+        yield from _cut_small(text) if cuts and text else [("", text)]
         return
-    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as text:
-        for i, piece in enumerate(cut(text, min(MAX_PIECE, max(MIN_PIECE, size // MIN_PIECES)))):
-            yield f"#{i + 1}", piece if i else piece.removeprefix(codecs.BOM_UTF8)
+    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as mapped:
+        for name, piece in _cut_small(mapped):
+            yield name, piece.removeprefix(codecs.BOM_UTF8) if name == "#1" else piece
+
+
+def _cut_small(text: bytes | mmap) -> Iterator[tuple[str, bytes]]:
+    """Yield the pieces of one of a few files, with their numbers."""
+    for i, piece in enumerate(cut(text, min(MAX_PIECE, max(MIN_PIECE, len(text) // MIN_PIECES)))):
+        yield f"#{i + 1}", piece
 
 
 def _check_utf8(path: Path) -> None:
@@ -239,14 +256,16 @@ def _check_utf8(path: Path) -> None:
                 decoder.decode(chunk, final=not chunk)
             except UnicodeDecodeError as error:
                 raise NoTextError(
-                    NOT_UTF8, f"must be UTF-8; it is not at byte {begin + error.start}. Save it as UTF-8"
+                    NOT_UTF8,
+                    f"must be UTF-8; it is not at byte {begin + error.start}. Save it as UTF-8, such as by "
+                    f"iconv -f {guess_encoding(chunk)} -t UTF-8",
                 ) from error
 
 
 def _read_lines(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the text of each line of JSON with the line's number."""
     field = ""
-    with _open_lines(path) as lines:
+    with open_text(path) as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
@@ -259,11 +278,7 @@ def _read_lines(path: Path) -> Iterator[tuple[str, bytes]]:
             yield f"#{number}", text.encode("utf-8", "replace")
 
 
-def _open_lines(path: Path) -> IO[bytes]:
-    return gzip.open(path) if path.name.lower().endswith(COMPRESSED) else path.open("rb")  # type: ignore[return-value]
-
-
-def _parse_object(path: Path, number: int, line: bytes) -> dict[str, object]:
+def _parse_object(path: Path, number: int, line: str) -> dict[str, object]:
     try:
         entry = json.loads(line)
         if isinstance(entry, dict):

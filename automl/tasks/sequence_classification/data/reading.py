@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from automl.base import text
 from automl.base.errors import InputError
 from automl.data.files import normalise_nfc
 
@@ -36,12 +37,14 @@ def quote(field: str) -> str:
 def read_text(path: Path) -> str:
     """Return a file's text, composed (NFC), invalid UTF-8 replaced. Raises InputError if it has none."""
     try:
-        text = normalise_nfc(path.read_bytes().decode("utf-8-sig", "replace"))
+        content = normalise_nfc(text.read_text(path, "replace"))
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}); make it readable") from error
-    if not text.strip():
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is no text in UTF-8; {error.reason}") from error
+    if not content.strip():
         raise InputError(f"{path} is empty; fetch or write it again")
-    return text
+    return content
 
 
 def parse_numbers(

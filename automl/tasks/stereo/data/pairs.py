@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from automl.base.errors import InputError
+from automl.base.text import open_text
 from automl.data.csv_table import read_groups, read_labels, read_table
 from automl.data.download import read_datasets
 from automl.data.files import find_on_disk, is_clutter, is_file, list_files, list_folders, name_to_text, walk
@@ -61,7 +62,7 @@ def is_stereo(path: str | Path) -> bool:
         return next(_list_in_folder(path), None) is not None
     if path.suffix.lower() != ".csv" or not path.is_file():
         return False
-    with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
+    with open_text(path, errors="replace") as file:
         try:
             return {*COLUMNS} <= {*next(filter(None, csv.reader(file)), [])}
         except csv.Error:

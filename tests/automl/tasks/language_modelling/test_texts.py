@@ -240,7 +240,7 @@ LINES = '{"text": "a"}\n' * 12
     [
         ({}, "no", {}, "there is no file or folder .*; pass --data PATH with one that exists"),
         ({}, ".", {}, "has no text. Pass a file or folder of text in UTF-8, or JSON lines"),
-        ({"a.bin": b"a\0"}, ".", {}, "has no text. .* left out are files 1 that are binary"),
+        ({"a.bin": b"\x89PNG\0"}, ".", {}, "has no text. .* left out are files 1 that are binary"),
         ({"a.txt": ""}, ".", {}, "1 that are empty"),
         (
             {"a.txt": "x\n" * 9000 + "\0"},
