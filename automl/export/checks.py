@@ -101,7 +101,7 @@ def _forms(folder: Path, graph: str, deployment: Deployment, inputs: Arrays, ser
         return deployment.named(outputs_of_form)
 
     def mlflow_model() -> Arrays:
-        outputs_of_form = mlflow.pyfunc.load_model(str(folder / MLFLOW_MODEL)).predict(served)
+        outputs_of_form = mlflow.pyfunc.load_model((folder / MLFLOW_MODEL).resolve().as_uri()).predict(served)
         return {name: np.asarray(outputs_of_form[name]) for name in deployment.outputs}
 
     forms: dict[str, Form] = {

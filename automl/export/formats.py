@@ -156,7 +156,7 @@ def save_mlflow(folder: Path, graphs: Mapping[str, Interface], deployments: Mapp
         else:
             code = {
                 "python_model": str(served),
-                "artifacts": {name: str(file) for name, file in files.items()},
+                "artifacts": {name: file.resolve().as_uri() for name, file in files.items()},
                 # Without a signature of inputs, as MLflow would convert inputs that the model must reject.
                 "signature": ModelSignature(outputs=Schema([_tensor_spec(value) for value in outputs])),
             }

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -42,7 +43,7 @@ class Storage:
         if not colon:
             path = str(_home(self.address).resolve())
         elif scheme == "file":
-            path = str(Path(unquote(urlsplit(self.address).path)).resolve())
+            path = str(_path_of(self.address).resolve())
         else:
             _check(self.address)
             parts = urlsplit(self.address)
@@ -69,6 +70,11 @@ class Storage:
             return Storage(str(self.local.parent))
         parts = urlsplit(self.address)
         return Storage(urlunsplit(parts._replace(path=parts.path.rpartition("/")[0])))
+
+    @property
+    def name(self) -> str:
+        """Last part of the path."""
+        return self.local.name if self.local else unquote(urlsplit(self.address).path).rpartition("/")[2]
 
     def __str__(self) -> str:
         return self.address
@@ -311,10 +317,18 @@ def check_not_temporary(storage: str) -> None:
 
 def local_path(uri: str) -> Path | None:
     """Return the file or folder of a tracking URI, or None if it names a server."""
-    parts = urlsplit(uri)
-    if parts.scheme == "sqlite":  # MLflow quotes the path of its default; SQLAlchemy accepts both
+    scheme = urlsplit(uri).scheme
+    if scheme == "sqlite":  # MLflow quotes the path of its default; SQLAlchemy accepts both
         return Path(unquote(uri.partition("?")[0].removeprefix("sqlite:///")))
-    return Path(parts.path) if parts.scheme in ("", "file") and uri != "databricks" else None
+    if scheme == "file":
+        return _path_of(uri)
+    return Path(uri) if not scheme and uri != "databricks" else None
+
+
+def _path_of(uri: str) -> Path:
+    """Return the path in an address `file:`. `?` and `#` belong to it, although they should be quoted."""
+    path = uri.removeprefix("file:")
+    return Path(unquote(re.sub("^//[^/]*", "", path)))  # without a host
 
 
 def _unpacked(path: Path) -> bool:

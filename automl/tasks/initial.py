@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import safetensors.torch
 import torch
@@ -88,7 +87,7 @@ def choose_weights(address: str) -> tuple[str, str]:
 def _read(address: str) -> tuple[Mapping[str, Tensor], str]:
     """Return the weights in a file, and its hash. Code in the file is not executed."""
     file = Storage(address)
-    folder, name = file.parent, unquote(urlsplit(file.address).path).rpartition("/")[2]
+    folder, name = file.parent, file.name
     try:
         return _read_once(folder, name, folder.changed(name), folder.size(name))
     except OSError as error:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,18 +70,36 @@ def open_client(*, create: bool = False) -> Any:
 
 
 def _tracking_uri() -> str:
-    """Return MLflow's address of its store. The path of a file is not quoted.
-
-    MLflow quotes the path of its default, and then creates a folder with the quoted name.
-    """
+    """Return MLflow's address of its store, with the path of a file quoted where it must be."""
     uri: str = mlflow.get_tracking_uri()
-    path = str(local_path(uri))
-    return f"sqlite:///{path}" if uri.startswith("sqlite:") and not set(path) & set("%?#") else uri
+    if not uri.startswith("sqlite:"):
+        return uri
+    _, mark, options = uri.partition("?")
+    return _sqlite_address(str(local_path(uri))) + mark + options
+
+
+def _sqlite_address(path: str) -> str:
+    return "sqlite:///" + path.replace("%", "%25").replace("?", "%3F")
+
+
+@contextmanager
+def _without_twin(address: str) -> Iterator[None]:
+    """Remove the empty folders that MLflow creates in the block, as it takes a quoted path literally."""
+    folder = Path(address.partition("?")[0].removeprefix("sqlite:///")).parent
+    missing = [above for above in (folder, *folder.parents) if not above.exists()]
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # it was not created, or is the folder of the database
+            for above in missing:
+                above.rmdir()
 
 
 def _client() -> Any:
-    client = mlflow.MlflowClient(_tracking_uri())
-    client.search_experiments(max_results=1)
+    address = _tracking_uri()
+    with _without_twin(address):
+        client = mlflow.MlflowClient(address)
+        client.search_experiments(max_results=1)
     return client
 
 
@@ -99,7 +118,9 @@ def _create_database(file: Path) -> None:
             with replacing(file) as new:
                 # Use an address, as MLflow inserts it into SQL without escaping quotes of the folder.
                 artifacts = Path(DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH).resolve().as_uri()
-                SqlAlchemyStore(f"sqlite:///{new}", artifacts).engine.dispose()
+                address = _sqlite_address(str(new))
+                with _without_twin(address):
+                    SqlAlchemyStore(address, artifacts).engine.dispose()
 
 
 def _has_content(file: Path) -> bool:
@@ -160,13 +181,13 @@ def pages(client: Any) -> str:
 
 
 def artifact_location(experiment: str) -> str | None:
-    """Return the folder of a new experiment's artifacts: beside the database, if that is a file.
+    """Return the address of a new experiment's artifacts: beside the database, if that is a file.
 
     MLflow would put them into the current folder, which for a job on a cluster is another one.
     """
     uri = mlflow.get_tracking_uri()
     database = local_path(uri) if uri.startswith("sqlite:") else None
-    return None if database is None else str(database.resolve().parent / "mlruns" / experiment)
+    return None if database is None else (database.resolve().parent / "mlruns" / experiment).as_uri()
 
 
 def find_runs(client: Any, experiment_ids: Sequence[str], tags: Mapping[str, str]) -> Iterator[Any]:
