@@ -39,7 +39,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # MLflow sends usage statistics when it is imported
+# Imported, MLflow sends usage statistics, and onnxruntime records them in the home folder.
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 if TYPE_CHECKING:
     from attention import Attention, AttentionMap, Choices, Spec, attention_maps

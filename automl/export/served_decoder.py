@@ -7,12 +7,12 @@ number of tokens in training.
 """
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import onnxruntime
 
 Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 COUNT = 64  # new tokens of a text
@@ -180,6 +180,9 @@ def _load_pyfunc(folder: str) -> TextDecoder:
 
 
 def _open(file: Path) -> Run:
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # files in the home folder, at import
+    import onnxruntime
+
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     return lambda inputs: dict(zip(names, session.run(names, dict(inputs)), strict=True))

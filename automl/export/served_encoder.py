@@ -4,13 +4,13 @@ It converts texts to tokens with `tokenizer.json`, and reports errors in words.
 """
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import mlflow
 import numpy as np
-import onnxruntime
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from tokenizers import Tokenizer
@@ -22,6 +22,9 @@ class ServedEncoder(mlflow.pyfunc.PythonModel):
     """Model that maps texts to vectors, by one of its encoders."""
 
     def load_context(self, context: Any) -> None:
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # files in the home folder, at import
+        import onnxruntime
+
         self.tokenizer = Tokenizer.from_file(context.artifacts["tokenizer"])
         self.graphs = json.loads(Path(context.artifacts["about"]).read_text())["graphs"]
         self.sessions = {

@@ -5,13 +5,13 @@ image of floats between 0 and 1 to zeros without an error.
 """
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import mlflow
 import numpy as np
-import onnxruntime
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 
@@ -20,6 +20,9 @@ class ServedModel(mlflow.pyfunc.PythonModel):
     """Model that maps named arrays to its outputs. A classifier adds `label` and `probability`."""
 
     def load_context(self, context: Any) -> None:
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # files in the home folder, at import
+        import onnxruntime
+
         about = json.loads(Path(context.artifacts["about"]).read_text())
         graph = about["graphs"]["model"]
         self.labels, self.inputs, self.outputs = about["labels"], graph["inputs"], graph["outputs"]
