@@ -2,6 +2,8 @@
 
 import logging
 import os
+import secrets
+import signal
 import socket
 import sys
 import threading
@@ -14,6 +16,7 @@ import grpc
 import ray
 from ray.exceptions import AuthenticationError
 
+from automl.base.cores import count_cores
 from automl.base.errors import InputError, check_utf8
 from cluster import cuda_mps
 from cluster.ray_internals import (
@@ -21,6 +24,7 @@ from cluster.ray_internals import (
     ask_cluster_id,
     draining_nodes,
     free_resources,
+    start_patiently,
     without_outer_address,
 )
 from cluster.resources import TrialResources, count_fitting, describe_free
@@ -32,6 +36,7 @@ SOCKET = 107  # maximum length of a socket's path [bytes]
 LONGEST = SOCKET - len("/ray/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store.1")
 PERIOD = 1.0  # seconds between two checks of the head; Ray exits some 10 s after the head has ended
 TIMES = 2  # consecutive checks that must fail
+TOKEN_FILE = os.path.expanduser("~/.ray/auth_token")
 TOKEN_ADVICE = (
     "'export RAY_AUTH_MODE=token', and put the cluster's token into ~/.ray/auth_token or RAY_AUTH_TOKEN; "
     "'ray get-auth-token' prints it on the machine where the cluster was started."
@@ -75,6 +80,7 @@ def connect(*, dashboard: bool = False, with_mps: bool = False) -> Iterator[None
     for what, text in (("the current folder", os.getcwd()), *(("an argument", text) for text in sys.argv)):
         check_utf8(what, text)
     address = os.environ.get("RAY_ADDRESS")
+    on_signal = signal.getsignal(signal.SIGTERM)
     try:
         if address:
             if with_mps:
@@ -85,6 +91,8 @@ def connect(*, dashboard: bool = False, with_mps: bool = False) -> Iterator[None
             if with_mps:
                 cuda_mps.start()
             _start(dashboard)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, on_signal)  # Ray's own handler exits with code 15
         yield
     finally:
         if not _KEPT:
@@ -206,9 +214,9 @@ def _shorten_temporary_folder() -> None:
 
 
 def _start(dashboard: bool) -> None:
-    """Start a Ray that uses 127.0.0.1 as its address and listens only there.
+    """Start a Ray that uses 127.0.0.1 as its address and listens only there. Print that it takes long.
 
-    Raises `InputError` if that exceeds Ray's own limit of half a minute, as on a busy machine.
+    Raises `InputError` if one of its processes ends.
     """
     # Local runs send no usage statistics.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -221,10 +229,14 @@ def _start(dashboard: bool) -> None:
     interface = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
     for library in ("GLOO", "NCCL"):
         os.environ.setdefault(f"{library}_SOCKET_IFNAME", interface)
+    if not ({"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys() or os.path.exists(TOKEN_FILE)):
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # Ray would write one into the home folder
+    cores = count_cores()
     try:
-        with without_outer_address():
+        with without_outer_address(), start_patiently():
             ray.init(
                 address="local",
+                num_cpus=cores if cores < (os.cpu_count() or 1) else None,
                 include_dashboard=dashboard,
                 dashboard_host=LOOPBACK,
                 log_to_driver=False,
@@ -236,8 +248,8 @@ def _start(dashboard: bool) -> None:
         if "timed out during startup" not in str(error):
             raise
         raise InputError(
-            "Ray did not start on this machine within 30 seconds, as the machine has too much else to do; "
-            "run the command again when it has less, or set RAY_ADDRESS to a cluster that is running"
+            "Ray did not start on this machine, as one of its processes ended; its logs are in "
+            "/tmp/ray/session_latest/logs. Run the command again, or set RAY_ADDRESS to a running cluster"
         ) from error
 
 

@@ -8,14 +8,16 @@ Ray Tune and its autoscaler are imported where they are used, since most command
 """
 
 import os
+import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
-from ray._private import ray_constants
+from ray._private import node, ray_constants, services
 from ray._private.gcs_utils import create_gcs_channel
 from ray._private.services import canonicalize_bootstrap_address_or_die
 from ray._private.state import state
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from ray.tune.experiment import Trial
 
 AWS = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SECURITY_TOKEN", "AWS_SESSION_TOKEN"}
+NEWS = 15.0  # seconds between two messages about a start that takes long
 LOW_MEMORY = (
     "its machine was low on memory, so Ray ended the trial's process; "
     "run fewer trials at once with --concurrent"
@@ -100,6 +103,52 @@ class LocalJob(JobConfig):
         path = [folder or os.getcwd() for folder in (*sys.path, os.getcwd())]
         vars(self)["_py_driver_sys_path"][:] = reversed(path)  # a worker puts each before the others
         return bytes(super()._serialize())
+
+
+@contextmanager
+def start_patiently(news: float = NEWS) -> Iterator[None]:
+    """Start Ray's processes in sessions of their own in the block, and wait for them as long as they live.
+
+    A line is printed every `news` seconds.
+
+    Why: a signal to the process group, as by `timeout`, Slurm or a terminal, must stop the trials first. On
+    systems other than Linux, Ray ends its processes by their group. And on a busy machine they need more than
+    the 30 seconds after which Ray gives up. Without it: SIGTERM to the group ends Ray first, and its driver
+    with a message of C++.
+    """
+    started: list[subprocess.Popen[Any]] = []
+    begun = said = time.monotonic()
+
+    def start(*arguments: Any, **options: Any) -> subprocess.Popen[Any]:
+        own = sys.platform.startswith("linux")
+        started.append(subprocess.Popen(*arguments, **options, start_new_session=own))
+        return started[-1]
+
+    def patient(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            nonlocal said
+            while True:
+                try:
+                    return function(*arguments, **options)
+                except RuntimeError:  # it is not yet there
+                    if any(process.poll() is not None for process in started):
+                        raise
+                if (now := time.monotonic()) >= said + news:
+                    said = now
+                    print(
+                        f"waiting for Ray to start, {now - begun:.0f} s so far", file=sys.stderr, flush=True
+                    )
+                time.sleep(0.1)
+
+        return call
+
+    before = services.ConsolePopen, services.get_node, node.wait_for_persisted_port
+    services.ConsolePopen = start
+    services.get_node, node.wait_for_persisted_port = map(patient, before[1:])
+    try:
+        yield
+    finally:
+        services.ConsolePopen, services.get_node, node.wait_for_persisted_port = before
 
 
 def ask_cluster_id(address: str, timeout: float) -> None:

@@ -18,6 +18,11 @@ RAY: dict[str, dict[str, Any]] = {
     "ray._private.ray_constants:ENABLE_RAY_CLUSTER": {"reader": "ray._private.services:get_node_ip_address"},
     "ray.job_config:JobConfig": {"attributes": ["_py_driver_sys_path"]},
     "ray.job_config:JobConfig._serialize": {"parameters": ["self"], "reader": "ray._private.worker:connect"},
+    "ray._private.services:ConsolePopen": {"reader": "ray._private.services:start_ray_process"},
+    "ray._private.services:get_node": {
+        "parameters": ["gcs_address", "node_id"], "reader": "ray._private.node:Node.__init__"
+    },
+    "ray._private.node:wait_for_persisted_port": {"reader": "ray._private.node:Node.start_gcs_server"},
     "ray._private.gcs_utils:create_gcs_channel": {"parameters": ["address", "aio"]},
     "ray._private.services:canonicalize_bootstrap_address_or_die": {"parameters": ["addr", "temp_dir"]},
     "ray.core.generated.gcs_service_pb2:GetClusterIdRequest": {},

@@ -7,18 +7,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
-MARKS = {  # UTF-32 first, since its mark begins with that of UTF-16
-    codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
-    codecs.BOM_UTF8: "utf-8-sig",
-}  # fmt: skip
+from automl.base.errors import InputError
+
 WIDE = ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be")
 HEAD = 1 << 13  # bytes by which an encoding is guessed, a multiple of four
 
 
+class NotUtf8(InputError):
+    """A file of text has another encoding."""
+
+
 def encoding_of(head: bytes) -> str:
     """Return the encoding that a byte order mark names, otherwise UTF-8."""
-    return next((name for mark, name in MARKS.items() if head.startswith(mark)), "utf-8")
+    if head[:4] in (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE):
+        return "utf-32"
+    return "utf-16" if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
 
 
 def guess_encoding(content: bytes) -> str:
@@ -35,8 +38,9 @@ def guess_encoding(content: bytes) -> str:
     return max(counts, key=lambda name: counts[name])
 
 
-def decode_text(content: bytes, errors: str = "strict") -> str:
-    """Decode a text. Raise UnicodeDecodeError, with advice, for another encoding and for a zero byte."""
+def read_text(path: Path, errors: str = "strict") -> str:
+    """Read a text. Raise OSError, and NotUtf8 for another encoding or a zero byte."""
+    content = path.read_bytes()
     encoding = encoding_of(content)
     try:
         text = content.decode(encoding, errors)
@@ -45,14 +49,9 @@ def decode_text(content: bytes, errors: str = "strict") -> str:
         start = content.index(0)
     except UnicodeDecodeError as error:
         start = error.start
-    guess = guess_encoding(content)
+    line, guess = content.count(b"\n", 0, start) + 1, guess_encoding(content)
     advice = f"save it as UTF-8, such as by iconv -f {guess} -t UTF-8" if guess else "it is binary"
-    raise UnicodeDecodeError(encoding, content, start, start + 1, advice)
-
-
-def read_text(path: Path, errors: str = "strict") -> str:
-    """Read a text. Raise OSError, and UnicodeDecodeError as `decode_text`."""
-    return decode_text(path.read_bytes(), errors)
+    raise NotUtf8(f"{path}, line {line}: it is not UTF-8 at byte {start}; {advice}")
 
 
 def open_text(path: Path, errors: str = "strict") -> TextIO:

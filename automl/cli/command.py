@@ -57,7 +57,7 @@ def _mapping(path: Path) -> dict[Any, Any]:
     _check_files(path)
     try:
         content = yaml.safe_load(read_text(path))
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise InputError(f"--config {path} cannot be read: {error}") from error
     except yaml.YAMLError as error:
         raise InputError(f"--config {path} is not valid YAML: {' '.join(str(error).split())}") from error

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.metadata import version
+from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -96,8 +97,7 @@ def main(arguments: Sequence[str] | None = None, program: typer.Typer = app, nam
         )
         sys.exit(2)
     except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        sys.exit(130)
+        _stop(signal.SIGINT)
     except Exception:
         _print_defect()
 
@@ -112,6 +112,12 @@ def _plain(text: str) -> str:
     return printable(redact(text), keep="\n\t")
 
 
+def _stop(number: int, frame: FrameType | None = None) -> NoReturn:
+    with suppress(OSError):  # the terminal is closed
+        print("stopped", file=sys.stderr)
+    sys.exit(128 + number)
+
+
 def run(
     arguments: Sequence[str] | None = None, program: typer.Typer = app, name: str | None = None
 ) -> NoReturn:
@@ -120,6 +126,9 @@ def run(
     A normal exit of Python frees all objects of torch and Ray first, which takes two seconds.
     """
     status: object = 0
+    signal.signal(signal.SIGTERM, _stop)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as by nohup
+        signal.signal(signal.SIGHUP, _stop)
     try:
         main(arguments, program, name)
     except SystemExit as ended:

@@ -20,8 +20,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from automl.base.cores import count_cores
 from automl.base.terminal import progress
-from automl.data.digest import SIZE, count_cores
+from automl.data.digest import SIZE
 from automl.data.tally import Tally
 from automl.storage.cache_folder import cache_root, once
 

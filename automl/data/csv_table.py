@@ -50,9 +50,6 @@ def read_table(path: Path) -> Table:
         raise InputError(f"there is no file {path}") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read as a CSV ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{path}, line {line}: a CSV must be in UTF-8; {error.reason}") from error
     rows = ((line, fields) for line, fields in iterate_rows(text, path) if any(map(str.strip, fields)))
     _, columns = next(rows, (1, []))
     empty = dict.fromkeys(columns, "")

@@ -1,24 +1,19 @@
 """Compute SHA-256 of files. The results are cached, so that an unchanged dataset is not read again."""
 
 import hashlib
-import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
+from automl.base.cores import count_cores
 from automl.base.terminal import progress
 from automl.data.files import unreadable_error
 from automl.storage.cache_folder import cache_root, once
 
 SIZE = 32  # bytes of a SHA-256
 CHUNK = 64  # files that a thread hashes in a row
-
-
-def count_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def hash_file(path: Path) -> str:

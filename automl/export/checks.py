@@ -1,12 +1,14 @@
 """Check what was exported: parity with the trained model, scores of a whole split, and speed."""
 
 import platform
+import shutil
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -101,7 +103,11 @@ def _forms(folder: Path, graph: str, deployment: Deployment, inputs: Arrays, ser
         return deployment.named(outputs_of_form)
 
     def mlflow_model() -> Arrays:
-        outputs_of_form = mlflow.pyfunc.load_model((folder / MLFLOW_MODEL).resolve().as_uri()).predict(served)
+        with TemporaryDirectory() as scratch:
+            model = folder.resolve() / MLFLOW_MODEL
+            if {*"#?%"} & {*str(model)}:  # MLflow would read them as parts of an address
+                model = Path(shutil.copytree(model, Path(scratch) / MLFLOW_MODEL))
+            outputs_of_form = mlflow.pyfunc.load_model(str(model)).predict(served)
         return {name: np.asarray(outputs_of_form[name]) for name in deployment.outputs}
 
     forms: dict[str, Form] = {

@@ -15,7 +15,7 @@ import numpy as np
 from automl.base import loading
 from automl.base.errors import InputError
 from automl.base.lazy import optional
-from automl.base.text import read_text
+from automl.base.text import NotUtf8, read_text
 from automl.data.files import is_special, walk
 from automl.export.formats import CONFIG, ONNX, onnx_file, open_onnx
 from automl.export.served_decoder import TextDecoder
@@ -213,7 +213,7 @@ def _prompt(text: str) -> str:
         return text
     try:
         return read_text(Path(text))
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, NotUtf8) as error:
         raise ValueError(f"{text} cannot be read as a file of UTF-8 text: {error}") from error
 
 

@@ -1,6 +1,5 @@
 """The description of a search, `search.json`: its settings and its provenance."""
 
-import os
 import platform
 import sys
 import time
@@ -10,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
 
+from automl.base.cores import count_cores
 from automl.base.errors import InputError
 from automl.base.escape import redact
 from automl.base.options import format_command
@@ -50,7 +50,7 @@ def collect_provenance() -> Provenance:
         started=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         python=platform.python_version(),
         system=platform.platform(),
-        cores=os.cpu_count(),
+        cores=count_cores(),
         gpus=gpu_names(),
         commit=_commit(),
         versions={name: installed for name in PACKAGES if (installed := _version(name))},

@@ -219,6 +219,6 @@ def serve(line: Connection) -> None:
 
 if __name__ == "__main__":
     # Ctrl-C and the stop of a job reach all processes, but this one must outlive the driver.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     serve(Connection(int(sys.argv[1])))

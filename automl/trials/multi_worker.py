@@ -5,7 +5,6 @@ that the trial is the same as with one worker. The Tune function only waits and 
 """
 
 import logging
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from ray import tune
 from ray.exceptions import RayActorError
 from ray.tune.integration.ray_train import TuneReportCallback
 
+from automl.base.cores import count_cores
 from automl.base.errors import InputError
 from automl.base.options import format_command
 from automl.config.device import device_for, is_gpu
@@ -167,7 +167,7 @@ def plan_resources(workers: int, runtime: Runtime) -> TrialResources:
     """Return a GPU for each worker, or equal shares of the cores. Raises InputError if they do not fit."""
     node_resources = [node.resources for node in list_nodes().values() if not node.draining]
     gpus = is_gpu(runtime.device) or (joins_cluster() and any(node.get("GPU") for node in node_resources))
-    cpus = 1 if joins_cluster() or gpus else max(1, (os.cpu_count() or 1) // workers)
+    cpus = 1 if joins_cluster() or gpus else max(1, count_cores() // workers)
     shape = TrialResources(cpus=cpus, gpus=int(gpus), workers=workers)
     count_slots(shape, node_resources)
     return shape

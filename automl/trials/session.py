@@ -1,6 +1,6 @@
 """Ray with capacity for trials of one shape, for the duration of a search or a confirmation.
 
-Of Ctrl-C and SIGTERM, the first stops the run gracefully, and the second at once.
+Of Ctrl-C, SIGTERM and SIGHUP, the first stops the run gracefully, and the second at once.
 """
 
 import os
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from automl.base.errors import InputError, error_message
 from automl.base.signals import handle_signals
@@ -41,6 +41,8 @@ from search.study import STUDY_FILE
 from search.trial_scheduler import TrialScheduler
 from search.tuner import run_trials
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 class Stopped(SystemExit):
     """A signal stopped the process gracefully. Exits with 128 plus the signal's number."""
@@ -65,7 +67,7 @@ class Interrupt:
 
 @contextmanager
 def record_signals(advice: str) -> Iterator[Interrupt]:
-    """Record a first SIGINT or SIGTERM inside the block. Print `advice` and end the process at a second one.
+    """Record a first signal of `SIGNALS` inside the block. At a second one, print `advice` and exit.
 
     All results so far are already on disk.
     """
@@ -74,12 +76,13 @@ def record_signals(advice: str) -> Iterator[Interrupt]:
     def record(number: int, frame: FrameType | None) -> None:
         if interrupt.signal is None:
             interrupt.signal = number
-            print("stopping; once more to stop at once", file=sys.stderr, flush=True)
+            with suppress(OSError):  # the terminal is closed
+                print("stopping; once more to stop at once", file=sys.stderr, flush=True)
         else:
-            print(advice, file=sys.stderr, flush=True)
-            os._exit(128 + number)
+            _exit(advice, number)
 
-    with handle_signals(dict.fromkeys((signal.SIGINT, signal.SIGTERM), record)):
+    kept = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()  # by nohup
+    with handle_signals({number: record for number in SIGNALS if number not in kept}):
         yield interrupt
 
 
@@ -265,8 +268,8 @@ def open_workers(settings: Settings, log: Path, advice: str) -> Iterator[Workers
     with (
         capture_library_logs(log),
         connect(dashboard=settings.workers_per_trial > 1, with_mps=settings.overlap_kernels),
-        watch_head(partial(_report_lost_head, advice)),
-        record_signals(advice) as interrupt,  # After Ray, which installs its own handler of SIGTERM.
+        record_signals(advice) as interrupt,
+        watch_head(partial(_report_lost_head, advice, interrupt)),
     ):
         node_resources = list_open_nodes(settings)
         shape = trial_resources(settings, node_resources)
@@ -282,7 +285,15 @@ def list_open_nodes(settings: Settings) -> list[Mapping[str, float]]:
     return [node.resources for node in list_nodes(settings.shape.labels).values() if not node.draining]
 
 
-def _report_lost_head(advice: str, address: str) -> None:
+def _exit(advice: str, number: int) -> NoReturn:
+    with suppress(OSError):  # the terminal is closed
+        print(advice, file=sys.stderr, flush=True)
+    os._exit(128 + number)
+
+
+def _report_lost_head(advice: str, interrupt: Interrupt, address: str) -> None:
+    if interrupt.signal is not None:  # Slurm and systemd send it to Ray's processes, too
+        _exit(advice, interrupt.signal)
     print(
         f"error: Ray's control process (GCS) at {address} has ended, which ends this one. Start the cluster "
         f"again if it is one; then {advice}",

@@ -1,14 +1,18 @@
 """Connecting to Ray and waiting for capacity, without a Ray."""
 
 import os
+import signal
 import socket
+import subprocess
+import sys
 
 import pytest
 import ray
 
+from automl.base import cores
 from automl.base.errors import InputError
 from cluster.connect import connect, keep_ray, list_free_resources, wait_for_capacity
-from cluster.ray_internals import state
+from cluster.ray_internals import services, start_patiently, state
 from cluster.resources import TrialResources
 
 
@@ -114,8 +118,51 @@ def test_ray_that_does_not_start_in_time_is_reported(monkeypatch):
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray, "init", init)
-    with pytest.raises(InputError, match="did not start on this machine within 30 seconds"), connect():
+    with pytest.raises(InputError, match="did not start on this machine, as one of its processes"), connect():
         pass
+
+
+def test_ray_is_awaited_as_long_as_its_processes_live(monkeypatch, capsys):
+    """They have sessions of their own, so that a signal to the process group does not end them first."""
+    answers = iter([False, False, True, False])
+
+    def get_node(address, node_id):
+        if not next(answers):
+            raise RuntimeError("not registered")
+        return node_id
+
+    monkeypatch.setattr(services, "get_node", get_node)
+    with start_patiently(news=0):
+        process = services.ConsolePopen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        assert os.getsid(process.pid) == process.pid
+        assert services.get_node("here", "a node") == "a node"
+        assert capsys.readouterr().err.count("waiting for Ray to start, 0 s so far\n") == 2
+        process.communicate(b"\n")
+        with pytest.raises(RuntimeError, match="not registered"):
+            services.get_node("here", "a node")
+    assert services.get_node is get_node
+    assert issubclass(services.ConsolePopen, subprocess.Popen)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_cores_and_token_of_a_local_ray(known, monkeypatch, tmp_path):
+    started = []
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "")
+    monkeypatch.delenv("RAY_AUTH_TOKEN")
+    monkeypatch.setattr("cluster.connect.TOKEN_FILE", str(tmp_path / "auth_token"))
+    if known:
+        (tmp_path / "auth_token").touch()
+    monkeypatch.setattr(os, "cpu_count", lambda: 1000)
+    monkeypatch.setattr(cores, "QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr(ray, "init", lambda **options: started.append(options["num_cpus"]))
+    before = signal.getsignal(signal.SIGTERM)
+    for quota in ("max 100000\n", "150000 100000\n", "50000 100000\n"):
+        (tmp_path / "cpu.max").write_text(quota)
+        with connect():
+            assert len(os.environ.get("RAY_AUTH_TOKEN", "")) == (0 if known else 64)
+            assert signal.getsignal(signal.SIGTERM) is before
+    assert started == [len(os.sched_getaffinity(0)), 1, 1]
 
 
 @pytest.mark.parametrize(("variable", "length"), [("TMPDIR", 60), ("TMPDIR", 20), ("RAY_TMPDIR", 60)])

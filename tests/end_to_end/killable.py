@@ -37,8 +37,9 @@ class Search:
             subprocess.run(["rm", "-rf", self.folder / "searches"], check=True)
         with (self.folder / "output").open("a") as output:
             self.process = subprocess.Popen(
-                [*AUTOML, "search", *options], cwd=self.folder, stdout=output, stderr=output
-            )
+                [*AUTOML, "search", *options],
+                cwd=self.folder, stdout=output, stderr=output, start_new_session=True,
+            )  # fmt: skip
 
     def wait(self) -> int:
         assert self.process is not None

@@ -17,22 +17,31 @@ from sklearn.datasets import load_digits
 from automl.data.augment import centre_crop
 from automl.data.pictures import decode
 from automl.tasks.image_classification.data import cache_side
+from automl.tracking.client import open_client
 from search.study import open_study
 
 BIN = Path(sys.executable).parent
 TRIALS = 4
+ODD = "100% of é;'&+"  # MLflow loads no model from paths with #, ? and %20
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("main-job")
+    """A folder whose name has characters with a meaning in addresses, and an empty home."""
+    above = tmp_path_factory.mktemp("main-job")
+    (above / "home").mkdir()
+    (above / ODD).mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(above / ODD)
+        patch.setenv("HOME", str(above / "home"))
+        patch.setenv("AUTOML_CACHE", str(above / "home" / ".cache" / "automl"))
+        yield above / ODD
 
 
-def automl(folder, *arguments, **environment):
+def automl(folder, *arguments):
     return subprocess.run(
         [str(BIN / "automl"), *map(str, arguments)],
         cwd=folder,
-        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         timeout=300,
@@ -88,7 +97,7 @@ def test_the_search_ends_with_its_result(searched):
 
 def test_every_trial_is_in_mlflow(folder, searched):
     _, result = searched
-    client = mlflow.MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    client = open_client()
     experiment = client.get_experiment_by_name("digits")
     runs = client.search_runs([experiment.experiment_id])
     children = [run for run in runs if "mlflow.parentRunId" in run.data.tags]
@@ -151,9 +160,8 @@ def test_it_predicts_images(predictions):
         assert sum(prediction["probabilities"].values()) == pytest.approx(1, abs=1e-5)
 
 
-def test_the_registered_model_answers_as_predict_does(folder, predictions, monkeypatch):
+def test_the_registered_model_answers_as_predict_does(folder, predictions):
     """It is loaded as MLflow's server loads it, by its alias."""
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlflow.db'}")
     model = mlflow.pyfunc.load_model("models:/digits@champion")
     number, predicted = next(
         (i, p)
@@ -167,6 +175,17 @@ def test_the_registered_model_answers_as_predict_does(folder, predictions, monke
     np.testing.assert_allclose(
         answer["probabilities"][0], list(predicted["probabilities"].values()), atol=1e-6
     )
+
+
+def test_nothing_is_written_elsewhere(folder, predictions):
+    """`docs/how-to/manage-searches.md` names the folders."""
+    home = folder.parent / "home"
+    written = {file.relative_to(home).parts[:2] for file in home.rglob("*") if file.is_file()}
+    assert written == {(".cache", "automl")}
+    assert {file.name for file in folder.parent.iterdir()} == {"home", ODD}
+    assert {file.name for file in folder.iterdir() if file.suffix != ".png"} == {
+        "exports", "mlflow.db", "mlruns", "searches",
+    }  # fmt: skip
 
 
 @pytest.mark.long  # the user's own photographs are always searched

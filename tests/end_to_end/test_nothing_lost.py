@@ -82,15 +82,18 @@ def test_all_of_ray_is_killed(search):
     search.check_whole(TRIALS)
 
 
-def test_a_signal_stops_in_order(search):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_the_process_group_stops_in_order(search, number):
+    """As `timeout` and Slurm send it, and a terminal that is closed."""
     search.start()
     search.until("ray::TrialActor")
     time.sleep(2)
     assert open_to_others(search.process.pid) == []
     below = search.children("")
-    search.process.send_signal(signal.SIGTERM)
-    assert search.wait() == 128 + signal.SIGTERM
-    assert "resume with: automl search --resume killed" in search.output()
+    os.killpg(search.process.pid, number)
+    assert search.wait() == 128 + number
+    assert "resume with: automl search --resume killed" in search.output().splitlines()[-1]
+    assert "GCS" not in search.output()
     assert left(below) == []
     search.start()
     assert search.wait() == 0, search.output()

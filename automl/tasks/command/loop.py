@@ -281,8 +281,6 @@ def _read_file(file: Path, training: CommandTraining) -> str:
     name = training.metric_file
     try:
         content = read_text(file, errors="replace")
-    except UnicodeDecodeError as error:
-        raise InputError(f"--metric-file {name} is no text in UTF-8; {error.reason}") from None
     except OSError as error:
         raise InputError(
             f"the command wrote no --metric-file {name} into its folder ({error.strerror}); it must write "

@@ -127,7 +127,7 @@ def _open_cache(data: SegmentationData) -> RecordFile:
     rows: Iterable[Row] = (_draw_row(scene, data.size) for scene in scenes.draw_scenes())
     if data.path is not None:
         samples, file = find_samples(Path(data.path).expanduser()), Path(data.path).expanduser() / CLASSES
-        names, count = _read(file).splitlines() if file.is_file() else [], len(samples)
+        names, count = read_text(file).splitlines() if file.is_file() else [], len(samples)
         hashes = hash_contents([path for sample in samples for path in (sample.image, sample.mask)])
         items = list(zip(samples, hashes[::2], hashes[1::2], strict=True))
         rows = map_in_threads("reading images and masks", items, lambda item: _read_row(*item, data, names))
@@ -180,14 +180,7 @@ def _read_voc_lists(root: Path) -> Iterator[tuple[str, str]]:
     for name in ("train" if "train" in lists else "trainval", "val", "test"):
         if name in lists:
             split = name.removesuffix("val") or name
-            yield from ((image, split) for image in _read(lists[name]).split())
-
-
-def _read(file: Path) -> str:
-    try:
-        return read_text(file)
-    except UnicodeDecodeError as error:
-        raise InputError(f"{file} must be in UTF-8; {error.reason}") from error
+            yield from ((image, split) for image in read_text(lists[name]).split())
 
 
 def _make_sample(path: Path, images: Path, masks: Path, listed: str) -> Sample:

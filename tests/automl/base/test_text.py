@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from automl.base import text
 from automl.base.errors import InputError
+from automl.base.text import NotUtf8, read_text
 
 LISTS = {"images": [], "annotations": [], "categories": [{"id": 1, "name": "é"}]}
 TEXTS = "tasks.language_modelling.data.documents"
@@ -29,7 +29,7 @@ READERS: dict[str, tuple[str, Callable[[Any, Path], Any], str, Any]] = {
     "a.jsonl": (TEXTS, documents, '{"text": "é"}\n{"text": "ü"}\n', ["é", "ü"]),
     "a.csv": ("data.csv_table", lambda m, f: m.read_table(f).rows, "a\né\n", [(2, {"a": "é"})]),
     "a.ts": ("tasks.sequence_classification.data.reading", lambda m, f: m.read_text(f), "@é\n", "@é\n"),
-    "classes.txt": ("tasks.segmentation.data", lambda m, f: m._read(f), "é\n", "é\n"),
+    "classes.txt": ("tasks.segmentation.data", lambda m, f: m.read_text(f), "é\n", "é\n"),
     "pairs.csv": ("tasks.stereo.data.pairs", lambda m, f: m.is_stereo(f), "left,right,disparity,é\n", True),
     "a.json": (
         "tasks.detection.data.annotations",
@@ -89,7 +89,7 @@ def test_a_folder_of_such_texts_names_the_encoding(tmp_path: Path) -> None:
     assert documents(module, tmp_path) == ["é"]
 
 
-def test_binary_content_is_no_text() -> None:
-    assert text.guess_encoding(bytes(range(256)) * 64) == ""
-    with pytest.raises(UnicodeDecodeError, match="it is binary"):
-        text.decode_text(bytes(range(256)) * 64)
+def test_binary_content_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(bytes(range(256)) * 64)
+    with pytest.raises(NotUtf8, match="a, line 2: it is not UTF-8 at byte 128; it is binary"):
+        read_text(tmp_path / "a")

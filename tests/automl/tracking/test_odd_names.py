@@ -14,7 +14,7 @@ from automl.tracking.client import artifact_location, open_client
 
 NAMES = [
     "My%20Project", "100% cotton", "C# net", "what?", "x%", "%3F", "a&b=c+d;e", "it's \"é\"", "[a]{b}~\\x",
-    "new\nline",
+    "new\nline ' \" $(touch pwned)",
 ]  # fmt: skip
 EVERY = "100% of C#?&%20+ é;'\n"
 

@@ -553,18 +553,3 @@ def test_the_end_does_not_wait_for_a_pause_between_two_tries(
     assert failed.wait(30)
     assert tracker.drain(50) == 0
     tracker.close()
-
-
-@pytest.mark.parametrize("name", ["Äpfel and pears", "new\nline ' \" $(touch pwned)"])
-def test_a_store_in_a_folder_of_any_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MLflow's default folder of artifacts, whose name it quotes."""
-    folder = tmp_path / name
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    tracker = make(identity="it")
-    live(tracker, trial(), State.COMPLETE, [0.5])
-    assert tracker.close() == 0
-    assert find_trial_run("it", 0) == tracker.runs[0]
-    assert [path.name for path in tmp_path.iterdir()] == [name]
-    assert (folder / "mlflow.db").exists()

@@ -6,9 +6,7 @@ import threading
 
 import pytest
 
-from automl.trials.session import record_signals
-
-SIGNALS = [signal.SIGINT, signal.SIGTERM]
+from automl.trials.session import SIGNALS, Interrupt, _report_lost_head, record_signals
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -35,6 +33,35 @@ with record_signals("resume with: x"):
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (process.returncode, process.stdout) == (128 + signal.SIGTERM, "")
     assert process.stderr.splitlines() == ["stopping; once more to stop at once", "resume with: x"]
+
+
+def test_the_end_of_ray_after_a_signal_ends_the_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Slurm and systemd send a signal to the processes of Ray, too."""
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    interrupt = Interrupt()
+    interrupt.signal = signal.SIGTERM
+    with pytest.raises(SystemExit, match="143"):
+        _report_lost_head("resume with: x", interrupt, "address")
+    assert capsys.readouterr().err == "resume with: x\n"
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_each_signal_ends_a_command_as_ctrl_c_does(number: int) -> None:
+    """All commands and entry points run like this. `nohup` ignores SIGHUP."""
+    code = f"""
+import os, signal, sys
+from automl.cli.main import run
+signal.signal(signal.SIGHUP, signal.SIG_IGN if sys.argv[1:] else signal.SIG_DFL)
+run((), program=lambda *_, **options: os.kill(os.getpid(), {number}))
+"""
+    for nohup in (False, True):
+        command = [sys.executable, "-c", code, *["nohup"] * nohup]
+        process = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        ignored = nohup and number == signal.SIGHUP
+        expected = (0, "") if ignored else (128 + number, "stopped\n")
+        assert (process.returncode, process.stderr) == expected
 
 
 def test_other_threads_receive_no_signals() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from automl.base.errors import InputError
-from automl.base.text import read_text
+from automl.base.text import NotUtf8, read_text
 from automl.data.files import OTHERS, is_clutter, name_to_text
 from automl.data.tally import join_examples
 from automl.tasks.code_retrieval.data.function import Function
@@ -77,8 +77,8 @@ def read_source_file(path: Path, name: str) -> list[Function] | str:
         return parse_python(text, name) if language is None else parse_functions(text, name, language)
     except OSError as error:
         return str(error)
-    except UnicodeDecodeError as error:
-        return f"not UTF-8 at byte {error.start}; {error.reason}"
+    except NotUtf8 as error:
+        return str(error).partition(": it is ")[2]
     except InputError:  # A package is missing.
         raise
     except (SyntaxError, ValueError) as error:

@@ -164,12 +164,8 @@ def _has_annotations(folder: Path) -> bool:
 def _read_validation_labels(folder: Path) -> dict[str, list[Path]]:
     """Return the images of each class, sorted, by the table in `folder`."""
     table = folder / ANNOTATIONS
-    try:
-        lines = read_text(table).splitlines()
-    except UnicodeDecodeError as error:
-        raise InputError(f"{table} must be in UTF-8; {error.reason}") from error
     classes: dict[str, list[Path]] = {}
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(read_text(table).splitlines(), start=1):
         if not line.strip():
             continue
         name, *rest = line.split("\t")

@@ -142,7 +142,7 @@ def _kind_of_binary(file: Path) -> str:
         raise InputError(
             f"{file} cannot be read ({error.strerror}); make it readable or remove it"
         ) from error
-    if b"\0" not in head or encoding_of(head) != "utf-8":
+    if b"\0" not in head or encoding_of(head) != "utf-8-sig":
         return ""
     encoding = guess_encoding(head)
     return f"in {encoding} without a byte order mark, which must be saved as UTF-8" if encoding else BINARY
@@ -223,23 +223,19 @@ def cut(text: bytes | mmap, size: int) -> Iterator[bytes]:
 
 def _read_plain(path: Path, cuts: bool) -> Iterator[tuple[str, bytes]]:
     """Yield the pieces of a file with their numbers, or the whole file."""
+    text: bytes | mmap
     with path.open("rb") as file:
-        wide = encoding_of(file.read(4)) in ("utf-16", "utf-32")
-    if not wide:
-        _check_utf8(path)
-    if wide or not cuts or not path.stat().st_size:
-        text = read_text(path).encode() if wide else path.read_bytes().removeprefix(codecs.BOM_UTF8)
-        yield from _cut_small(text) if cuts and text else [("", text)]
-        return
-    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as mapped:
-        for name, piece in _cut_small(mapped):
-            yield name, piece.removeprefix(codecs.BOM_UTF8) if name == "#1" else piece
-
-
-def _cut_small(text: bytes | mmap) -> Iterator[tuple[str, bytes]]:
-    """Yield the pieces of one of a few files, with their numbers."""
-    for i, piece in enumerate(cut(text, min(MAX_PIECE, max(MIN_PIECE, len(text) // MIN_PIECES)))):
-        yield f"#{i + 1}", piece
+        if encoding_of(file.read(4)) != "utf-8-sig":
+            text = read_text(path).encode()
+        else:
+            _check_utf8(path)
+            cuts = cuts and path.stat().st_size > 0
+            text = mmap(file.fileno(), 0, access=ACCESS_READ) if cuts else path.read_bytes()
+    size = min(MAX_PIECE, max(MIN_PIECE, len(text) // MIN_PIECES)) if cuts else len(text)
+    for i, piece in enumerate(cut(text, size)):
+        yield f"#{i + 1}" * cuts, piece if i else piece.removeprefix(codecs.BOM_UTF8)
+    if not len(text):
+        yield "", b""
 
 
 def _check_utf8(path: Path) -> None:

@@ -40,8 +40,6 @@ def read_text(path: Path) -> str:
         content = normalise_nfc(text.read_text(path, "replace"))
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}); make it readable") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no text in UTF-8; {error.reason}") from error
     if not content.strip():
         raise InputError(f"{path} is empty; fetch or write it again")
     return content
