@@ -84,7 +84,7 @@ def test_all_of_ray_is_killed(search):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_the_process_group_stops_in_order(search, number):
-    """As `timeout` and Slurm send it, and a terminal that is closed."""
+    """Send a signal as `timeout`, Slurm and a terminal that is closed do."""
     search.start()
     search.until("ray::TrialActor")
     time.sleep(2)

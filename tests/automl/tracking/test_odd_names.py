@@ -37,8 +37,8 @@ def test_mlflow_in_a_folder(
     client = open_client(create=True)
     run = client.create_run(client.create_experiment(name.strip(), artifact_location(name.strip())))
     client.log_text(run.info.run_id, "content", "a.txt")
-    found = open_client().search_runs([run.info.experiment_id])[0]
-    assert mlflow.artifacts.load_text(f"{found.info.artifact_uri}/a.txt") == "content"
+    written = open_client().search_runs([run.info.experiment_id])[0]
+    assert mlflow.artifacts.load_text(f"{written.info.artifact_uri}/a.txt") == "content"
     assert [file.relative_to(folder).parts[:2] for file in tmp_path.rglob("a.txt")] == [
         ("mlruns", name.strip())
     ]
