@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -32,35 +32,30 @@ class GitError(InputError):
     """A call of git failed. The message has git's own words."""
 
 
-def run_git(*words: str, folder: Path | str = ".", sent: str = "", timeout: float | None = None) -> str:
-    """Return what git prints. Raise GitError if it fails or is not installed."""
-    done = _call(*words, folder=folder, sent=sent, timeout=timeout)
-    if done.returncode:
-        raise GitError(f"git {words[0]} failed: {_reason(done)}")
-    return done.stdout.strip("\n")
-
-
-def _call(
+def run_git(
     *words: str,
-    folder: Path | str,
+    folder: Path | str = ".",
     hooks: str | None = os.devnull,
     sent: str = "",
     timeout: float | None = None,
-) -> subprocess.CompletedProcess[str]:
-    """Run git with the hooks of a folder, by default none. With None, those of the configuration."""
+) -> str:
+    """Return what git prints. Raise GitError if it reports an error or is not installed.
+
+    It runs the hooks of a folder, by default none. With None, those of the configuration.
+    """
     options = ["-c", "core.fsmonitor=false", *(() if hooks is None else ("-c", f"core.hooksPath={hooks}"))]
     own = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_REPLACE_OBJECTS": "1", "LANGUAGE": "en"}
     try:
-        return subprocess.run(
+        done = subprocess.run(
             ["git", *options, *words], cwd=folder, env=clean_environment() | own, input=sent, timeout=timeout,
             capture_output=True, encoding="utf-8", errors="surrogateescape", check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise GitError(f"git {words[0]} failed: {error}") from error
-
-
-def _reason(done: subprocess.CompletedProcess[str]) -> str:
-    return " ".join(done.stderr.split()) or f"exit code {done.returncode}"
+    if done.returncode or re.search("^(error|fatal):", done.stderr, re.MULTILINE):
+        reason = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
+        raise GitError(f"git {words[0]} failed: {reason}")
+    return done.stdout.strip("\n")
 
 
 def clean_environment() -> dict[str, str]:
@@ -89,10 +84,8 @@ def find_root() -> Path:
 
 def find_object(name: str) -> str | None:
     """Return the hash of an object of the repository around the current folder, or None if it has none."""
-    done = _call("rev-parse", "--verify", "--quiet", "--end-of-options", name, folder=".")
-    if done.returncode and done.stderr:
-        raise GitError(f"git cannot read {name}: {_reason(done)}")
-    return done.stdout.strip() or None
+    words = run_git("cat-file", "--batch-check", sent=f"{name}\n").split()
+    return words[0] if words[-1].isdigit() else None  # the hash, the type and the size
 
 
 def changed_files(root: Path) -> list[str]:
@@ -110,12 +103,8 @@ def copy_commit(root: Path, commit: str, copy: Path, *, trust: bool) -> list[str
     """
     paths = ("objects", "shallow", "info/attributes", "hooks")
     words = [word for path in paths for word in ("--git-path", path)]
-    place = _call(
-        "rev-parse", "--path-format=absolute", "--show-object-format", *words, folder=root, hooks=None
-    )
-    if place.returncode:
-        raise GitError(f"git rev-parse failed: {_reason(place)}")
-    kind, objects, shallow, attributes, hooks = place.stdout.splitlines()
+    words = ["rev-parse", "--path-format=absolute", "--show-object-format", *words]
+    kind, objects, shallow, attributes, hooks = run_git(*words, folder=root, hooks=None).splitlines()
     run_git("init", "--quiet", "--template=", f"--object-format={kind}", str(copy), folder=root)
     (copy / ".git/info").mkdir()
     (copy / ".git/objects/info/alternates").write_text(f"{objects}\n")
@@ -125,11 +114,10 @@ def copy_commit(root: Path, commit: str, copy: Path, *, trust: bool) -> list[str
     skipped = _configure(root, copy, trust=trust)
     references = run_git("for-each-ref", "--format=create %(refname) %(objectname)", folder=root)
     run_git("update-ref", "--stdin", folder=copy, sent=references and f"{references}\n")
-    done = _call("checkout", "--quiet", "--detach", commit, folder=copy, hooks=hooks if trust else os.devnull)
+    run_git("checkout", "--quiet", "--detach", commit, folder=copy, hooks=hooks if trust else os.devnull)
     changed = changed_files(copy)
-    missing = [file for file in changed if not os.path.lexists(copy / file)]
-    if done.returncode or missing or re.search("^(error|fatal):", done.stderr, re.MULTILINE):
-        raise GitError(f"{_named(missing)} {_reason(done)}".strip())
+    if missing := [file for file in changed if not os.path.lexists(copy / file)]:
+        raise GitError(f"git checkout left out {_named(missing)}")
     notes = [f"{_named(changed)} differ from the commit"] if changed else []
     if not trust and (present := [name for name in HOOKS if os.access(os.path.join(hooks, name), os.X_OK)]):
         notes.append(f"the repository's hook {', '.join(present)} did not run; --trust runs it")
@@ -143,32 +131,24 @@ def copy_commit(root: Path, commit: str, copy: Path, *, trust: bool) -> list[str
     return notes
 
 
-def _configure(root: Path, copy: Path, *, trust: bool) -> list[str]:
+def _configure(root: Path, copy: Path, *, trust: bool) -> set[str]:
     """Give the copy what decides the contents of its files. Return the filters that are left out."""
-    own, others = _settings(root)
+    fields = run_git("config", "--list", "--null", "--show-scope", folder=root).split("\0")
+    own, filters = list[tuple[str, str]](), (set[str](), set[str]())
+    for scope, entry in zip(fields[::2], fields[1::2], strict=False):
+        (key, _, value), is_own = entry.partition("\n"), scope in ("local", "worktree")
+        if value not in ("", "cat") and (match := DRIVER.fullmatch(key)):
+            filters[is_own].add(match[1])
+        own += [(key, value)] if is_own else []
     partial = any(key.endswith(".promisor") for key, _ in own)
     kept = "|".join([CONVERSIONS, *([REMOTES] if partial else ()), *([FILTERS] if trust else ())])
     for key, value in own:
         if re.fullmatch(kept, key):
             run_git("config", "--add", key, value, folder=copy)
-    filters, known = (
-        {match[1] for key, value in settings if value not in ("", "cat") and (match := DRIVER.fullmatch(key))}
-        for settings in (own, others)
-    )
-    return [] if trust else sorted(filters - known)
+    return set() if trust else filters[True] - filters[False]
 
 
-def _settings(root: Path) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Return the settings of the repository itself, and the others."""
-    fields = run_git("config", "--list", "--null", "--show-scope", folder=root).split("\0")
-    settings: tuple[list[tuple[str, str]], list[tuple[str, str]]] = ([], [])
-    for scope, entry in zip(fields[::2], fields[1::2], strict=False):
-        key, _, value = entry.partition("\n")
-        settings[scope not in ("local", "worktree")].append((key, value))
-    return settings
-
-
-def _check_filters(copy: Path, skipped: Sequence[str]) -> Iterator[str]:
+def _check_filters(copy: Path, skipped: Collection[str]) -> Iterator[str]:
     """Raise GitError if files need a filter that did not run. Yield a sentence on those of Git LFS."""
     for name in dict.fromkeys((*skipped, "lfs")):
         listed = run_git("ls-files", "-z", f":(attr:filter={name})", folder=copy).split("\0")

@@ -27,8 +27,8 @@ OPTION = re.compile("-[BEIOPSbdiqsuv]+")  # an option of Python before the progr
 # Print the folders of `sys.path`, and where a Python would import each of the named packages from.
 FIND = """
 import importlib.util, json, sys
-specs = [importlib.util.find_spec(name) for name in sys.argv[1:]]
-places = [(spec.name, [*(spec.submodule_search_locations or ()), spec.origin or ""]) for spec in specs if spec]
+specs = filter(None, map(importlib.util.find_spec, sys.argv[1:]))
+places = ((spec.name, [*(spec.submodule_search_locations or ()), spec.origin or ""]) for spec in specs)
 print(json.dumps([sys.path, {name: origins[0] for name, origins in places}]))
 """
 

@@ -180,10 +180,3 @@ def test_packages_installed_for_editing_are_those_of_the_copy(
 def test_mistakes(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         compare(**options)
-
-
-def test_a_folder_without_a_repository(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(repository.parent)
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(repository.parent.parent))
-    with pytest.raises(InputError, match="git rev-parse failed: fatal: not a git repository"):
-        compare()
