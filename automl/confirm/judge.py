@@ -28,8 +28,8 @@ def judge(design: Design, variants: Sequence[Variant], scores: Mapping[str, Scor
     a seed drops out. It cannot win, and does not change the results of the others. Scores that arrive after a
     sequential confirmation has stopped change nothing.
 
-    A command may fail because of its seed, so a seed without a score leaves a verdict on commands open.
-    Otherwise a command could end early wherever its score is low.
+    Code of the user may fail because of its score. So a crash leaves a verdict on such trainings open, and if
+    it is tried again, the pair supports nothing. Otherwise code could end early wherever its score is low.
 
     If a finalist beats the baseline and the plain variant with its own hyperparameters has no scores yet, the
     verdict waits for these.
@@ -42,14 +42,12 @@ class _Analysis:
     """Result of an analysis after some seeds.
 
     Attributes:
-        seen: The seeds that have ended.
-        used: Those of them at which all are compared.
+        used: The seeds at which all are compared.
         finalists: The finalists that have not dropped out.
         awaited: The plain variants whose scores are needed to call a finalist better.
         level: The significance level of an interim analysis, or None without these.
     """
 
-    seen: Sequence[int]
     used: Sequence[int]
     finalists: Sequence[Variant]
     evidence: Evidence
@@ -129,7 +127,7 @@ class Judge:
     def _has_ended(self, seed: int) -> bool:
         competing = [self.scores[variant.name] for variant in (self.baseline, *self.finalists)]
         return all(
-            scores.ended(seed) and not (self.design.kind.opaque and seed in scores.errors)
+            scores.ended(seed) and not (self.design.kind.own and seed in scores.errors)
             for scores in competing
         )
 
@@ -153,8 +151,8 @@ class Judge:
             return nominal_levels(analyses, alpha)[analyses.index(len(seen))] if analyses else alpha
 
         evidence = Evidence(
-            differences=[self._difference(variant, self.baseline, used, seen) for variant in standing],
-            plain=[self._from_plain(variant, used, seen) for variant in standing],
+            differences=[self._difference(variant, self.baseline, used) for variant in standing],
+            plain=[self._from_plain(variant, used) for variant in standing],
             times=self.times(standing, used) if self.design.equal == "time" else (),
             family=family,
             level=level,
@@ -164,7 +162,6 @@ class Judge:
             of_commands=self.design.kind.opaque,
         )
         return _Analysis(
-            seen=seen,
             used=used,
             finalists=standing,
             evidence=evidence,
@@ -193,7 +190,7 @@ class Judge:
             explanation=rule.explanation.format(**words),
             complete=is_final,
             lead=lead,
-            comparisons=[*finalists, *self._others(lead, used, analysis.seen)],
+            comparisons=[*finalists, *self._others(lead, used)],
             used=used,
             level=analysis.level,
             needed=self._needed(self.design.margin, lead.difference) if is_undecided else None,
@@ -216,17 +213,17 @@ class Judge:
 
         Holm's procedure changes p and the interval alike, so the interval excludes 0 if p is small enough.
         """
-        seen, used, finalists = analysis.seen, analysis.used, analysis.finalists
+        used, finalists = analysis.used, analysis.finalists
         factors = holm_factors([d.p for d in analysis.evidence.both], family=len(self.finalists))
         comparisons = []
         for variant, time, factor in zip(finalists, self.times(finalists, used), factors, strict=True):
             alpha = (analysis.level or ALPHA) / factor
-            d = self._difference(variant, self.baseline, used, seen, alpha)
+            d = self._difference(variant, self.baseline, used, alpha)
             comparisons.append(
                 Comparison(
                     variant=variant,
                     difference=d,
-                    plain=self._from_plain(variant, used, seen, alpha),
+                    plain=self._from_plain(variant, used, alpha),
                     p_holm=min(1.0, factor * d.p),
                     images=self._images(d, variant, used, alpha),
                     time=time,
@@ -234,7 +231,7 @@ class Judge:
             )
         return comparisons
 
-    def _others(self, lead: Comparison, used: Sequence[int], seen: Sequence[int]) -> Iterator[Comparison]:
+    def _others(self, lead: Comparison, used: Sequence[int]) -> Iterator[Comparison]:
         """Yield the other variants that have scores, compared with the baseline and the leading finalist."""
         for variant in self.variants[1:]:
             scores = self.scores[variant.name]
@@ -242,11 +239,11 @@ class Judge:
             # A candidate for the baseline may have scores at the first seeds only.
             partial_scores = variant.name in self.plain and len(both) < len(used)
             if variant.role is not Role.FINALIST and len(both) >= 2 and not partial_scores:
-                d = self._difference(variant, self.baseline, both, seen)
+                d = self._difference(variant, self.baseline, both)
                 yield Comparison(
                     variant=variant,
                     difference=d,
-                    lead=self._difference(lead.variant, variant, both, seen),
+                    lead=self._difference(lead.variant, variant, both),
                     images=self._images(d, variant, both, ALPHA),
                     time=time_ratio(scores, self.scores[self.baseline.name], both),
                 )
@@ -308,26 +305,16 @@ class Judge:
                 )
 
     def _difference(
-        self,
-        variant: Variant,
-        other: Variant,
-        seeds: Sequence[int],
-        seen: Sequence[int],
-        alpha: float = ALPHA,
+        self, variant: Variant, other: Variant, seeds: Sequence[int], alpha: float = ALPHA
     ) -> Difference:
-        """Return the difference at some of the seeds `seen`."""
         design, metric = self.design, self.design.metric
         ours, theirs = self.scores[variant.name], self.scores[other.name]
         d = [metric.sign * metric.scale * (ours.scores[seed] - theirs.scores[seed]) for seed in seeds]
         scored = paired(d, margin=design.margin, resolution=design.resolution, alpha=alpha)
-        failed = unequal_failures(ours, theirs, seen) if design.kind.own else set()
-        if not failed:
-            return scored
-        return count_failures(scored, d, [seed in failed for seed in seeds], len(failed - {*seeds}), alpha)
+        failed = unequal_failures(ours, theirs, seeds)
+        return count_failures(scored, d, failed, alpha) if design.kind.own and any(failed) else scored
 
-    def _from_plain(
-        self, variant: Variant, seeds: Sequence[int], seen: Sequence[int], alpha: float = ALPHA
-    ) -> Difference | None:
+    def _from_plain(self, variant: Variant, seeds: Sequence[int], alpha: float = ALPHA) -> Difference | None:
         """Return the difference of a finalist from the plain variant with its hyperparameters.
 
         Returns None if that is the baseline, if it is not trained with all seeds, or if it cannot be trained.
@@ -337,7 +324,7 @@ class Judge:
         if name not in self.plain or self.scores[name].failed or not self._is_whole(name, seeds):
             return None
         both = [seed for seed in seeds if seed in self.scores[name].scores]
-        return self._difference(variant, self.plain[name], both, seen, alpha) if len(both) >= 2 else None
+        return self._difference(variant, self.plain[name], both, alpha) if len(both) >= 2 else None
 
     def times(self, variants: Sequence[Variant], seeds: Sequence[int]) -> list[Ratio | None]:
         """Return the time ratio of each variant at these seeds, or None if it is not known."""

@@ -99,7 +99,6 @@ class Decision:
         trainings: How many runs were needed, besides `reused` ones of the baseline.
         head: The head of the ledger after it.
         scores: The score of each run, by command and seed.
-        failed_attempts: The number of failed runs, by command.
     """
 
     outcome: str = ""
@@ -115,7 +114,6 @@ class Decision:
     reused: int = 0
     head: str = ""
     scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    failed_attempts: Mapping[str, int] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
         """Return lines on the level, the head and the cost."""

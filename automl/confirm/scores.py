@@ -86,10 +86,9 @@ def time_ratio(variant: Scores, baseline: Scores, seeds: Sequence[int]) -> Ratio
     return None
 
 
-def unequal_failures(ours: Scores, theirs: Scores, seeds: Iterable[int]) -> set[int]:
-    """Return the seeds at which trainings of one variant have failed more often than those of the other."""
-    first, second = ours.failed_attempts, theirs.failed_attempts
-    return {seed for seed in seeds if first.get(seed) != second.get(seed)}
+def unequal_failures(ours: Scores, theirs: Scores, seeds: Iterable[int]) -> list[bool]:
+    """Return for each seed whether trainings of one variant failed more often than those of the other."""
+    return [ours.failed_attempts.get(seed) != theirs.failed_attempts.get(seed) for seed in seeds]
 
 
 def training_cost(record: TrialRecord) -> TrainingCost:

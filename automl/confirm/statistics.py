@@ -103,7 +103,7 @@ def paired(
 
 
 def count_failures(
-    scored: Difference, differences: Sequence[float], failed: Sequence[bool], lost: int, alpha: float = ALPHA
+    scored: Difference, differences: Sequence[float], failed: Sequence[bool], alpha: float = ALPHA
 ) -> Difference:
     """Return a difference that claims nothing because of pairs with failed runs.
 
@@ -111,14 +111,11 @@ def count_failures(
     these pairs were the largest difference, in favour of either side. This is a worst-rank analysis
     (J. Lachin 1999) by sign flips.
 
-    Args:
-        scored: The difference that the scores show.
-        differences: The difference at each seed.
-        failed: True for a pair one side of which failed more often than the other.
-        lost: The number of further such pairs, which lack a score.
+    `scored` is the difference that the scores show. `failed` tells of each pair whether one side failed more
+    often than the other.
     """
     largest = float(np.abs(differences).max())
-    sides = [np.append(np.where(failed, size, differences), [size] * lost) for size in (-largest, largest)]
+    sides = [np.where(failed, size, differences) for size in (-largest, largest)]
     p = [sign_flip(side) if side.mean() * scored.mean > 0 else 1.0 for side in sides]
 
     def find_interval() -> tuple[float, float]:

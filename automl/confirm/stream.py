@@ -119,11 +119,11 @@ class Stream:
         decision, factor = self.ledger.decision(self.name), design.metric.sign * design.metric.scale
         if decision is not None:
             ended = ended[: decision.screened + decision.pairs]
-        failed = unequal_failures(*(scores[variant.name] for variant in variants[:2]), design.seeds)
+        failed = unequal_failures(*(scores[variant.name] for variant in variants[:2]), ended)
         measured = np.array([factor * (candidate[seed] - baseline[seed]) for seed in ended])
         # Of a pair with failed runs, one may be a lucky one. Such a pair counts as the largest loss so far.
         largest = np.maximum.accumulate(np.abs(measured))
-        d = np.where([seed in failed for seed in ended], -largest, measured)
+        d = np.where(failed, -largest, measured)
         futile = np.flatnonzero(evalues.is_futile(d))
         if len(futile):
             end = futile[0] + 1
@@ -141,10 +141,7 @@ class Stream:
             if outcome:
                 runs = sum(len(scored.scores) for scored in scores.values()) - decision.reused
                 kept = {n: {str(s): scored.scores[s] for s in ended} for n, scored in scores.items()}
-                attempts = judge.failed_attempts
-                decision = replace(
-                    decision, outcome=outcome, trainings=runs, scores=kept, failed_attempts=attempts
-                )
+                decision = replace(decision, outcome=outcome, trainings=runs, scores=kept)
                 decision = self.ledger.decide(self.name, decision)
                 self.seen = self.ledger.check(self.seen)
         head = self.ledger.heads()[-1]

@@ -20,8 +20,8 @@ def of(mean: float) -> Difference:
 
 AHEAD, SECOND, BEHIND, EQUAL, SMALL = of(2.0), of(1.0), of(-1.0), of(0.01), of(0.3)
 NOISE = paired([-3.0, 4.0], margin=0.5)
-TRIED = count_failures(AHEAD, AHEAD.mean + np.linspace(-0.1, 0.1, 10), [True, True] + [False] * 8, 0)
-LOST = count_failures(BEHIND, BEHIND.mean + np.linspace(-0.1, 0.1, 10), [False] * 10, 3)
+TRIED = count_failures(AHEAD, AHEAD.mean + np.linspace(-0.1, 0.1, 10), [True, True] + [False] * 8)
+LOST = count_failures(BEHIND, BEHIND.mean + np.linspace(-0.1, 0.1, 10), [True, True] + [False] * 8)
 SAME, LONGER, SHORTER = (Ratio(mean=m, low=m - 0.01, high=m + 0.01) for m in (1.0, 1.2, 0.8))
 
 # Evidence that each rule decides, with the finalist that the verdict is about.

@@ -251,11 +251,9 @@ def test_mistakes(at_work: Any, options: dict[str, Any], message: str) -> None:
 
 
 def test_a_command_that_fails_until_it_is_lucky_is_not_accepted(lucky: Any) -> None:
-    decisions = [
-        lucky(lambda i=i: compare(f"train --try {i} --seed {{seed}}")).verdict.decision for i in range(4)
-    ]
+    verdicts = [lucky(lambda i=i: compare(f"train --try {i} --seed {{seed}}")).verdict for i in range(4)]
     assert "accepted" not in outcomes()
-    assert sum(decision.failed_attempts.get("candidate", 0) for decision in decisions) > 4
+    assert sum(verdict.failed_attempts.get("candidate", 0) for verdict in verdicts) > 4
 
 
 @pytest.mark.parametrize(("equal", "outcome"), [("time", "unequal time"), ("none", "accepted")])
