@@ -109,8 +109,5 @@ def _chat(tokenizer: Any, template: str | None) -> str:
 def _byte_tokenizer() -> Any:
     """Return a byte-level tokenizer without pairs, whose characters stand for bytes as in GPT-2's code."""
     characters = optional("transformers.convert_slow_tokenizer", "hf").bytes_to_unicode()
-    pairs = tokenizers.models.BPE(vocab={char: byte for byte, char in characters.items()}, merges=[])
-    backend = tokenizers.Tokenizer(pairs)
-    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    backend.decoder = tokenizers.decoders.ByteLevel()
-    return backend
+    pairs = tokenizers.ByteLevelBPETokenizer({char: byte for byte, char in characters.items()}, [])
+    return tokenizers.Tokenizer.from_str(pairs.to_str())

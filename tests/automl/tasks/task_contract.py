@@ -20,7 +20,7 @@ from automl.data import shared
 from automl.storage.storage import Storage
 from automl.tasks import Split, Task
 from automl.training.loop import evaluate, fit, start
-from backbones import call
+from backbones import Normalisation, call
 from backbones.torch_internals import tree_leaves
 from search.config import TrialConfig
 
@@ -103,6 +103,16 @@ class TaskTestCase:
         assert not [name for name in still if not self.may_stand_still(name)]
         assert task.metric.name in metrics
         assert metrics["epoch"] == 1
+
+    def test_a_deployed_model_normalises_as_its_backbone_says(self) -> None:
+        task: Any = self.make()
+        if not hasattr(task, "normalisation"):
+            return
+        model, answers = task.model().eval(), []
+        for mean in (0.2, 0.5):
+            task.normalisation = Normalisation((mean, mean, mean), (0.5, 0.5, 0.5))
+            answers.append(task.deployment(model).run(task.model_inputs("test", 2)))
+        assert not any((answers[0][name] == answers[1][name]).all() for name in answers[0])
 
     @pytest.mark.gpu
     def test_a_gpu_learns_the_same(self, gpu: torch.device) -> None:
