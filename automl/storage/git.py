@@ -16,8 +16,10 @@ from pathlib import Path
 from automl.base.errors import InputError
 
 # Variables beside those that `git rev-parse --local-env-vars` lists: they forbid references, or change paths.
-OTHERS = ("GIT_QUARANTINE_PATH", "GIT_ATTR_SOURCE", "GIT_DEFAULT_HASH", "GIT_DEFAULT_REF_FORMAT")
-OTHERS += tuple(f"GIT_{kind}_PATHSPECS" for kind in ("LITERAL", "GLOB", "NOGLOB", "ICASE"))
+OTHERS = (
+    "GIT_QUARANTINE_PATH", "GIT_ATTR_SOURCE", "GIT_LITERAL_PATHSPECS", "GIT_GLOB_PATHSPECS",
+    "GIT_NOGLOB_PATHSPECS", "GIT_ICASE_PATHSPECS",
+)  # fmt: skip
 HOOKS = ("post-checkout", "post-index-change", "reference-transaction")  # that a checkout runs
 CONVERSIONS = r"core\.(autocrlf|eol|attributesfile)"  # settings by which the contents of files may differ
 REMOTES = r"remote\..*\.(url|promisor|partialclonefilter)"  # settings to fetch the rest of a partial clone
