@@ -8,6 +8,7 @@ lazy          Imports on first use: of exports, and of packages that only one ta
 serialise     Convert dataclasses to JSON and back
 atomic        Temporary names of files that are being written, and their removal after a crash
 cores         The number of cores that this process may use
+signals       Handlers of signals for the duration of a block
 text          Text of users' files: its encoding
 units         Parse and format quantities: `2h30m`, `5M`, `2GB`
 names         Names of searches and experiments
