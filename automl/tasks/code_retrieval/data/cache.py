@@ -110,7 +110,8 @@ class TokenFile(ArrowFile):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.tokenizer = Tokenizer(self.about["tokenizer"])
-        self.texts = {kind: _to_ragged(self.table[kind].chunk(0)) for kind in KINDS}
+        columns = {kind: self.table[kind].chunk(0) for kind in KINDS}
+        self.texts = {kind: Ragged(c.values.to_numpy(), c.offsets.to_numpy()) for kind, c in columns.items()}
         if self.about["tokens"] != [int(text.values.sum()) for text in self.texts.values()]:
             raise ValueError("tokens are missing")  # Pages that a crash left unwritten are zero.
 
@@ -156,7 +157,3 @@ def get_text(function: Function, kind: str) -> str:
         return own
     # Not \b, since names in Ruby may end in a question mark.
     return re.sub(rf"(?<!\w){re.escape(own)}(?!\w)", "f", function.code)
-
-
-def _to_ragged(column: pa.LargeListArray) -> Ragged:
-    return Ragged(column.values.to_numpy(), column.offsets.to_numpy())
