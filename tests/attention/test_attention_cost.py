@@ -177,13 +177,3 @@ def test_auto_is_the_cheaper_order_on_both_sides_of_n_equal_c(name: str, ks: int
         assert auto.macs == min(cost.macs for cost in orders)
     assert resolve_order("auto", channels=16, positions=17) == "xxt-first"
     assert resolve_order("auto", channels=16, positions=15) == "conv-first"
-
-
-@pytest.mark.parametrize("positions", [9, 25])
-def test_both_orders_compute_the_same_function(positions: int) -> None:
-    x = features(2, 16, positions, dtype=torch.float64)
-    first, second = (
-        new(Spec("ssa", {"ks": 3, "order": order}), gate=0.7).double().eval()(x)
-        for order in ("xxt-first", "conv-first")
-    )
-    torch.testing.assert_close(first, second, rtol=1e-10, atol=1e-10)

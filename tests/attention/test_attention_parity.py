@@ -153,16 +153,6 @@ def test_symmetric_ssa_is_symmetric_and_normalised_at_once(ks: int) -> None:
     assert torch.linalg.matrix_norm(weight.flatten(1), ord=2).item() == pytest.approx(1, abs=1e-3)
 
 
-@pytest.mark.parametrize("ks", [1, 3])
-def test_symmetric_ssa_differs_from_plain_ssa_with_the_same_parameters(ks: int) -> None:
-    """In fastai it does not differ: the symmetric weight is overwritten before it is used."""
-    plain, symmetric = (_double(Spec(name, {"ks": ks})) for name in ("ssa", "ssa-sym"))
-    weights = [m.conv.parametrizations.weight.original for m in (plain, symmetric)]
-    assert torch.equal(*weights)
-    x = features(2, C, 5, 7, dtype=torch.float64)
-    assert (plain(x) - symmetric(x)).norm() > 0.01 * (plain(x) - x).norm()
-
-
 @pytest.mark.parametrize("name", ["ssa", "ssa-sym", "sagan"])
 def test_spectral_norms_work_in_training_mode(name: str) -> None:
     module = new(Spec(name), C).double()

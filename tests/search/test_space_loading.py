@@ -7,9 +7,7 @@ import optuna
 import pytest
 
 from automl.base.errors import InputError
-from search.config import TrialConfig
 from search.drawn import check_fixed_parameters
-from search.space import Space
 from search.spaces import SPACES, load_space
 
 GOOD = """
@@ -73,10 +71,6 @@ def test_a_user_defined_function(name: str) -> None:
     space = load_space(name)
     assert (space.name, space.baseline) == (name, {"epochs": 3})
     assert space(optuna.trial.FixedTrial({"epochs": 7})).training.epochs == 7
-
-
-def test_an_absolute_path(tmp_path: Path) -> None:
-    assert load_space(f"{tmp_path}/my_space.py:space").baseline == {"epochs": 3}
 
 
 def test_a_function_without_a_baseline_starts_without_modules() -> None:
@@ -161,8 +155,3 @@ def test_two_files_of_one_name_are_two_spaces(tmp_path: Path) -> None:
         (tmp_path / folder / "mine.py").write_text(GOOD.replace('"epochs": 3', f'"epochs": {epochs}'))
     first, second = load_space("a/mine.py:space"), load_space("b/mine.py:space")
     assert (first.baseline, second.baseline) == ({"epochs": 1}, {"epochs": 2})
-
-
-def test_a_space_needs_only_a_trial() -> None:
-    space = Space(name="s", draw=lambda trial: TrialConfig(), baseline={}, summary="")
-    assert space(optuna.trial.FixedTrial({})) == TrialConfig()

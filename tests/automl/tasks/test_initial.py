@@ -17,7 +17,7 @@ from automl.tasks import open_task
 from automl.tasks.initial import choose_weights
 from automl.training import checkpoint
 from automl.training.loop import evaluate, fit, start
-from search.config import Model, TrialConfig
+from search.config import TrialConfig
 
 PLACEMENTS = [
     {},
@@ -82,14 +82,6 @@ def test_an_invalid_weight_file_is_rejected(content: Any, message: str, tmp_path
 def test_a_folder_without_weights(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="were not found"):
         choose_weights(str(tmp_path))
-
-
-def test_built_in_backbones_have_no_published_weights() -> None:
-    with pytest.raises(
-        InputError,
-        match="'xresnet18' has no published weights; choose a backbone torchvision:NAME or timm:NAME",
-    ):
-        TrialConfig(model=Model(weights="default"))
 
 
 def test_a_rewritten_file_is_read_again(tmp_path: Path) -> None:
