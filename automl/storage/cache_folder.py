@@ -26,7 +26,12 @@ NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR,
 
 def cache_root() -> Path:
     """Return the folder of decoded, extracted and downloaded data: `AUTOML_CACHE` or `~/.cache/automl`."""
-    return Path(os.environ.get("AUTOML_CACHE") or "~/.cache/automl").expanduser().absolute()
+    try:
+        return Path(os.environ.get("AUTOML_CACHE") or "~/.cache/automl").expanduser().absolute()
+    except RuntimeError as error:
+        raise InputError(
+            "this user has no home folder; set AUTOML_CACHE to a folder for the cache"
+        ) from error
 
 
 def once(
