@@ -19,7 +19,7 @@ from automl.confirm.statistics import ALPHA
 SCREEN, POOL = 6, 10  # largest number of pairs of a screen, and seeds that its baseline has in all
 SEEDS = 2**31  # seeds are below it
 MOST = 60  # default of the largest number of pairs of a test
-FEW = 10  # pairs below which nothing is said about their distribution
+FEW = 10  # pairs below which no doubt about their distribution is reported
 STAKE = 0.4  # of the bet on the next sign. Larger ones see signs more than sizes, so skewness deceives them
 DECAY = 1.3  # test number t has a share of the level that falls with t to this power
 GAIN = 1.0  # that futility has in view, in standard deviations of the paired difference

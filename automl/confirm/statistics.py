@@ -111,7 +111,7 @@ def count_failures(
     these pairs were the largest difference, in favour of either side. This is a worst-rank analysis
     (J. Lachin 1999) by sign flips.
 
-    `scored` is the difference that the scores show. `failed` tells of each pair whether one side failed more
+    `scored` is the difference that the scores show. `failed` is True for a pair one side of which failed more
     often than the other.
     """
     largest = float(np.abs(differences).max())

@@ -319,7 +319,7 @@ TEXTS = [
 
 @pytest.mark.parametrize("value", ["", " ", "file", "file/below", 300 * "x"], ids=range(5))
 def test_any_text_is_an_answer_or_a_mistake(at_work: Any, value: str) -> None:
-    """None is a defect: an empty text, a file, a path below it, and a name that is too long."""
+    """Find no defect for an empty text, a file, a path below it, and a name that is too long."""
     at_work(FakeCommands(gain(0), most=0))
     Path("file").write_text("1")
     asked = {"baseline": BASELINE, "candidates": CANDIDATE, "metric": "acc=(.*)"}
