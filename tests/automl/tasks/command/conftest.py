@@ -1,6 +1,7 @@
 """Workers that play the runs of commands."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,20 +23,10 @@ def at_work(played: None, monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeWork
     return put
 
 
-class LuckyCandidate(FakeCommands):
-    """Commands whose candidate ignores its seed, draws N(0, 1), and fails where that is below 0."""
+class LowScores:
+    """Runs that fail: a candidate that ignores its seed, draws N(0, 1) and is below 0."""
 
-    def __init__(self) -> None:
-        self.draws = np.random.default_rng(3)
-        super().__init__(lambda variant, seed: self.drawn)
-
-    @property
-    def broken(self) -> "LuckyCandidate":
-        return self
-
-    @broken.setter
-    def broken(self, value: object) -> None:
-        pass
+    draws = np.random.default_rng(3)
 
     def __contains__(self, key: tuple[str, int]) -> bool:
         self.drawn = float(self.draws.normal())
@@ -43,13 +34,12 @@ class LuckyCandidate(FakeCommands):
 
 
 @pytest.fixture
-def lucky(
-    at_work: Callable[[FakeWorkers], FakeWorkers],
-) -> Callable[[Callable[[], ConfirmResult]], ConfirmResult]:
-    """Return a function that calls with a lucky candidate, and resumes until there is a verdict."""
+def lucky(at_work: Any) -> Callable[[Callable[[], ConfirmResult]], ConfirmResult]:
+    """Return a function that compares with such a candidate, and resumes until there is a verdict."""
 
     def judge(call: Callable[[], ConfirmResult]) -> ConfirmResult:
-        at_work(LuckyCandidate())
+        low = LowScores()
+        at_work(FakeCommands(lambda variant, seed: low.drawn, broken=low))
         result = call()
         while not result.verdict.complete:
             result = run_referee(resume=result)
