@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from contextvars import ContextVar
 from itertools import pairwise
 from pathlib import Path
@@ -211,24 +211,17 @@ def json_alone() -> Iterator[None]:
     processes, libraries in C and functions of `atexit` print.
     """
     out = sys.stdout
-    if _is_program(out):
-        out.flush()
-        out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-        os.dup2(2, 1)
+    with suppress(OSError, AttributeError):  # a test or a notebook has replaced it
+        if out.fileno() == 1:
+            out.flush()
+            out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+            os.dup2(2, 1)
     token = _output.set(out)
     try:
         with redirect_stdout(sys.stderr):
             yield
     finally:
         _output.reset(token)
-
-
-def _is_program(stream: TextIO) -> bool:
-    """Return False for the standard output that a test or a notebook has replaced."""
-    try:
-        return stream.fileno() == 1
-    except (OSError, AttributeError):
-        return False
 
 
 def print_json(value: Any) -> None:

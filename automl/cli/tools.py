@@ -76,21 +76,20 @@ class Tool:
 
     @cached_property
     def effects(self) -> dict[str, str]:
-        """Effects of options and arguments by their names in a call, without those that have none."""
+        """Effects of options and arguments by their names in a call. Empty for most."""
         declared = inspect.signature(self.command.callback, eval_str=True).parameters
-        effects = {
+        return {
             name: getattr(declaration_of(declared[parameter.name]), "effect", "")
             for name, parameter in self.parameters.items()
         }
-        return {name: effect for name, effect in effects.items() if effect}
 
     @property
     def hints(self) -> dict[str, Any]:
         """Annotations of the protocol. A command with `--trust` runs code or commands of its caller."""
-        runs_code = any(parameter.name == "trust" for parameter in self.command.params)
+        runs_code, writes = "trust" in self.parameters, any(self.effects.values())
         return {
-            "read_only_hint": not self.effects,
-            "destructive_hint": bool(self.effects),  # outputs replace files
+            "read_only_hint": not writes,
+            "destructive_hint": writes,  # outputs replace files
             "idempotent_hint": not runs_code,
             "open_world_hint": runs_code or PUBLISHES in self.effects.values(),
         }
@@ -137,18 +136,16 @@ class Tool:
 
     def _check_effect(self, name: str, text: str) -> None:
         """Raise InputError if the server does not allow the effect of an option."""
-        effect = self.effects.get(name)
-        if effect is None or effect in self.allowed:
-            return
+        effect = self.effects[name]
+        rule = option = ""
         if effect == PUBLISHES:
+            rule, option = "must be left out, as it publishes the model", "--allow-publish"
+        elif effect and not _is_below(text, Path.cwd()):
+            rule, option = f"must be in the folder of the server, {Path.cwd()}", "--allow-outside"
+        if rule and effect not in self.allowed:
             raise InputError(
-                f"{name} of {self.name} would publish the model; got {text!r}. Leave it out, or ask the user "
-                f"to start the server with --allow-publish"
-            )
-        if not _is_below(text, Path.cwd()):
-            raise InputError(
-                f"{name} of {self.name} must be in the folder of the server, {Path.cwd()}; got {text!r}. "
-                f"Choose another, or ask the user to start the server with --allow-outside"
+                f"{name} of {self.name} {rule}; got {text!r}. "
+                f"Or ask the user to start automl mcp with {option}"
             )
 
     def _check(self, name: str, parameter: Any, value: Any) -> list[str]:

@@ -55,7 +55,7 @@ from automl.tasks.deployment import (
 )
 from automl.tasks.same_data import check_source
 from automl.tracking.names import FIGURES, VERDICT
-from automl.tracking.runs import check_registry, find_training_run, find_trial_run, register
+from automl.tracking.runs import check_registry, find_trial_run, register
 from automl.training import checkpoint
 from search.config import TrialConfig
 
@@ -158,9 +158,7 @@ def _of_search(search: str | NamedSearch | None, storage: str | None, baseline: 
     training = None if baseline else choose_training(name, storage)
     chosen = training or choose(name, storage, baseline=baseline)
     try:
-        if training is not None:
-            return replace(chosen, run_id=find_training_run(chosen.checkpoint))
-        return replace(chosen, run_id=find_trial_run(chosen.identity, chosen.number))
+        return replace(chosen, run_id=find_trial_run(chosen.identity, chosen.number, chosen.checkpoint))
     except InputError as error:
         sync = format_command("sync", name, storage)
         advice = "" if training is not None else f"; when MLflow is available, write it with {sync}"

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -137,44 +136,32 @@ def _digest(client: Any, run: Any) -> str | None:
     return result
 
 
-def find_trial_run(identity: str, number: int) -> str:
+def find_trial_run(identity: str, number: int, checkpoint: Storage | None = None) -> str:
     """Return the ID of the run of a trial. `identity` is that of its search or confirmation.
 
-    Raise InputError if MLflow does not answer or has no such run.
+    It is empty for a training, which its `checkpoint` tells. Raise InputError if MLflow does not answer or
+    has no such run.
     """
-    for run in _trial_runs(open_client(), identity, {TRIAL: str(number)}):
+    tags = {TRIAL: str(number)} if identity else {CHECKPOINT: str(checkpoint)}
+    for run in _trial_runs(open_client(), identity, tags):
         result: str = run.info.run_id
         return result
     raise InputError(f"MLflow at {redact(mlflow.get_tracking_uri())} has no run of it")
 
 
-def find_training_run(checkpoint: Storage) -> str:
-    """Return the ID of the run of a training by its folder. Raise InputError as `find_trial_run` does."""
-    with _answering():
-        client = open_client()
-        for run in find_runs(client, experiments(client), {CHECKPOINT: str(checkpoint)}):
-            return str(run.info.run_id)
-    raise InputError(f"MLflow at {redact(mlflow.get_tracking_uri())} has no run of it")
-
-
-@contextmanager
-def _answering() -> Iterator[None]:
-    """Raise InputError if MLflow fails inside the block."""
+def _trial_runs(client: Any, identity: str, tags: Mapping[str, str]) -> Iterator[Any]:
+    """Yield the runs with these tags that belong to trials of the search or confirmation `identity`."""
     try:
-        yield
+        names = experiments(client)
+        parents = find_runs(client, names, {IDENTITY: identity}) if identity else [None]
+        for parent in parents:
+            above = {} if parent is None else {PARENT: parent.info.run_id}
+            for run in find_runs(client, names, {**above, **tags}):
+                if TRIAL in run.data.tags:
+                    yield run
     except MlflowException as error:
         uri = redact(mlflow.get_tracking_uri())
         raise InputError(f"MLflow at {uri} does not answer ({redact(str(error))})") from error
-
-
-def _trial_runs(client: Any, identity: str, tags: Mapping[str, str]) -> Iterator[Any]:
-    """Yield the runs with these tags that belong to trials of the search or confirmation `identity`."""
-    with _answering():
-        names = experiments(client)
-        for parent in find_runs(client, names, {IDENTITY: identity}):
-            for run in find_runs(client, names, {PARENT: parent.info.run_id, **tags}):
-                if TRIAL in run.data.tags:
-                    yield run
 
 
 def trial_links(metadata: SearchMetadata) -> dict[int, str]:

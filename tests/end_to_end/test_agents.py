@@ -38,8 +38,8 @@ from automl import Callback as Base
 class Callback(Base):
     pass
 print("at import")
-os.write(1, b"at import\n")
-atexit.register(lambda: (print("at exit"), os.write(1, b"at exit\n"), os.system("echo at exit")))
+os.write(1, b"at import")
+atexit.register(lambda: (print("at exit"), os.write(1, b"at exit"), os.system("echo at exit")))
 """
 
 
