@@ -53,7 +53,8 @@ def folder(tmp_path: Path, empty_store: Path) -> Path:
     shutil.copy(empty_store, tmp_path / "mlflow.db")
     plant_modules(tmp_path / MARKER)
     (tmp_path / "score.py").write_text(SCORE)
-    (tmp_path / "noisy.py").write_text(NOISY)
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/noisy.py").write_text(NOISY)
     return tmp_path
 
 
@@ -62,7 +63,7 @@ def call(gain: int, pause: float, name: str) -> dict[str, Any]:
     return {
         "baseline": commands[0],
         "candidate": commands[1:],
-        "callback": ["noisy.py:Callback"],
+        "callback": ["own/noisy.py:Callback"],
         **{"metric": "acc=(.*)", "name": name, "seeds": 6, "equal": "none"},
     }
 

@@ -75,17 +75,6 @@ def test_options_are_the_arguments_in_python(command: str, function: Callable[..
     assert {parameter.name for parameter in parameters} - own == {*inspect.signature(function).parameters}
 
 
-def test_script_is_installed(automl: Script) -> None:
-    done = automl("-h")
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_usage_of_the_search_module() -> None:
-    done = subprocess.run([sys.executable, "-m", "automl.search", "--help"], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "Usage: python -m automl.search [OPTIONS]" in done.stdout
-
-
 def test_help_and_version_import_no_torch() -> None:
     """Importing torch takes seconds. Also test that `python -m automl` is `automl`."""
     last = "atexit.register(lambda: print('torch' in sys.modules))"
