@@ -137,11 +137,11 @@ def test_an_attention_is_loaded_in_a_thread(mine: Path) -> None:
         assert threads.submit(load_spec, "mine.py:Gate", {}).result().name == "mine.py:Gate"
 
 
-def test_only_programs_install_handlers_of_signals_themselves() -> None:
-    """All others do it by `handle_signals`, which works in threads."""
-    files = [file for name in OWN_PACKAGES for file in (ROOT / name).rglob("*.py")]
-    using = {file.name for file in files if "signal.signal(" in file.read_text()}
-    assert using == {"signals.py", "main.py", "attended.py", "process.py"}
+def test_handlers_of_signals_are_installed_by_the_main_thread_alone() -> None:
+    """Programs begin in it."""
+    texts = {file: file.read_text() for name in OWN_PACKAGES for file in (ROOT / name).rglob("*.py")}
+    using = {file for file, text in texts.items() if "signal.signal(" in text and "main_thread()" not in text}
+    assert {file.name for file in using} == {"main.py", "attended.py", "process.py"}
 
 
 def test_an_endless_import_is_cut(cli: Cli, mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
