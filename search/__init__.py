@@ -25,6 +25,7 @@ shared_trainings     Chooses the shared partial training that a trial continues
 halving              Asynchronous successive halving
 study                The Optuna study of a search: one file in its folder
 journal              The file of a study: Optuna's journal with a single writer, and checks of its lines
+time_left            Estimates how long the rest of a search takes
 trial_scheduler      Base class of schedulers: state, reports and ends of trials
 search_scheduler     The scheduler of a search: chooses and prunes trials
 fixed_scheduler      The schedulers of a fixed list of trials, for confirmations, and of a grid

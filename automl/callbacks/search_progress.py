@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from textwrap import wrap
 
@@ -16,6 +16,7 @@ from automl.base.terminal import plain
 from automl.base.units import format_duration
 from search.callback import Callback
 from search.record import NOT_NEEDED, State, TrialRecord, model_name, placement_name
+from search.time_left import estimate_left
 from search.trial_scheduler import Plan, select_leaders
 
 ROWS = 15
@@ -55,9 +56,13 @@ class Progress(Callback):
         self.budget, self.devices, self.device = budget, devices, device
         self.console = Console(file=plain(sys.stderr))
         self.live = Live(console=self.console, transient=True) if self.console.is_terminal else None
-        self.before = sum(record.state is not State.RUNNING for record in records.values())
+        # Trials that ended in an earlier run, on which another machine may have spent its time.
+        self.before = {number for number, record in records.items() if record.state is not State.RUNNING}
         self.seconds = sum(metrics["seconds"] for record in records.values() for metrics in record.history)
         self.begun = self.printed = self.looked = time.monotonic()
+        self.touched: dict[int, float] = {}  # time of the last event of each running trial
+        self.freed: deque[float] = deque()  # times at which slots became free
+        self.slots, self.overhead = 1, 0.0  # trials at once, and the time that epochs did not take [s]
         self.parts: dict[int, float] = {}  # completed fractions of the epochs of running trials
         self.drawn = self.summed = float("-inf")
         self.explained, self.summarised = False, ""
@@ -74,19 +79,32 @@ class Progress(Callback):
             self.live.stop()
 
     def on_trial_start(self, trial: TrialRecord) -> None:
+        self.touched[trial.number] = now = time.monotonic()
+        self.slots = max(self.slots, len(self.touched))
+        if self.freed:
+            self.overhead += now - self.freed.popleft()
         self._show()
 
     def on_epoch_end(self, trial: TrialRecord) -> None:
         self.parts.pop(trial.number, None)
         self.seconds += trial.history[-1]["seconds"]
+        self.overhead += self._since(trial) - trial.history[-1]["seconds"]
         if not self.live and time.monotonic() - self.printed >= QUIET:
             self._say(trial)
         self._show()
 
     def on_trial_end(self, trial: TrialRecord) -> None:
+        self.overhead += self._since(trial)
+        self.freed.append(self.touched.pop(trial.number))
         if not self.live:
             self._say(trial)
         self._show()
+
+    def _since(self, trial: TrialRecord) -> float:
+        """Return the time since the last event of a trial [s]. This is its next one."""
+        now = time.monotonic()
+        before, self.touched[trial.number] = self.touched.get(trial.number, now), now
+        return now - before
 
     def read_progress(self) -> None:
         """Show the progress within long epochs. It is called repeatedly while trials run."""
@@ -174,15 +192,21 @@ class Progress(Callback):
         return ", ".join(filter(None, parts))
 
     def _left(self, ended: int) -> float | None:
-        """Estimate the remaining time [s], by the number of trials and the time limit. None at the end."""
-        passed = time.monotonic() - self.begun
-        ends = [] if self.budget is None else [max(0.0, self.budget - passed)]
-        new = ended - self.before
-        trials = self.trials()
+        """Estimate the remaining time [s], by the trials of this run and the time limit. None at the end."""
+        now, trials = time.monotonic(), self.trials()
+        ends = [] if self.budget is None else [max(0.0, self.budget - (now - self.begun))]
         if trials is not None and ended >= trials:
             return None
-        if trials is not None and new > 0:
-            ends.append(passed / new * (trials - ended))
+        if trials is not None and (new := ended - len(self.before)):
+            left = estimate_left(
+                self.plan,
+                [record for number, record in self.records.items() if number not in self.before],
+                trials=trials - len(self.before),
+                slots=self.slots,
+                overhead=max(0.0, self.overhead / new),
+                elapsed={number: now - touched for number, touched in self.touched.items()},
+            )
+            ends += [] if left is None else [left]
         return min(ends, default=None)
 
     def _epochs(self, record: TrialRecord) -> str:

@@ -1,7 +1,6 @@
 """Costs of a placement in a model: `automl cost MODEL --place SITE=TYPE:option=value`."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -16,6 +15,9 @@ from automl.tasks.checks import ModelCheck, check_model
 from automl.tasks.subject import CLASSES, Subject, make_subject
 from backbones import BACKBONES, insert
 from backbones.memory_format import set_format
+
+# Counts that have a column, and their units.
+COUNTS = {"parameters": "", "macs": "", "activations": "B"}
 
 
 def read_placement(texts: Sequence[str]) -> dict[str, Spec]:
@@ -105,22 +107,26 @@ def lines(costs: Mapping[str, ModelCost], input_name: str) -> Iterator[str]:
     `input_name` describes one input, such as `an image of 128x128 pixels`.
     """
     yield f"{'':10}{'parameters':>16}{'MACs':>16}{'activations':>16}{'step':>16}"
-    plain = asdict(costs["plain"])
+    plain, placed = costs["plain"], costs.get("placement")
     for name, cost in costs.items():
-        values = asdict(cost)
-        step = f"{1e3 * cost.step:.3g} ms"
-        shown = (
-            format_count(cost.parameters),
-            format_count(cost.macs),
-            f"{format_count(cost.activations)}B",
-            step,
+        cells = []
+        for key, unit in COUNTS.items():
+            value, reference = getattr(cost, key), getattr(plain, key)
+            ratio = "" if cost is plain or not reference else f" {value / reference:.3f}x"
+            cells.append(f"{format_count(value)}{unit}{ratio}")
+        step = "not resolved" if cost.step is None else f"{1e3 * cost.step:.3g} ms"
+        ratio = "" if cost is plain or cost.step_ratio is None else f" {cost.step_ratio:.2f}x"
+        yield f"{name:10}" + "".join(f"{cell:>16}" for cell in [*cells, step + ratio])
+    if placed is not None:
+        added = (
+            f"{format_count(getattr(placed, key) - getattr(plain, key))}{unit}"
+            for key, unit in COUNTS.items()
         )
-        ratios = [
-            "" if name == "plain" or not plain[key] else f" {values[key] / plain[key]:.3f}x" for key in values
-        ]
-        yield f"{name:10}" + "".join(f"{a + b:>16}" for a, b in zip(shown, ratios, strict=True))
-    if "placement" in costs:
-        placed = asdict(costs["placement"])
-        added = [format_count(placed[key] - plain[key]) for key in ("parameters", "macs", "activations")]
-        yield f"{'added':10}" + "".join(f"{text:>16}" for text in [*added[:2], f"{added[2]}B"])
-    yield f"MACs, activations and step time are for {input_name}; steps were timed in turn on this machine"
+        yield f"{'added':10}" + "".join(f"{text:>16}" for text in added)
+        ends = f"95 % interval of its ratio: {placed.step_low:.2f} to {placed.step_high:.2f}"
+        yield (
+            f"step time not resolved while the machine is busy ({ends}); stop other programs, and repeat it"
+            if placed.step_ratio is None
+            else f"step time: {ends}"
+        )
+    yield f"MACs, activations and step time are for {input_name}; a step has one core or GPU of this machine"

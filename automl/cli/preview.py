@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import ceil, sqrt
 from time import monotonic, process_time
 from typing import Any
@@ -13,6 +12,7 @@ from scipy.stats import t as student
 
 from automl.base.options import with_keywords_of
 from automl.base.units import format_count, format_duration
+from automl.config.runtime import threads
 from automl.config.settings import Settings
 from automl.costs.forecast import predict_cost
 from automl.costs.profile import make_worker_config
@@ -32,9 +32,8 @@ from cluster.connect import connect, joins_cluster
 from cluster.resources import TrialResources, count_slots
 from search.config import TrialConfig
 from search.drawn import Size
-from search.halving import REDUCTION
 from search.record import describe_placement, model_name
-from search.trial_scheduler import Plan
+from search.time_left import expected_resource
 
 CountUntil = Callable[[Callable[[], bool]], None]
 
@@ -258,10 +257,9 @@ def _time_trainings(
                     pace = average_paces(ray.get(timing))
     if here:
         tell(f"timing one of {timed} simultaneous trainings")
-        threads = torch.get_num_threads()
-        with keep_busy((timed - 1) * max(1, int(shape.cpus))):
+        # The worker sets as many threads as a trial has.
+        with threads(torch.get_num_threads()), keep_busy((timed - 1) * max(1, int(shape.cpus))):
             pace = PaceWorker(*_arguments(baseline, settings, shape)).measure(TIMED)
-        torch.set_num_threads(threads)
         # MLflow's process, and then the workers, import about the same modules as this process.
         importing = min(imported, IMPORTS) * pace.load
         startup += importing * (1 + max(1.0, timed / sum(node.get("CPU", 0) for node in available)))
@@ -344,12 +342,6 @@ def _epoch(task: Task, pace: Pace, shape: TrialResources) -> float:
     inputs = 2 * make_worker_config(task.config, shape.workers).training.batch_size
     passes = ceil(task.size("validation") / (inputs * shape.workers))
     return task.steps() * pace.step + passes * pace.validation + pace.checkpoint
-
-
-def expected_resource(plan: Plan) -> float:
-    """Return the mean resource of a trial if a third continues at each rung."""
-    marks = [0.0, *plan.rungs().milestones, plan.budget]
-    return float(sum((b - a) / REDUCTION**i for i, (a, b) in enumerate(pairwise(marks))))
 
 
 def continued_resource(budget: float, insert_at: int, shared_trainings: int, trials: int | None) -> float:

@@ -27,6 +27,7 @@ from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
 from search.record import NOT_NEEDED, State, TrialRecord
 from search.study import PLACEMENT_VERDICT, STUDY_FILE, read_attribute, read_records
+from search.time_left import estimate_left
 from search.trial_scheduler import Plan, select_leaders
 
 INTERRUPTED = "interrupted"  # state of a running trial without a process
@@ -230,17 +231,18 @@ def _find_state(
 
 
 def _left(records: Sequence[TrialRecord], plan: Plan) -> float | None:
-    """Estimate the remaining time [s] from the mean training time of ended trials. None if unknown.
+    """Estimate the remaining time [s]. None if unknown.
 
     Only training time counts, since a search may have been stopped overnight.
     """
     running = [record for record in records if record.state is State.RUNNING]
-    ended = [record for record in records if record.state is not State.RUNNING]
-    mean = sum(map(_seconds, ended)) / len(ended) if ended else 0.0
-    if plan.trials is None or len(ended) >= plan.trials or not mean:
+    if plan.trials is None or len(records) - len(running) >= plan.trials:
         return None
-    left = mean * (plan.trials - len(ended)) - sum(min(mean, _seconds(record)) for record in running)
-    return left / max(1, len(running))
+    now = time.time()
+    elapsed = {
+        r.number: now - r.history[-1]["time"] for r in running if r.history and r.history[-1].get("time")
+    }
+    return estimate_left(plan, records, trials=plan.trials, slots=max(1, len(running)), elapsed=elapsed)
 
 
 def _seconds(record: TrialRecord) -> float:

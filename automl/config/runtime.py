@@ -5,7 +5,8 @@ Results do not depend on them beyond rounding. Everything else is in the configu
 
 import ctypes
 import logging
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, TypeVar, get_args
@@ -100,6 +101,17 @@ def runtime_for(cpus: float, gpus: float, **options: Any) -> Runtime:
     """Return the runtime of a process to which Ray assigned so much. Torch then uses as many threads."""
     torch.set_num_threads(max(1, int(cpus)))
     return Runtime(device=device_for(gpus), memory_fraction=memory_fraction(gpus), **options)
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Let torch compute in `count` threads inside the block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @cache

@@ -159,6 +159,7 @@ class Confirmation:
             metric=metric,
             objectives=[metric.name],
             baseline_share=0,
+            pruning=False,
         )
 
     def run_spec(self, location: Storage, metadata: SearchMetadata) -> RunSpec:

@@ -28,8 +28,8 @@ from automl.config.device import (
     peak_memory,
     start_peak_memory,
 )
-from automl.config.runtime import Runtime
-from automl.costs.time_ratio import Timings, measure_own_epoch, measure_time_ratio
+from automl.config.runtime import Runtime, threads
+from automl.costs.time_ratio import Timings, compare_steps, measure_own_epoch, measure_time_ratio
 from automl.storage.cache_folder import cache_root, once
 from automl.tasks import Inputs, Task, open_task
 from automl.tasks.subject import Subject
@@ -310,21 +310,29 @@ class ModelCost:
         parameters: Number of trained parameters.
         macs: Multiply-adds of the forward pass of one input.
         activations: Memory kept for the backward pass, for one input [bytes].
-        step: Time of a forward and backward pass, for one input of the batch [s]. Processor time on a CPU.
+        step: Time of a forward and backward pass, for one input of the batch [s]. On a CPU the processor time
+            of one core. None if the ratio is not resolved.
+        step_ratio: Time of a step divided by that of the plain model. None if its interval is wider than a
+            search accepts, as on a busy machine.
+        step_low: Lower end of its 95 % interval.
+        step_high: Upper end of its 95 % interval.
     """
 
     parameters: int
     macs: int
     activations: int
-    step: float
+    step: float | None
+    step_ratio: float | None = 1.0
+    step_low: float = 1.0
+    step_high: float = 1.0
 
 
 def measure_costs(
     models: Mapping[str, nn.Module], subject: Subject, batch: int, runtime: Runtime
 ) -> dict[str, ModelCost]:
-    """Measure the costs of models of `subject`, by name. Their steps of `batch` inputs are timed in turn.
+    """Measure the costs of one or two models of `subject`, by name. The first one is the plain model.
 
-    Leaves the models in training mode.
+    Steps of `batch` inputs are timed in turn. Leaves the models in training mode.
     """
 
     def inputs(count: int) -> Example:
@@ -345,10 +353,22 @@ def measure_costs(
             "activations": activations // batch,
         }
         steps.append(partial(_step, model, subject, many, runtime))
-    times = time_lower_quartiles(steps, runtime, STEPS)
+    with threads(1):  # as a trial has, and so that no thread waits for another one that has no core
+        if len(steps) == 1:
+            (step,) = time_lower_quartiles(steps, runtime, STEPS)
+            return {name: ModelCost(**count, step=step / batch) for name, count in counts.items()}
+        times = compare_steps(*steps, runtime)
+    plain, placed = counts
+    ratio = times.ratio if times.is_resolved else None
     return {
-        name: ModelCost(**count, step=time / batch)
-        for (name, count), time in zip(counts.items(), times, strict=True)
+        plain: ModelCost(**counts[plain], step=times.step / batch),
+        placed: ModelCost(
+            **counts[placed],
+            step=None if ratio is None else times.step * ratio / batch,
+            step_ratio=ratio,
+            step_low=times.low,
+            step_high=times.high,
+        ),
     }
 
 

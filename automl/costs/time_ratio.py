@@ -134,10 +134,49 @@ VALIDATIONS = 3
 MEASURING_FRACTION = 0.05  # maximum time of measuring, relative to the training's own time
 ALLOWED = 1.0  # time that the first measurement of an architecture may take in any case [s]
 ERROR = 0.1  # standard deviation of the logarithm of a ratio of counted work
+COMPARING = 20.0  # time after which a comparison of two functions ends [s]
 BLOCK = 0.01  # minimum duration of a timing on a GPU, reached by repeating the step [s]
 
 
 _BASELINES: dict[str, Work] = {}  # work of an epoch, by configuration and runtime
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTimes:
+    """Times of two functions that were run in turn.
+
+    Attributes:
+        step: Time of the first one [s], the lower quartile of its runs.
+        ratio: Time of the second one divided by that of the first.
+        low: Lower end of the ratio's 95 % interval.
+        high: Upper end of it.
+    """
+
+    step: float
+    ratio: float
+    low: float
+    high: float
+
+    @property
+    def is_resolved(self) -> bool:
+        """True if the interval is so narrow that the ratio is accepted."""
+        return _width(self) <= BELIEVED
+
+
+def compare_steps(first: Callable[[], object], second: Callable[[], object], runtime: Runtime) -> StepTimes:
+    """Time two functions in turn until the interval of their ratio is narrow, or `COMPARING` has passed."""
+    start_time, pairs = elapsed(runtime), list[Sequence[float]]()
+    repeats = count_repeats(first, runtime)
+    rounds = time_in_turn([partial(repeated_seconds, run, runtime, repeats) for run in (first, second)])
+    while True:
+        pairs.extend(islice(rounds, ROUND))
+        if len(pairs) < LEAST:
+            continue
+        ratio, low, high = interval([other / own for own, other in pairs])
+        step = statistics.quantiles([own for own, _ in pairs], n=4)[0]
+        times = StepTimes(step=step, ratio=ratio, low=low, high=high)
+        if _width(times) <= PRECISE or elapsed(runtime) - start_time > COMPARING:
+            return times
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,6 +199,25 @@ class TimeRatio:
     epoch: float
 
 
+def count_repeats(run: Callable[[], object], runtime: Runtime) -> int:
+    """Return how often a timing repeats `run`: once on a CPU, and on a GPU until it takes `BLOCK`."""
+    if not is_gpu(runtime.device):
+        return 1
+    for _ in range(2):  # The first loads kernels.
+        run()
+    return max(1, round(BLOCK / seconds(run, runtime)))
+
+
+def repeated_seconds(run: Callable[[], object], runtime: Runtime, repeats: int) -> float:
+    """Return the time [s] of one call of `run`, over `repeats` of them."""
+
+    def block() -> None:
+        for _ in range(repeats):
+            run()
+
+    return seconds(block, runtime) / repeats
+
+
 class Epoch:
     """Epoch of a task, whose training steps and validation passes can be timed. A model of None is built.
 
@@ -179,13 +237,9 @@ class Epoch:
         self._step = make_step(task, self.state.model, self.state.optimizer, self.state.scaler)
         self._batches = endless_batches(task)
         self._example = task.example(min(self.inputs, task.size("validation"))) if self.passes else ()
-        self.repeats = 1
         while not self._step.is_settled:  # It measures, compiles or captures.
             self.step()
-        if is_gpu(self.runtime.device):
-            for _ in range(2):  # The first loads kernels.
-                self.step()
-            self.repeats = max(1, round(BLOCK / seconds(self.step, self.runtime)))
+        self.repeats = count_repeats(self.step, self.runtime)
 
     def step(self) -> None:
         """Run a training step, including the creation of its batch."""
@@ -203,12 +257,7 @@ class Epoch:
 
     def seconds_of(self, run: Callable[[], object]) -> float:
         """Return the time [s] of `step` or `validate`."""
-
-        def block() -> None:
-            for _ in range(self.repeats):
-                run()
-
-        return seconds(block, self.runtime) / self.repeats
+        return repeated_seconds(run, self.runtime, self.repeats)
 
     def work(self) -> Work:
         """Count the work of the whole epoch on one step and one pass, operator by operator."""
@@ -324,7 +373,7 @@ def _work_of_baseline(epoch: Epoch) -> Work:
     return _BASELINES[key]
 
 
-def _width(time_ratio: TimeRatio) -> float:
+def _width(time_ratio: TimeRatio | StepTimes) -> float:
     """Return the larger distance of the interval's ends from the ratio, relative to the ratio."""
     return max(time_ratio.high - time_ratio.ratio, time_ratio.ratio - time_ratio.low) / time_ratio.ratio
 

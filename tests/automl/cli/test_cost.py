@@ -1,14 +1,22 @@
 """`automl cost`: costs of a placement in a model."""
 
 import json
+import random
 from collections.abc import Callable
+from itertools import chain, cycle
 
 import pytest
+import torch
+from automl_cases import HERE
+from torch import nn
 
-import automl.costs.profile
 from attention import Spec, decomposed
 from automl.base.errors import InputError
 from automl.cli.cost import read_placement
+from automl.costs import time_ratio
+from automl.costs.profile import measure_costs
+from automl.tasks.subject import Subject
+from backbones.example import sum_outputs
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -27,7 +35,8 @@ def test_costs_match_the_formula(cli: Cli) -> None:
     assert placed["parameters"] - plain["parameters"] == formula.parameters
     assert placed["macs"] - plain["macs"] == formula.macs
     assert placed["activations"] > plain["activations"]
-    assert min(plain["step"], placed["step"]) > 0
+    assert plain["step"] > 0
+    assert placed["step_low"] <= (placed["step_ratio"] or 1.0) <= placed["step_high"]
     assert plain["parameters"] == 11_689_512  # documented by torchvision
     rows = [line.split()[0] for line in err.splitlines() if line[:1].isalpha()]
     assert rows[:2] == ["plain", "placement"]
@@ -36,6 +45,43 @@ def test_costs_match_the_formula(cli: Cli) -> None:
 def test_without_a_placement_there_is_one_row(cli: Cli) -> None:
     code, out, _ = cli(*MODEL, "--json")
     assert (code, list(json.loads(out))) == (0, ["plain"])
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+def test_a_noisy_clock_gives_no_ratio(noise: float, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without noise the interval contains the true ratio. With much noise none is printed as a number."""
+    generator, now = random.Random(1), iter(range(10**6))
+    truth = chain([1.0, 1.0], cycle([1.0, 1.05, 1.05, 1.0]))
+    monkeypatch.setattr(
+        time_ratio, "seconds", lambda run, runtime: next(truth) * generator.lognormvariate(0, noise)
+    )
+    monkeypatch.setattr(time_ratio, "elapsed", lambda runtime: next(now))
+    _, out, err = cli(*MODEL, "--place", "stage1.block1=conv1x1", "--json")
+    placed = json.loads(out)["placement"]
+    row = next(line for line in err.splitlines() if line.startswith("placement"))
+    if noise:
+        assert (placed["step"], placed["step_ratio"]) == (None, None)
+        assert row.endswith("not resolved")
+        assert "step time not resolved while the machine is busy (95 % interval of its ratio: " in err
+    else:
+        assert row.endswith("ms 1.05x")
+        assert "step time: 95 % interval of its ratio: 1.05 to 1.05" in err
+
+
+def test_a_larger_model_is_never_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure with the real clock, whatever else runs on this machine."""
+    monkeypatch.setattr(time_ratio, "COMPARING", 0.0)
+    subject = Subject(
+        name="line",
+        build=nn.Identity,
+        example=lambda n: torch.zeros(n, 256),
+        loss=sum_outputs,
+        description="",
+    )
+    for _ in range(5):
+        models = {str(n): nn.Sequential(*(nn.Linear(256, 256) for _ in range(n))) for n in (4, 12)}
+        placed = measure_costs(models, subject, 64, HERE)["12"]
+        assert (placed.step_ratio or placed.step_high) > 1
 
 
 def test_read_placement() -> None:
@@ -121,7 +167,7 @@ TEXT = (
 def test_models_of_every_task_have_costs_and_sites(
     model: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(automl.costs.profile, "STEPS", 2)
+    monkeypatch.setattr(time_ratio, "COMPARING", 0.0)
     code, out, err = cli("sites", *MODELS[model])
     assert code == 0, err
     names = [
@@ -132,7 +178,7 @@ def test_models_of_every_task_have_costs_and_sites(
     assert code == 0, err
     costs = json.loads(out)
     assert costs["placement"]["parameters"] > costs["plain"]["parameters"]
-    assert min(value for cost in costs.values() for value in cost.values()) > 0
+    assert min(value for cost in costs.values() for value in cost.values() if value is not None) > 0
     assert any(text in err for text in TEXT)
 
 
