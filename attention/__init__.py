@@ -4,6 +4,7 @@ attention_table  Types by name: the table, timm's and the user's
 attention_type   The record of a type, and of a class that somebody else wrote, behind the gate
 options          Options of a module, with their types, defaults and choices
 spec             An attention type with its options
+names            The names of the types, and their check
 gated            The base class: a residual update behind a scalar gate that starts at zero; `Cost`
 ssa              Simple self-attention, and its symmetric variant
 sagan            Self-attention of SAGAN

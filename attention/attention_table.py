@@ -16,8 +16,9 @@ from torch import nn
 from attention import conv1x1, decomposed, gated_delta, kda, linear, multihead, sagan, shortconv, sliding, ssa
 from attention.attention_type import Attention, ForeignAttention
 from attention.gated import Layout
+from attention.names import NAMES, TIMM, check_name
 from automl.base import loading
-from automl.base.errors import InputError, unknown
+from automl.base.errors import InputError
 
 
 def _record(name: str, file: ModuleType, module: Callable[..., nn.Module], source: str) -> Attention:
@@ -41,25 +42,7 @@ _RECORDS = (
 )
 ATTENTIONS: Mapping[str, Attention] = MappingProxyType({record.name: record for record in _RECORDS})
 
-TIMM = "timm:"
-
-# Names of `timm.layers.create_attn`, of modules that keep their input's shape. Tested with timm 1.0.31.
-TIMM_NAMES = (
-    *("bat", "bottleneck", "cbam", "ceca", "coord", "eca", "ecam", "ela", "ese", "gc", "gca", "ge", "halo"),
-    *("lambda", "lcbam", "nl", "scoord", "se", "sk", "splat", "strip"),
-)
-
-
-def check_name(name: object) -> None:
-    """Raise `InputError` unless `name` may be an attention type. Runs no user-defined code."""
-    if isinstance(name, str) and (name in ATTENTIONS or loading.is_user_defined(name)):
-        return
-    if isinstance(name, str) and name.startswith(TIMM):
-        if name.removeprefix(TIMM) not in TIMM_NAMES:
-            raise unknown("attention of timm", name.removeprefix(TIMM), TIMM_NAMES)
-        return
-    hint = f"timm has one: {TIMM}{name}" if name in TIMM_NAMES else "Or take timm:NAME, or file.py:Class"
-    raise InputError(f"{unknown('attention', name, ATTENTIONS)} {hint}")
+assert tuple(ATTENTIONS) == NAMES
 
 
 def find_attention(name: str) -> Attention:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from attention.names import NAMES, check_name
 from attention.options import RESERVED, OptionValue, check_options
 from automl.base import loading
 from automl.base.errors import InputError
@@ -42,20 +43,18 @@ class Spec:
     code: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
-        from attention.attention_table import ATTENTIONS, check_name
-
         check_name(self.type)
         name = loading.find_local_name(loading.make_absolute(self.type), self.code)
         object.__setattr__(self, "type", name)
-        if name in ATTENTIONS:
+        if self.options and name in NAMES:
+            from attention.attention_table import ATTENTIONS
+
             check_options(name, self.options, ATTENTIONS[name].options)
 
     @property
     def is_foreign(self) -> bool:
         """Return whether the type is not in the table, so that no test holds it to the contract."""
-        from attention.attention_table import ATTENTIONS
-
-        return self.type not in ATTENTIONS
+        return self.type not in NAMES
 
     @property
     def name(self) -> str:
@@ -117,10 +116,8 @@ class Spec:
         Raises:
             InputError: The text has another form, or names an unknown type or option.
         """
-        from attention.attention_table import ATTENTIONS
-
         name, colon, options = text.rpartition(":")
-        if not colon or ("=" not in options and name not in ATTENTIONS):
+        if not colon or ("=" not in options and name not in NAMES):
             name, options = text, ""
         values = {}
         for option in filter(None, options.split(",")):

@@ -95,18 +95,19 @@ def resume_study(folder: Path, *, name: str, needed: Collection[str] = ()) -> op
 
 
 def open_records(
-    folder: Path, *, name: str, needed: Collection[str] = ()
+    folder: Path, *, name: str, needed: Collection[str] = (), configs: bool = True
 ) -> tuple[optuna.Study, list[TrialRecord]]:
     """Return the study in `folder`, and the trials that this search created.
 
-    Each completed trial must have the metrics `needed`. Raises KeyError if there is no study yet, and
-    InputError, which names the line, if the file is damaged.
+    Each completed trial must have the metrics `needed`. Without `configs`, that of records
+    is None. Raises KeyError if there is no study yet, and InputError, which names the line, if the file
+    is damaged.
     """
     study, lines = _open(folder, name)
     records = []
     for trial in own_trials(study):
         try:
-            record = read_record(trial)
+            record = read_record(trial, configs=configs)
             if record is not None and record.state is State.COMPLETE:
                 _check_metrics(trial, record, needed)
         except _DamagedAttributeError as error:
@@ -203,7 +204,7 @@ class _DamagedAttributeError(InputError):
         self.attribute = attribute
 
 
-def read_record(trial: FrozenTrial) -> TrialRecord | None:
+def read_record(trial: FrozenTrial, *, configs: bool = True) -> TrialRecord | None:
     """Convert a `FrozenTrial` of a search, or return None. Raises InputError if it is damaged."""
     attributes = trial.user_attrs
     if CONFIG not in attributes and ROLE not in attributes:
@@ -227,7 +228,7 @@ def read_record(trial: FrozenTrial) -> TrialRecord | None:
             raise _DamagedAttributeError(trial, key, "the epoch before it is missing")
     record = TrialRecord(
         number=trial.number,
-        config=read(CONFIG, TrialConfig),
+        config=read(CONFIG, TrialConfig) if configs else None,  # type: ignore[arg-type]
         role=read(ROLE, Role),
         state=_state(trial),
         history=[{**read(key, dict[str, float]), **attributes[key]} for key in _epochs(attributes)],
@@ -260,15 +261,18 @@ def read_attribute(folder: Path, name: str, key: str) -> Any:
         return None
 
 
-def read_records(folder: Path, name: str, needed: Collection[str] = ()) -> list[TrialRecord]:
+def read_records(
+    folder: Path, name: str, needed: Collection[str] = (), *, configs: bool = True
+) -> list[TrialRecord]:
     """Return the trials of the study in `folder`, or an empty list if there is no study yet.
 
-    Each completed trial must have the metrics `needed`. Raises InputError if the file is damaged.
+    Each completed trial must have the metrics `needed`. Without `configs`, that of records is
+    None, because to check a configuration needs torch. Raises InputError if the file is damaged.
     """
     if not (folder / STUDY_FILE).exists():
         return []
     try:
-        study, records = open_records(folder, name=name, needed=needed)
+        study, records = open_records(folder, name=name, needed=needed, configs=configs)
     except KeyError:  # killed between the file and the study in it
         return []
     try:

@@ -149,17 +149,23 @@ def read_status(search: str | NamedSearch | None = None, storage: str | None = N
         >>> automl.read_status("example").running
         False
     """
-    name, storage = resolve_search(search, storage)
+    return _read(*resolve_search(search, storage))
+
+
+def _read(name: str, storage: str, *, configs: bool = True) -> Status:
+    """Read the state of a search. Without `configs`, best trial and baseline have no names."""
     folder, metadata = find_search(name, storage)
     started = confirmations(folder)
     trials_folder, study, plan = trials_of(folder, metadata)
-    records = read_records(trials_folder, study, plan.needed)
+    records = read_records(trials_folder, study, plan.needed, configs=configs)
     settings = metadata.settings
     best, baseline = select_leaders(records, plan) if settings.has_space else (None, None)
     milestones = plan.rungs().milestones if settings.has_space and not settings.is_grid else []
     first = plan.objectives[0]
     leaders = {title: trial for title, trial in (("best", best), ("baseline", baseline)) if trial is not None}
-    scores = {title: (leader.name, leader.value(first)) for title, leader in leaders.items()}
+    scores = {
+        title: (leader.name if configs else "", leader.value(first)) for title, leader in leaders.items()
+    }
 
     epochs = [metrics for record in records for metrics in record.history]
     times = [metrics["time"] for metrics in epochs if "time" in metrics]
@@ -197,7 +203,7 @@ def read_status(search: str | NamedSearch | None = None, storage: str | None = N
         outcome=(verdict.verdict if verdict and not unfinished else "unfinished") if started else None,
         verdict=verdict.headline if verdict else None,
         figures=verdict.figures if verdict else None,
-        prior=read_prior(folder, metadata) if records else {},
+        prior=read_prior(folder, metadata) if records and configs else {},
         resume=resume,
     )
 
@@ -309,7 +315,7 @@ def _listed(name: str, storage: str, age: float) -> Listed:
     try:
         with reached(location):
             size = location.total()
-        status = read_status(name, storage)
+        status = _read(name, storage, configs=False)
     except (InputError, OSError) as error:
         return Listed(name=name, age=age, size=size, problem=str(error))
     except Exception as error:  # a defect of this project must not hide the other searches

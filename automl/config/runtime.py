@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import torch
 import torch.distributed as dist
@@ -17,10 +17,9 @@ from torch import Tensor
 
 from automl.base.errors import unknown
 from automl.config.device import configure, device_for, fast_dtype, is_gpu, with_index
+from automl.config.setting_checks import Compile, Precision
 
 T = TypeVar("T")
-Precision = Literal["auto", "bf16", "fp16", "fp32"]
-Compile = Literal["auto", "off", "graphs", "inductor"]
 
 log = logging.getLogger("automl")
 

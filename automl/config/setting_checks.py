@@ -3,8 +3,9 @@
 from dataclasses import fields
 from math import inf, isfinite
 from types import UnionType
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
+from attention.names import check_name as check_type
 from automl.base import loading
 from automl.base.errors import InputError, check_utf8, unknown
 from automl.base.names import check_name
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 EQUAL = ("time", "epochs")
 INIT = ("scratch", "shared")
 STOP = ("decided", "never")
+Precision = Literal["auto", "bf16", "fp16", "fp32"]
+Compile = Literal["auto", "off", "graphs", "inductor"]
 # Settings that the user's own training function does not get.
 OF_TASKS = (
     "backbone", "backbone_option", "weights", "subset", "size", "batch_size", "mixup", "flip", "augment",
@@ -37,6 +40,8 @@ def check_settings(settings: "Settings") -> None:
         value = getattr(settings, key)
         if value is not None and value < 1:
             raise InputError(f"{option_name(key)} must be 1 or more; got {value}")
+    if not 0 <= settings.seed < 2**32:
+        raise InputError(f"--seed must lie between 0 and 2^32 - 1; got {settings.seed}")
     if settings.margin is not None and not 0 <= settings.margin < inf:
         raise InputError(f"--margin must be 0 or more; got {settings.margin:g}")
     if settings.chance is not None and not isfinite(settings.chance):
@@ -51,6 +56,8 @@ def check_settings(settings: "Settings") -> None:
         ("value of --equal", settings.equal, EQUAL if settings.has_space else ("time", "none")),
         ("value of --init", settings.init, INIT),
         ("value of --stop", settings.stop, STOP),
+        ("precision", settings.precision, get_args(Precision)),
+        ("value of --compile", settings.compile, get_args(Compile)),
         ("augmentation", settings.augment, tuple(AUGMENT)),
         ("class weights", settings.class_weights, get_args(ClassWeights)),
     ):
@@ -108,8 +115,6 @@ def _check_function(settings: "Settings") -> None:
 
 
 def _check_attention(settings: "Settings") -> None:
-    from attention.attention_table import check_name as check_type  # imports torch, which takes seconds
-
     types = settings.attention_types or []
     if settings.attention is not None and not types:
         raise InputError(f"--attention must name types, such as ssa,timm:se; got {settings.attention!r}")

@@ -94,8 +94,7 @@ class Settings(RuntimeOptions, SearchOptions):
         self._adopt_function()
         check_settings(self)
         # Each of these raises InputError for an invalid value.
-        _ = (self.limits, self.shape, self.seconds, self.runtime, self.backbone_options)
-        TrialConfig(seed=self.seed)
+        _ = (self.limits, self.shape, self.seconds, self.backbone_options)
 
     def _adopt_function(self) -> None:
         """Make the training function the search's space, if there is one."""

@@ -15,9 +15,8 @@ from functools import lru_cache, partial
 from typing import Literal, get_args
 
 import numpy as np
-from scipy import stats
 from scipy.optimize import brentq
-from scipy.special import nctdtr
+from scipy.special import nctdtr, ndtr, ndtri
 
 from automl.confirm.statistics import ALPHA, least_pairs, quantile
 
@@ -106,7 +105,7 @@ def spent_alpha(fraction: float, alpha: float) -> float:
     As in O'Brien and Fleming's boundaries, half of `alpha` is on either side and little of it is used early.
     So the last analysis is almost as strict as a single one would be.
     """
-    return float(4 * stats.norm.sf(stats.norm.isf(alpha / 4) / math.sqrt(min(1.0, fraction))))
+    return float(4 * ndtr(ndtri(alpha / 4) / math.sqrt(min(1.0, fraction))))
 
 
 @lru_cache(maxsize=256)
@@ -127,12 +126,12 @@ def nominal_levels(
 
         reach = partial(_crossing, points=points, mass=mass, step=step, less=target)
         bound = float(brentq(reach, 0.0, 12.0, xtol=1e-12))
-        levels.append(float(2 * stats.norm.sf(bound / math.sqrt(fraction))))
+        levels.append(float(2 * ndtr(-bound / math.sqrt(fraction))))
         new = bound * nodes
         if len(points):
-            density = stats.norm.pdf((new[:, None] - points) / step) @ mass / step
+            density = _density((new[:, None] - points) / step) @ mass / step
         else:
-            density = stats.norm.pdf(new / step) / step
+            density = _density(new / step) / step
         points, mass = new, density * weights * bound
         used, before = used + target, fraction
     return tuple(levels)
@@ -141,6 +140,11 @@ def nominal_levels(
 def _crossing(bound: float, points: np.ndarray, mass: np.ndarray, step: float, less: float) -> float:
     """Return the probability that the sum leaves `bound` on either side at this analysis, minus `less`."""
     if not len(points):
-        return float(2 * stats.norm.sf(bound / step)) - less
-    out = stats.norm.sf((bound - points) / step) + stats.norm.sf((bound + points) / step)
+        return float(2 * ndtr(-bound / step)) - less
+    out = ndtr((points - bound) / step) + ndtr((-bound - points) / step)
     return float(mass @ out) - less
+
+
+def _density(x: np.ndarray) -> np.ndarray:
+    """Return the density of the normal distribution."""
+    return np.asarray(np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi))

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 
 import numpy as np
-from scipy import stats
-from scipy.special import stdtr
+from scipy.special import ndtri, stdtr, stdtrit  # importing scipy.stats takes more than a second
 
 from automl.costs.trimmed_mean import LEAST, trimmed_mean
 
@@ -148,12 +147,13 @@ def unpaired(
     if max(a.std(), b.std()) <= 1e-12 * max(1.0, abs(mean)):
         low, high, p, p_margin = -math.inf, math.inf, 1.0, 1.0  # nothing is known of the spread
     else:
-        test = stats.ttest_ind(a, b, equal_var=False)
-        low, high = map(float, test.confidence_interval(1 - alpha))
-        p = float(test.pvalue)
-        above = stats.ttest_ind(a + margin, b, equal_var=False, alternative="greater")
-        below = stats.ttest_ind(a - margin, b, equal_var=False, alternative="less")
-        p_margin = float(max(above.pvalue, below.pvalue)) if margin > 0 else 1.0
+        parts = [float(side.var(ddof=1)) / len(side) for side in (a, b)]
+        error = math.sqrt(sum(parts))
+        spread = sum(part**2 / (len(side) - 1) for part, side in zip(parts, (a, b), strict=True))
+        free = sum(parts) ** 2 / spread
+        reach = float(stdtrit(free, 1 - alpha / 2)) * error
+        low, high, p = mean - reach, mean + reach, 2 * float(stdtr(free, -abs(mean) / error))
+        p_margin = float(stdtr(free, (abs(mean) - margin) / error)) if margin > 0 else 1.0
     count = min(len(a), len(b))
     return Difference(
         mean=mean, sd=None, p=p, p_margin=p_margin, count=count, find_interval=lambda: (low, high)
@@ -248,7 +248,7 @@ def reach_over_inputs(differences: np.ndarray, alpha: float = ALPHA, *, step: fl
     twice = float((rest * rest).sum()) / free / (seeds * images) if free else 0.0
     variance = max(by_seed + by_image - twice, by_seed, by_image)
     parts = by_seed**2 / max(1, seeds - 1) + by_image**2 / max(1, images - 1)
-    reach = float(stats.t.isf(alpha / 2, (by_seed + by_image) ** 2 / parts)) * math.sqrt(variance)
+    reach = float(stdtrit((by_seed + by_image) ** 2 / parts, 1 - alpha / 2)) * math.sqrt(variance)
     return max(reach, quantile(max(1, seeds - 1), alpha) * math.sqrt(by_seed))
 
 
@@ -303,7 +303,7 @@ def above_chance(scores: Sequence[float], chance: float, error: float) -> bool:
     """
     values = np.asarray(scores, float)
     spread = float(values.var(ddof=1)) / len(values) if len(values) > 1 else 0.0
-    reach = float(stats.norm.isf(ALPHA)) * math.hypot(error, math.sqrt(spread))
+    reach = float(ndtri(1 - ALPHA)) * math.hypot(error, math.sqrt(spread))
     return float(values.mean()) - chance > reach
 
 
@@ -320,7 +320,7 @@ def _signs(count: int) -> np.ndarray:
 
 @lru_cache(maxsize=1024)
 def quantile(free: int, alpha: float) -> float:
-    return float(stats.t.isf(alpha / 2, free))
+    return float(stdtrit(free, 1 - alpha / 2))
 
 
 def least_pairs(alpha: float = ALPHA) -> int:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,6 +53,23 @@ def test_row_of_a_search(records, locked: bool, state: str, trials: str, tmp_pat
     assert heading.split() == ["name", "space", "state", "trials", "best", "verdict", "age", "size"]
     assert line.split()[:5] == ["mine", "digits", state, trials, "0.85"]
     assert (listed.problem, listed.verdict, listed.metric) == (None, None, "accuracy")
+
+
+def test_a_list_imports_and_opens_only_what_it_needs(tmp_path: Path) -> None:
+    """Settings and trials name attention, whose modules need torch."""
+    for name in ("a", "b", "c"):
+        fake_search(tmp_path, WHOLE, name=name, attention="ssa", precision="bf16")
+    program = f"""
+import sys
+from automl.cli.status import list_searches
+from search import study
+opened, whole = [], study._open
+study._open = lambda folder, name: opened.append(folder) or whole(folder, name)
+print([row.state for row in list_searches({str(tmp_path)!r})], len(opened))
+print({{"torch", "ray", "mlflow", "scipy.stats"}} & set(sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"{['finished'] * 3} 3\nset()\n"), done.stderr
 
 
 def test_damaged_searches_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
