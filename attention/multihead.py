@@ -26,6 +26,7 @@ from attention.gated import Cost, project
 from attention.options import Choices, OptionValue, check_choice
 from attention.position import AXES, BUCKETS, ROTARY_BASE, Encoding, RelativeBias, rotate, sinusoids
 from automl.base.errors import InputError
+from automl.base.units import pluralize
 
 HeadCount = Annotated[int, Choices(1, 2, 4, 8)]
 Norm = Literal["none", "head", "all"]  # RMS norms of queries and keys: of each head, or of all together
@@ -89,7 +90,8 @@ class Heads(TokenMixer):
             raise InputError(f"heads must divide the channels: {channels} channels, {heads} heads")
         if encoding == "rotary" and channels // heads % 2:
             raise InputError(
-                f"rotary encoding needs heads of an even width; got {channels // heads} channels a head. "
+                "rotary encoding needs heads of an even width; got "
+                f"{pluralize(channels // heads, 'channels')} a head. "
                 f"Choose another number of heads or another encoding"
             )
         self.heads, self.encoding, self.base, self.norm = heads, encoding, base, norm

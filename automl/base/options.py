@@ -76,6 +76,7 @@ def options_of(source: type) -> Iterator[tuple[str, Any, Any, Option, str]]:
             if default is ...:
                 default = None if type(None) in get_args(option.kind) else declared.default
             help = " ".join(sentences).replace("`", "")
+            help = help.translate({ord("["): "(", ord("]"): ")"})  # rich takes brackets for markup
             yield declared.name, option.kind or declared.type, default, option, help
 
 

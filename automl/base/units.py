@@ -88,6 +88,16 @@ def decimals(margin: float) -> int:
     return max(2, 1 - math.floor(math.log10(margin) + 1e-9))
 
 
-def pluralize(number: float, noun: str) -> str:
-    """Format a number with a noun: `1 epoch`, `2 epochs`."""
-    return f"{number:g} {noun}" + ("" if number == 1 else "s")
+# Words of a sentence of several things, with those of one.
+SINGULAR = {"are": "is", "were": "was", "have": "has", "do": "does", "them": "it", "belong": "belongs"}
+SINGULAR |= {"repeat": "repeats", "look": "looks"}
+# A noun, perhaps behind an adjective.
+_NOUN = re.compile(r"^((?:\w+ )?\w*?)(ies|(?<=ss)es|(?<=ch)es|s)\b")
+
+
+def pluralize(number: float, text: str) -> str:
+    """Format a number with a text of several things: `2 epochs are left`, `1 epoch is left`."""
+    if number == 1:
+        text = _NOUN.sub(lambda match: match[1] + ("y" if match[2] == "ies" else ""), text)
+        text = re.sub(r"\w+", lambda match: SINGULAR.get(match[0], match[0]), text)
+    return f"{number:,} {text}" if isinstance(number, int) else f"{number:g} {text}"

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from automl.base.escape import printable
 from automl.base.terminal import plain
-from automl.base.units import format_duration
+from automl.base.units import format_duration, pluralize
 from search.callback import Callback
 from search.record import NOT_NEEDED, State, TrialRecord, model_name, placement_name
 from search.time_left import estimate_left
@@ -122,9 +122,9 @@ class Progress(Callback):
         self.printed = time.monotonic()
         if not self.explained:
             self.explained = True
-            self._print(
-                f"{INDENT}trial   {self.plan.metric.name}   steps of training   ended/planned   time left"
-            )
+            # A command reports no steps.
+            steps = "" if trial.history and trial.steps is None else "steps of training   "
+            self._print(f"{INDENT}trial   {self.plan.metric.name}   {steps}ended/planned   time left")
         self._print(f"{time.strftime('%H:%M:%S')} {self._event(trial)}")
         if trial.reason:
             self._print(f"{INDENT}    {trial.reason}")
@@ -183,7 +183,7 @@ class Progress(Callback):
         of = f"/{trials}" if trials else ""
         left = self._left(ended)
         parts = [
-            f"{ended}{of} trials",
+            f"{ended}{of} trials" if of else pluralize(ended, "trials"),
             *(f"{counts[state]} {state}" for state in states if counts[state]),
             self.summary(),
             f"{self.seconds * self.devices / 3600:.3g} {self.device} hours",

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from attention import ATTENTIONS, Spec
-from attention.attention_table import TIMM_NAMES
+from attention.names import TIMM_NAMES
 from attention.options import OptionValue
 from automl.base.errors import InputError
 from automl.base.signals import handle_signals

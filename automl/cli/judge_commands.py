@@ -247,7 +247,7 @@ def lines(result: "SolveResult", out: Path | None) -> Iterator[str]:
     yield f"          better than {result.baseline} with {best.better:.0%}"
     if result.matters < 1:
         yield f"          placements make a difference with {result.matters:.0%}; the interval assumes that"
-    trained = f"in {pluralize(best.trials, 'trial')}" if best.trials else "in no trial yet"
+    trained = f"in {pluralize(best.trials, 'trials')}" if best.trials else "in no trial yet"
     yield f"trained   {trained}; with the hyperparameters of trial {result.trial}, the best by the model"
     for name, limit in result.limits.items():
         how = "" if name in ("params", "macs") else ", predicted from its modules"

@@ -11,7 +11,7 @@ import torch
 from scipy.stats import t as student
 
 from automl.base.options import with_keywords_of
-from automl.base.units import format_count, format_duration
+from automl.base.units import format_count, format_duration, pluralize
 from automl.config.runtime import threads
 from automl.config.settings import Settings
 from automl.costs.forecast import predict_cost
@@ -148,7 +148,7 @@ class Preview:
             yield f"gpus        {self.gpus}"
         if self.hours is not None:
             yield (
-                f"search      {self.trials} trials, {self.slots} at a time: about "
+                f"search      {pluralize(self.trials, 'trials')}, {self.slots} at a time: about "
                 f"{format_duration(3600 * self.hours)}, {self.hours * self.slots:.2g} device hours"
             )
         yield f"disk        at most {self.disk / 1e6:.0f} MB of checkpoints"

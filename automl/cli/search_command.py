@@ -11,6 +11,7 @@ import typer
 from automl.base.errors import InputError
 from automl.base.escape import printable
 from automl.base.serialise import to_json
+from automl.base.units import pluralize
 from automl.cli.command import print_json
 from automl.cli.options import JSON_OPTION, only, option, with_options_of
 from automl.config.search_options import FILES, SEARCH, SPACE, RuntimeOptions, SearchOptions, StudyOptions
@@ -168,7 +169,8 @@ def print_search(result: "Search", storage: str) -> None:
 
     counts = result.counts
     print(
-        f"search {result.search}: {counts[State.COMPLETE]} trials complete, {counts[State.PRUNED]} pruned, "
+        f"search {result.search}: {pluralize(counts[State.COMPLETE], 'trials')} complete, "
+        f"{counts[State.PRUNED]} pruned, "
         f"{counts[State.INFEASIBLE]} infeasible, {counts[State.ERROR]} errors, {result.seconds:.0f} s"
     )
     _print_leaders(result)
@@ -191,11 +193,11 @@ def print_search(result: "Search", storage: str) -> None:
         print(f"error     {result.failure}; details are in {result.folder}")
     if result.stopped:
         resume = format_command("search --resume", result.search, storage)
-        print(f"stopped   {result.unfinished} trials are unfinished; resume: {resume}")
+        print(f"stopped   {pluralize(result.unfinished, 'trials are unfinished')}; resume: {resume}")
     if result.untracked:
         print(
-            f"warning   {result.untracked} trials were not written to MLflow completely. When it is "
-            f"available: {format_command('sync', result.search, storage)}  "
+            f"warning   {pluralize(result.untracked, 'trials were')} not written to MLflow completely. When "
+            f"it is available: {format_command('sync', result.search, storage)}  "
             f"(errors are in {result.folder}/log.txt)"
         )
     if result.best is not None:
@@ -212,6 +214,8 @@ def _print_leaders(result: "Search") -> None:
     for title, trial in leaders.items():
         if trial is None:
             print(f"{title:9} no such trial completed")
+        elif title == "baseline" and trial is result.best:
+            print(f"{title:9} the best trial is the baseline")
         else:
             run = result.runs.get(trial.number) or "not in MLflow yet"
             print(f"{title:9} {result.describe_score(trial)}  {describe_model(trial)}  (run {run})")
@@ -247,7 +251,10 @@ def _next(result: "Search", storage: str) -> Iterator[str]:
         "write a page with results and plots": "report --search",
         "export the confirmed winner, or else the best trial": f"export{trust} --best --search",
     }
-    for i, (purpose, command) in enumerate(commands.items()):
+    if result.at_chance:
+        yield "next      search again as the warning says: a confirmation of these trials would show nothing"
+        commands = {"write a page with results and plots": "report --search"}
+    for i, (purpose, command) in enumerate(commands.items(), start=result.at_chance):
         out = ["--out", f"exports/{result.search}"] if command.startswith("export") else []
         yield f"{'' if i else 'next':9} {format_command(command, result.search, storage, *out)}"
         yield f"{'':13} {purpose}"

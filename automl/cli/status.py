@@ -12,7 +12,7 @@ from automl.base.names import short_name
 from automl.base.options import format_command
 from automl.base.serialise import convert_fields
 from automl.base.units import format_duration
-from automl.confirm.protocol import confirmations, latest_verdict, trials_of
+from automl.confirm.protocol import confirmations, is_open, latest_verdict, trials_of
 from automl.report.read import read_prior
 from automl.storage.folder import (
     NamedSearch,
@@ -26,7 +26,7 @@ from automl.storage.folder import (
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
 from search.record import NOT_NEEDED, State, TrialRecord
-from search.study import PLACEMENT_VERDICT, STUDY_FILE, read_attribute, read_records
+from search.study import STUDY_FILE, read_records
 from search.time_left import estimate_left
 from search.trial_scheduler import Plan, select_leaders
 
@@ -52,7 +52,8 @@ class Status:
         quiet: Time since the last epoch ended [s]. None before the first.
         hours: Training time of all slots [h].
         left: Estimated remaining time with the slots in use [s].
-        outcome: Outcome of the latest confirmation, or `unfinished`. None without a confirmation.
+        outcome: Outcome of the latest confirmation that is complete, or `unfinished`. None without a
+            confirmation.
         verdict: Headline of its verdict.
         figures: The line of figures below it.
         prior: How much each search of `--prior` counts: a coefficient with the ends of its 90 % interval.
@@ -169,7 +170,8 @@ def _read(name: str, storage: str, *, configs: bool = True) -> Status:
 
     epochs = [metrics for record in records for metrics in record.history]
     times = [metrics["time"] for metrics in epochs if "time" in metrics]
-    verdict_folder, verdict = latest_verdict(folder) or (None, None)
+    latest = latest_verdict(folder)
+    verdict_folder, verdict = latest or (None, None)
     # A confirmation is complete with its verdict and, if there is a winner, the trainings of controls.
     is_complete = (
         verdict is not None
@@ -178,6 +180,7 @@ def _read(name: str, storage: str, *, configs: bool = True) -> Status:
         and not (verdict.winner and verdict.pending)
     )
     unfinished = bool(started) and not is_complete
+    settled = latest_verdict(folder, complete=True) if unfinished else latest
     state, command = _find_state(folder, metadata, plan, records, bool(started), unfinished)
     resume = format_command(command, metadata.name, storage)
     if state == "lost":
@@ -200,7 +203,7 @@ def _read(name: str, storage: str, *, configs: bool = True) -> Status:
         quiet=max(0.0, time.time() - max(times)) if times else None,
         hours=sum(map(_seconds, records)) / 3600,
         left=_left(records, plan) if state == "running" else None,
-        outcome=(verdict.verdict if verdict and not unfinished else "unfinished") if started else None,
+        outcome=(settled[1].verdict if settled else "unfinished") if started else None,
         verdict=verdict.headline if verdict else None,
         figures=verdict.figures if verdict else None,
         prior=read_prior(folder, metadata) if records and configs else {},
@@ -229,11 +232,7 @@ def _find_state(
         return "stopped" if unfinished or not started else "finished", resume
     if unfinished:
         return "stopped", "confirm --search"
-    is_open = len(records) < (plan.trials or 0)
-    if is_open and records:
-        is_open = not read_attribute(folder, metadata.name, PLACEMENT_VERDICT)
-    is_open = is_open or any(record.state is State.RUNNING for record in records)
-    return "stopped" if is_open else "finished", resume
+    return "stopped" if is_open(folder, plan, records, metadata.name) else "finished", resume
 
 
 def _left(records: Sequence[TrialRecord], plan: Plan) -> float | None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from automl.base.errors import InputError
+from automl.base.units import pluralize
 from automl.confirm.protocol import Confirmation, confirmations
 from automl.confirm.scheduler import ConfirmationScheduler
 from automl.confirm.trainings import conclude_in
@@ -55,7 +56,8 @@ def run_sync(search: str | NamedSearch, storage: str | None = None) -> int:
             trials += len(records)
         if missing:
             raise InputError(
-                f"{missing} trials were not written to MLflow completely; try again when it is available"
+                f"{pluralize(missing, 'trials were')} not written to MLflow completely; try again when it "
+                "is available"
             )
     return trials
 

@@ -255,7 +255,7 @@ class Judge:
                 yield f"{variant.name} failed with seed {seed}: {reason}"
             again = {seed: n for seed, n in scores.failed_attempts.items() if seed in scores.scores}
             if again and self.design.kind.own:
-                seeds = ", ".join(f"{seed} ({pluralize(n, 'time')})" for seed, n in sorted(again.items()))
+                seeds = ", ".join(f"{seed} ({pluralize(n, 'times')})" for seed, n in sorted(again.items()))
                 yield (
                     f"{variant.name} failed and was tried again with seed {seeds}. If the other side failed "
                     f"less often, such a pair counts as the largest loss, as its run may be a lucky one."
@@ -269,7 +269,7 @@ class Judge:
             names = ", ".join(sorted({name for by_seed in devices for name in by_seed.values()}))
             yield (
                 f"Restrict a search to nodes of one kind with --label: the variants of "
-                f"{pluralize(len(mixed), 'seed')} trained on different devices ({names}), so their "
+                f"{pluralize(len(mixed), 'seeds')} trained on different devices ({names}), so their "
                 f"times are not comparable."
             )
         estimated = [variant.name for variant in self.variants if self.scores[variant.name].estimated]
@@ -291,7 +291,7 @@ class Judge:
         if verdict.final == "undecided" and len(used) < self.least:
             yield (
                 f"Run at least {self.least} seeds: {len(used)} seeds cannot show any difference with "
-                f"{pluralize(len(self.finalists), 'finalist')}."
+                f"{pluralize(len(self.finalists), 'finalists')}."
             )
 
     def equal_scores(self, variants: Sequence[Variant], used: Sequence[int]) -> Iterator[str]:

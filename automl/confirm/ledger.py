@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from automl.base.errors import InputError
+from automl.base.units import pluralize
 from automl.confirm import evalues
 
 LEDGER_FILE = "ledger.db"
@@ -123,7 +124,7 @@ class Decision:
         return [
             f"{test}; {self.left:.0%} of the level is left.",
             f"The head of the ledger is {self.head}.",
-            f"{self.trainings} runs were needed, and {self.reused} of the baseline were reused.",
+            f"{pluralize(self.trainings, 'runs were needed')}, and {self.reused} of the baseline reused.",
         ]
 
 

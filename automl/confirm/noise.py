@@ -5,7 +5,7 @@ from statistics import fmean, stdev
 
 from scipy.optimize import brentq
 
-from automl.base.units import format_duration
+from automl.base.units import format_duration, pluralize
 from automl.confirm.decision import EXTRA_PAIRS, POWER, compute_power
 from automl.confirm.design import Design
 from automl.confirm.judge import CONSTANT, Judge
@@ -35,9 +35,11 @@ def judge_noise(design: Design, variants: Sequence[Variant], scores: Mapping[str
         design=design,
         outcome="undecided",
         words=f"A score varies by {sd:.3g} {design.unit} over seeds",
-        explanation=f"Mean {fmean(values):.4g}, standard deviation {sd:.3g}, {len(used)} seeds. {PAIRS} "
-        f"pairs show a difference of {shown:.3g} {design.unit} with {POWER:.0%} power, in {2 * PAIRS} runs "
-        f"of {format_duration(seconds)} each. Fewer are enough if a seed shifts both commands alike.",
+        explanation=f"Mean {fmean(values):.4g}, standard deviation {sd:.3g}, "
+        f"{pluralize(len(used), 'seeds')}. {PAIRS} pairs show a difference of {shown:.3g} {design.unit} with "
+        f"{POWER:.0%} power, in {2 * PAIRS} runs of "
+        f"{format_duration(seconds)} each. Fewer are "
+        "enough if a seed shifts both commands alike.",
         complete=True,
         used=used,
         is_constant=sd == 0 and len(used) >= CONSTANT,

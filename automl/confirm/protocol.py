@@ -28,7 +28,7 @@ from automl.tracking.run_spec import RunSpec, below, source
 from search.config.sections import OwnTraining
 from search.metric import Chance, Metric
 from search.record import Role, State, TrialRecord
-from search.study import STUDY_FILE, create_study, resume_study
+from search.study import PLACEMENT_VERDICT, STUDY_FILE, create_study, read_attribute, resume_study
 from search.trial_scheduler import Plan
 
 CONFIRM_FILE = "confirm.json"
@@ -209,13 +209,21 @@ def trials_of(folder: Path, metadata: SearchMetadata) -> tuple[Path, str, Plan]:
     return folder, metadata.name, metadata.plan
 
 
-def latest_verdict(folder: Path) -> tuple[Path, WrittenVerdict] | None:
+def latest_verdict(folder: Path, *, complete: bool = False) -> tuple[Path, WrittenVerdict] | None:
     """Read the verdict of a search's latest confirmation that has one. Return it with its folder.
 
-    Raises InputError if the file is damaged.
+    With `complete`, skip confirmations that are unfinished. Raises InputError if the file is damaged.
     """
-    folders = [path for path in confirmations(folder) if (path / VERDICT_FILE).exists()]
-    return (folders[-1], read_verdict(folders[-1])) if folders else None
+    folders = (path for path in reversed(confirmations(folder)) if (path / VERDICT_FILE).exists())
+    verdicts = ((path, read_verdict(path)) for path in folders)
+    return next((pair for pair in verdicts if pair[1].complete or not complete), None)
+
+
+def is_open(folder: Path, plan: Plan, records: Collection[TrialRecord], name: str) -> bool:
+    """Return whether trials of a search have not begun or have not ended."""
+    missing = len(records) < (plan.trials or 0)
+    decided = missing and records and read_attribute(folder, name, PLACEMENT_VERDICT)
+    return (missing and not decided) or any(record.state is State.RUNNING for record in records)
 
 
 def chosen_baseline(folder: Path, variant_set: VariantSet) -> str | None:

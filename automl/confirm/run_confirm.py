@@ -5,6 +5,7 @@ same initial weights of the backbone, so two variants differ only in their modul
 time, as in the search. It is scored once, after its last epoch, on the test split.
 """
 
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache, partial
@@ -15,9 +16,10 @@ from typing import Any
 from automl.base.errors import InputError
 from automl.base.options import format_command, format_option, option_name, with_keywords_of
 from automl.base.serialise import write_json
+from automl.base.units import pluralize
 from automl.callbacks.user import UserCallbacks
 from automl.confirm.options import ConfirmOptions
-from automl.confirm.protocol import CONFIRM_FILE, FORMAT, Confirmation, Options, confirmations
+from automl.confirm.protocol import CONFIRM_FILE, FORMAT, Confirmation, Options, confirmations, is_open
 from automl.confirm.solved import read_finalist
 from automl.confirm.trainings import open_data, run_trainings
 from automl.confirm.variants import select_variants
@@ -86,6 +88,13 @@ def run_confirm(*search: Any, **options: Any) -> ConfirmResult:
             confirmation = earlier[-1]
             _check_unchanged(metadata, confirmation, chosen, finalist)
         else:
+            if metadata.settings.has_space and is_open(folder, metadata.plan, records, metadata.name):
+                resume = format_command("search --resume", metadata.name, storage)
+                print(
+                    f"warning: the search is unfinished; finalists are chosen among its "
+                    f"{pluralize(len(records), 'trials')} so far. To complete it first: {resume}",
+                    file=sys.stderr,
+                )
             confirmation = _plan(
                 folder, metadata, lambda: draw_space().space, records, chosen, finalist, earlier
             )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from automl.base.serialise import write_json
+from automl.base.units import pluralize
 from automl.confirm.judge import judge
 from automl.confirm.noise import judge_noise
 from automl.confirm.protocol import Confirmation, best_of_variant, chosen_baseline, study_in
@@ -228,7 +229,8 @@ class ConfirmationScheduler(Callback):
             return "" if self.variants else "looking for the best baseline"
         d, decimals = lead.difference, self.design.decimals
         return (
-            f"{len(self.verdict.used)} seeds, {lead.variant.name} {d.mean:+.{decimals}f} {self.design.unit} "
+            f"{pluralize(len(self.verdict.used), 'seeds')}, {lead.variant.name} {d.mean:+.{decimals}f} "
+            f"{self.design.unit} "
             f"({confidence_interval(d, decimals)})"
         )
 

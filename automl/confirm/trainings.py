@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from automl.base.options import format_command
+from automl.base.units import pluralize
 from automl.callbacks.retention import CheckpointRetention
 from automl.callbacks.user import UserCallbacks
 from automl.confirm.design import Design
@@ -50,8 +51,9 @@ def run_trainings(
     advice = _advice(metadata, confirmation, controls=controls, ablate=ablate)
     if len(confirmation.seeds) < confirmation.least:
         print(
-            f"warning: run at least {confirmation.least} seeds; {len(confirmation.seeds)} cannot show any "
-            f"difference",
+            f"warning: {pluralize(len(confirmation.seeds), 'seeds')} cannot show any difference, whatever "
+            "the "
+            f"scores are; take --seeds {confirmation.least} or more",
             file=sys.stderr,
         )
     scheduler = ConfirmationScheduler(folder, metadata, confirmation, controls=controls)

@@ -3,6 +3,7 @@
 import math
 from typing import TYPE_CHECKING, Any
 
+from automl.base.units import pluralize
 from automl.confirm.statistics import EQUAL_TIME, Ratio
 from search.record import Role
 
@@ -68,9 +69,8 @@ def figures(verdict: "Verdict") -> str:
     sentences = [
         f"{lead.variant.name}: {d.mean:+.{decimals}f} {design.signed}, {confidence_interval(d, decimals)}"
     ]
-    if lead.images is not None:
-        low, high = lead.images
-        sentences.append(f"Over seeds and test examples {low:.{decimals}f} to {high:.{decimals}f}")
+    if images := _images(lead, decimals):
+        sentences.append(images.capitalize())
     paired = f"{d.count} paired {'shared partial trainings' if design.shared_trainings else 'seeds'}"
     sentences += [
         _probability(verdict, lead) if verdict.decision is None else _evidence(verdict.decision),
@@ -88,7 +88,7 @@ def figures(verdict: "Verdict") -> str:
 def confidence_interval(d: "Difference", decimals: int) -> str:
     """Return the interval in words, also if there are too few pairs for one."""
     if not d.bounded:
-        return f"no 95 % CI with {d.count} seeds"
+        return f"no 95 % CI with {pluralize(d.count, 'seeds')}"
     return f"95 % CI {d.low:.{decimals}f} to {d.high:.{decimals}f}"
 
 
@@ -119,16 +119,25 @@ def remarks(verdict: "Verdict") -> list[str]:
 
 def against_baseline(comparison: "Comparison", design: "Design") -> str:
     """Return a variant's difference from the baseline in words."""
-    d, images, time, decimals = comparison.difference, comparison.images, comparison.time, design.decimals
+    d, time, decimals = comparison.difference, comparison.time, design.decimals
     signed = design.signed if design.metric.maximize else f"{design.signed},"
-    also = ""
-    if images is not None:
-        also = f" (over seeds and test examples {images[0]:.{decimals}f} to {images[1]:.{decimals}f})"
+    images = _images(comparison, decimals)
+    also = f" ({images})" if images else ""
     spent = "time not measured" if time is None else f"{time.mean:.2f} times its training time"
     return (
         f"{comparison.variant.name}: {d.mean:+.{decimals}f} {signed} vs the baseline, "
         f"{confidence_interval(d, decimals)}{also}, {spent}"
     )
+
+
+def _images(comparison: "Comparison", decimals: int) -> str:
+    """Return the interval over seeds and test examples, or nothing if it reads as that over seeds."""
+    seeds = confidence_interval(comparison.difference, decimals)
+    if comparison.images is None:
+        return ""
+    low, high = comparison.images
+    interval = f"{low:.{decimals}f} to {high:.{decimals}f}"
+    return "" if interval in seeds else f"over seeds and test examples {interval}"
 
 
 def _probability(verdict: "Verdict", lead: "Comparison") -> str:

@@ -23,6 +23,8 @@ from automl.data.splits import (
 )
 from automl.data.tally import Tally
 
+SHARE = 1.75  # factor by which the fraction of a split of groups may differ from that asked for
+
 
 class RecordFile(ArrowFile):
     """An opened file of N inputs of all splits.
@@ -86,11 +88,13 @@ class Records(Generic[File]):
         self.file, self.subset = file, subset
         rows = {name: np.flatnonzero(file.split.clip(0) == i) for i, name in enumerate(SPLITS)}
         self.held_out: dict[str, tuple[str, float]] = {}
+        self._meant: dict[str, float] = {}  # fraction of each split that was asked for
         for split in ("test", "validation"):
             if not len(rows[split]):
                 source, fraction = self.choose_source(split, rows)
                 rest = rows[source]
                 held, kept = self.hold_out(rest, split, fraction)
+                self._meant[split] = fraction
                 rows |= {split: rest[held], source: rest[kept]}
                 self.held_out[split] = source, len(held) / len(rest)
         if not len(rows["train"]):
@@ -148,6 +152,19 @@ class Records(Generic[File]):
                 f"define the splits yourself)",
                 sorted(classes["train"] - classes[split]),
             )
+            fraction, meant = self.held_out[split][1], self._meant[split]
+            advice = f"add {self.group_noun}s, or define the splits yourself"
+            names = sorted({name or "" for name in self._groups[split]})
+            if len(names) == 1 and names[0]:
+                tally.keep(
+                    f"{self.group_noun}s alone in {split}, so that all scores are of it ({advice})", names
+                )
+            elif not meant / SHARE <= fraction <= meant * SHARE:
+                tally.keep(
+                    f"{self.group_noun}s in {split} with {fraction:.0%} of the {self.noun} instead of "
+                    f"{meant:.0%} ({advice})",
+                    filter(None, names),
+                )
         return tally
 
     def describe_splits(self) -> dict[str, str]:

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from automl.base.units import pluralize
+
 EXAMPLES = 3  # names that are listed for each kind
 
 
@@ -69,4 +71,4 @@ def _add(
 
 def _text(kinds: Mapping[str, tuple[int, list[str]]]) -> Iterable[str]:
     for kind, (count, names) in kinds.items():
-        yield f"{count:,} {kind}: {', '.join(names)}{', ...' if count > len(names) else ''}"
+        yield f"{pluralize(count, kind)}: {', '.join(names)}{', ...' if count > len(names) else ''}"

@@ -99,7 +99,7 @@ def _about(task: Task, result: "ExportResult") -> dict[str, str]:
         "data": _with_options(
             config.data.source, {k: v for k, v in asdict(config.data).items() if k not in ELSEWHERE}
         ),
-        "training": f"{pluralize(config.training.epochs, 'epoch')}, {config.training.summary()}",
+        "training": f"{pluralize(config.training.epochs, 'epochs')}, {config.training.summary()}",
         "test split": _metrics(result.test, task.metric),
     }
 

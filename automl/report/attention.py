@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image
 
 from automl.base.options import format_command
+from automl.base.units import pluralize
 from automl.confirm.wording import CLOSED_GATE
 from automl.maps.kept import MapExamples, read_examples
 from automl.maps.pictures import SIGNALS, STRIP, draw_signals, draw_strip, overlay, shade_tokens, svg
@@ -71,7 +72,8 @@ def _drawn(examples: MapExamples) -> Plot:
         title=f"{TITLE} of {examples.spec} @ {examples.site}",
         figure=_pictures(examples),
         says=(
-            f"{len(examples.names)} inputs. This module of the leading finalist has the largest {chosen}. "
+            f"{pluralize(len(examples.names), 'inputs')}. This module of the leading finalist has the "
+            f"largest {chosen}. "
             f"The colours are {meaning}."
         ),
         note=NOTE,

@@ -90,7 +90,7 @@ def audit(search: SearchData) -> Plot:
         return absent(
             NAME,
             TITLE,
-            f"Nothing was pruned: there are no rungs below {pluralize(search.plan.budget, 'epoch')}.",
+            f"Nothing was pruned: there are no rungs below {pluralize(search.plan.budget, 'epochs')}.",
         )
     counts = checks(search)
     table = Table(
@@ -108,12 +108,12 @@ def audit(search: SearchData) -> Plot:
         )  # fmt: skip
     overall = [c for c in shown if c.kind == EVERY]
     says = "Over all types: " + "; ".join(
-        f"{c.correlation:.2f} at {pluralize(c.milestone, 'epoch')} (n={c.count}, {c.pruned} pruned there)"
+        f"{c.correlation:.2f} at {pluralize(c.milestone, 'epochs')} (n={c.count}, {c.pruned} pruned there)"
         for c in overall
     )
     warnings = [
         f"{'All types together' if c.kind == EVERY else c.kind}: the score at "
-        f"{pluralize(c.milestone, 'epoch')} says little about the final one (rank correlation "
+        f"{pluralize(c.milestone, 'epochs')} says little about the final one (rank correlation "
         f"{c.correlation:.2f}, n={c.count}), and {c.pruned} "
         f"{'was' if c.pruned == 1 else 'were'} pruned there: late bloomers may have been pruned."
         for c in counts
@@ -133,7 +133,7 @@ def _draw(search: SearchData, checks: list[Check]) -> Figure:
     kinds = list(dict.fromkeys(check.kind for check in checks))
     most = {kind: max(c.count for c in checks if c.kind == kind) for kind in kinds}
     labels = {kind: f"{kind} (n={most[kind]})" for kind in kinds}
-    rungs = [f"rung at {pluralize(milestone, 'epoch')}" for milestone in search.milestones]
+    rungs = [f"rung at {pluralize(milestone, 'epochs')}" for milestone in search.milestones]
     rows = [
         {"type": labels[c.kind], "rung": rungs[search.milestones.index(c.milestone)],
          "rank": round(c.correlation, 3), "trials": c.count, "pruned": c.pruned}

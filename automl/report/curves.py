@@ -65,10 +65,13 @@ def curves(search: SearchData) -> Plot:
         zoom=True,
         wide=True,
     )
-    sentences = [f"{len(search.done)} trials completed and {len(search.pruned)} were pruned"]
+    sentences = [
+        f"{pluralize(len(search.done), 'trials')} completed and "
+        f"{pluralize(len(search.pruned), 'were pruned')}"
+    ]
     if search.milestones:
         rungs = ", ".join(f"{milestone:g}" for milestone in search.milestones)
-        sentences.append(f"the rungs stand at {rungs} of {pluralize(search.plan.budget, 'epoch')}")
+        sentences.append(f"the rungs stand at {rungs} of {pluralize(search.plan.budget, 'epochs')}")
     for trial, name in ((search.best, "best"), (search.baseline, "best baseline")):
         if trial is not None:
             sentences.append(f"the {name} ended at {search.metric} {search.show(trial)}")

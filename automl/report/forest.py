@@ -26,7 +26,7 @@ def forest(verdict: WrittenVerdict) -> Plot:
     shown = [c for c in verdict.comparisons if c.difference is not None and c.interval is not None]
     table = _table(verdict)
     if not shown:
-        seeds = pluralize(verdict.seeds, "paired seed")
+        seeds = pluralize(verdict.seeds, "paired seeds")
         return absent("verdict", TITLE, f"No variant has an interval against the baseline, with {seeds}.")
     figure = _draw(shown, verdict)
     split = f", {verdict.split} split" if verdict.split else ""  # unknown for commands

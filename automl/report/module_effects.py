@@ -87,7 +87,7 @@ def _best(search: SearchData, posterior: Posterior, sites: Sites) -> str:
     )
     adds = f"{search.gap(search.factor * first.mean)}"
     span = f"{search.factor * first.low:+.3g} to {search.factor * first.high:+.3g}"
-    trials = pluralize(first.trials, "trial")
+    trials = pluralize(first.trials, "trials")
     return f"Highest expectation: {where or 'no attention'}, {adds} ({span}) in {trials}."
 
 
@@ -108,7 +108,8 @@ def _replicates(search: SearchData) -> str:
         return ""
     size = search.factor * sqrt(sum(difference**2 for difference in apart) / len(apart))
     return (
-        f" {pluralize(len(apart), 'replicate')}, plain trainings from a shared partial training changed by a "
+        f" {pluralize(len(apart), 'replicates')}, plain trainings from a shared partial training changed "
+        "by a "
         f"millionth: {size:.2g} "
         f"{search.unit} from that shared partial training's own (root mean square)."
     )

@@ -6,6 +6,7 @@ from functools import reduce
 import altair as alt
 import numpy as np
 
+from automl.base.units import pluralize
 from automl.confirm.verdict import confirm_folder
 from automl.maps.kept import read_differing
 from automl.report import style
@@ -176,7 +177,8 @@ def _differing(search: SearchData, split: str) -> list[Plot]:
             title="Answered differently",
             figure=Pictures(kind="strip", pictures=list(zip(drawn, captions, strict=True))),
             says=(
-                f"{better} inputs of the {split} split are right with the best model and wrong with the "
+                f"{pluralize(better, f'inputs of the {split} split are right')} with the best model and "
+                "wrong with the "
                 f"baseline, and {worse} the other way round. Below each of those shown: the true class, the "
                 f"answer of the best model, and that of the baseline."
             ),

@@ -100,11 +100,11 @@ def _ranks(groups: Sequence[_Ranked]) -> Plot:
                 *group.fractions,
             ]
         )
-        over = "queries" if seeds == 1 else f"queries and {seeds} seeds"
+        over = "queries" if seeds == 1 else f"queries and {pluralize(seeds, 'seeds')}"
         sentences.append(f"{group.what}: MRR {mean:.4f} (95 % CI {low:.4f} to {high:.4f} over {over})")
         if 1 < seeds < FEW:
             few.append(seeds)
-    warning = f"From {pluralize(min(few), 'seed')} the spread over seeds is underestimated." if few else ""
+    warning = f"From {pluralize(min(few), 'seeds')} the spread over seeds is underestimated." if few else ""
     return Plot(
         name="ranks",
         title="Ranks",
@@ -154,13 +154,13 @@ def _examples(best: _Ranked) -> list[Plot]:
     misses = sorted((e for e in best.examples if e.rank > 1), key=lambda e: e.rank)
     plots = []
     if hits:
-        says = f"{pluralize(len(hits), 'example')} of queries that found their function first."
+        says = f"{pluralize(len(hits), 'examples')} of queries that found their function first."
         rows: list[list[Cell]] = [[_brief(e.query), _brief(e.wanted)] for e in hits]
         table = Table(columns=["query", "function"], rows=rows)
         plots.append(Plot(name="hits", title="Hits", figure=None, says=says, table=table))
     if misses:
         says = (
-            f"{pluralize(len(misses), 'example')} of queries that found another function first, from near "
+            f"{pluralize(len(misses), 'examples')} of queries that found another function first, from near "
             f"misses to the worst."
         )
         rows = [[_brief(e.query), _brief(e.wanted), e.rank, _brief(e.first)] for e in misses]

@@ -110,10 +110,15 @@ class SearchData:
         ]
 
     @property
+    def at_chance(self) -> bool:
+        """True if no completed trial is better than guessing."""
+        return bool(self.done) and all(map(self.plan.guesses, self.done))
+
+    @property
     def warnings(self) -> list[str]:
         """Return reasons to doubt the result."""
         done, metric, plan = self.done, self.metric, self.plan
-        if not done or not all(map(plan.guesses, done)):
+        if not self.at_chance:
             return []
         best = max((trial.value(metric) for trial in done), key=lambda value: self.sign * value)
         of_training = f"train_{metric}"

@@ -96,7 +96,7 @@ def placement(search: SearchData) -> Plot:
     if search.sign < 0:
         note += f" Signs are turned, as less {search.metric} is better: above 0 is a gain."
     if alone:
-        note += f" {alone} trials are left out: no baseline of their backbone has completed."
+        note += f" {pluralize(alone, 'trials are left out')}: no baseline of their backbone has completed."
     return Plot(
         name=name, title=title, figure=figure, says=says, note=note,
         table=Table(
@@ -110,7 +110,7 @@ def placement(search: SearchData) -> Plot:
 def _sentence(search: SearchData, cell: tuple[str, str], cells: Mapping[tuple[str, str], Effect]) -> str:
     effect = cells[cell]
     score = f"{effect.score:.4g} {search.plan.metric.unit}".rstrip()
-    trials = pluralize(effect.count, "trial")
+    trials = pluralize(effect.count, "trials")
     return f"{cell[1]} at {cell[0]}, {search.gap(effect.mean)} ({score}) in {trials}"
 
 
@@ -200,7 +200,8 @@ def gates(search: SearchData) -> Plot:
         title=title,
         figure=_draw_gates(search, values_of, middles),
         says=(
-            f"{pluralize(sum(map(len, values_of.values())), 'module')} of finished trials. The median |gate| "
+            f"{pluralize(sum(map(len, values_of.values())), 'modules')} of finished trials. The median "
+            "|gate| "
             f"is largest at {wide} ({middles[wide]:.2g}) and smallest at {narrow} ({middles[narrow]:.2g})."
         ),
         note="A module starts with a gate of 0, as the identity; a gate that stays near 0 was not used.",

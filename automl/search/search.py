@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import automl
 from automl.base.options import STORAGE
 from automl.base.summary import Summary, call
+from automl.base.units import pluralize
 from automl.callbacks.retention import front
 from automl.report.read import SearchData, read_folder, read_prior
 from automl.storage.folder import NamedSearch, find_search, resolve_search
@@ -232,7 +233,7 @@ class Search(Summary, SearchData):
     def describe_score(self, trial: TrialRecord) -> str:
         """Return metric, expected metric and training steps of a completed trial."""
         expected = "" if trial.expected is None else f" (expected {trial.expected:.4f})"
-        steps = "" if trial.steps is None else f" after {trial.steps} steps"
+        steps = "" if trial.steps is None else f" after {pluralize(trial.steps, 'steps')}"
         return f"{self.metric} {trial.value(self.metric):.4f}{expected}{steps}"
 
     def lines(self) -> Iterator[tuple[str, str]]:
@@ -254,7 +255,12 @@ class Search(Summary, SearchData):
         if self.verdicts:
             yield "verdict", self.verdicts[-1].headline
         yield "folder", str(self.folder)
-        if (verb := self._next()) is not None:
+        if self.at_chance and not self.stopped:
+            yield (
+                "next",
+                "search again as the warning says: a confirmation of these trials would show nothing",
+            )
+        elif (verb := self._next()) is not None:
             storage = None if self.storage == STORAGE else self.storage
             yield "next", f"{call('load', self.search, storage=storage)}.{verb}()"
 
@@ -352,5 +358,5 @@ def describe_model(trial: TrialRecord) -> str:
 
 def missing_cells(cells: Sequence[str]) -> str:
     """Return a sentence that names the cells of a grid without a result."""
-    count = f"{len(cells)} trainings" if len(cells) > 1 else "1 training"
+    count = pluralize(len(cells), "trainings")
     return f"{count} of the grid without a result: {'; '.join(cells)}"

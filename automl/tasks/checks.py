@@ -230,7 +230,7 @@ def check_attentions(configs: Iterable[TrialConfig], runtime: Runtime) -> list[t
     if first:
         names = ", ".join(sorted(spec.name for spec, _ in first.values()))
         duration = time.perf_counter() - begun
-        print(f"checked   {names}: {pluralize(len(checked), 'module')} in {duration:.1f} s", file=sys.stderr)
+        print(f"checked   {names}: {pluralize(len(checked), 'modules')} in {duration:.1f} s", file=sys.stderr)
     return list(first.values())
 
 

@@ -74,7 +74,7 @@ def test_invalid_json_is_rejected(value: object, message: str) -> None:
             {"encoding": "learned"},
             "option 'encoding' of 'multihead' must be one of none, absolute, relative, rotary; got 'learned'",
         ),
-        ("multihead", {"heads": 16, "encoding": "rotary"}, "heads of an even width; got 1 channels a head"),
+        ("multihead", {"heads": 16, "encoding": "rotary"}, "heads of an even width; got 1 channel a head"),
         (
             "sliding",
             {"encoding": "absolute"},

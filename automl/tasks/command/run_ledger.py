@@ -70,10 +70,10 @@ class LedgerResult(Summary):
     def lines(self) -> Iterator[tuple[str, str]]:
         """Yield the lines that the command prints, as label and text."""
         for row in self.comparisons:
-            text = f"{row['candidate']}{_gain(row)}, {row['trainings']} runs"
+            text = f"{row['candidate']}{_gain(row)}, {pluralize(row['trainings'], 'runs')}"
             yield "change", f"{row['name']}: {row['outcome']}, {text}"
         yield "head", str(self.heads[-1].program)
-        tests = pluralize(self.tests, "test")
+        tests = pluralize(self.tests, "tests")
         yield "level", f"{self.left:.0%} left after {tests}, {len(self.heads) - 1} accepted"
         for final in self.finals:
             yield (

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from automl.base.errors import InputError, unknown
 from automl.base.text import read_text
+from automl.base.units import pluralize
 from automl.data import digits as scenes
 from automl.data import shared
 from automl.data.arrow import map_in_threads, write_rows
@@ -136,7 +137,7 @@ def _open_cache(data: SegmentationData) -> RecordFile:
 
     def write(target: Path) -> str:
         write_rows(target, SCHEMA, rows, about)
-        return f"read {count} images and masks"
+        return f"read {pluralize(count, 'images')} and masks"
 
     key = f"segmentation {FORMAT} {json.dumps([data.size, names])}".encode() + b"".join(hashes)
     return RecordFile.open_cached(key, write, needed=count * data.size**2 * 4)

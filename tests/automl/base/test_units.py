@@ -106,7 +106,7 @@ def test_format_count(value: float, text: str) -> None:
 
 
 def test_pluralize() -> None:
-    assert [pluralize(n, "epoch") for n in (0, 1, 1.5, 12)] == [
+    assert [pluralize(n, "epochs") for n in (0, 1, 1.5, 12)] == [
         "0 epochs",
         "1 epoch",
         "1.5 epochs",

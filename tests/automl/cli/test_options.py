@@ -1,6 +1,7 @@
 """Options are declared once: the command line, the API, files of options and the reference page agree."""
 
 import inspect
+import re
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import Any, get_args
 
 import pytest
 import typer.main
+import typer.rich_utils
 import yaml
+from typer.testing import CliRunner
 
 import automl
 from automl.base.options import options_of
@@ -47,6 +50,18 @@ def plain(kind: Any) -> Any:
     """Return a type without None."""
     inner = [choice for choice in get_args(kind) if choice is not type(None)]
     return inner[0] if isinstance(kind, UnionType) and len(inner) == 1 else kind
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_is_complete_and_has_no_gaps(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """rich leaves out what looks like its markup, such as a unit in brackets."""
+    monkeypatch.setattr(typer.rich_utils, "MAX_WIDTH", 400)
+    parameters = COMMANDS[command].params
+    flag = "--help-all" if any("--help-all" in parameter.opts for parameter in parameters) else "--help"
+    shown = " ".join(CliRunner().invoke(app, [command, flag]).output.split())
+    assert not re.search(r"\w [,.;:)](?= )|\( ", shown)
+    for parameter in (parameter for parameter in parameters if parameter.name != "help_all"):
+        assert " ".join((getattr(parameter, "help", None) or "").split()) in shown
 
 
 def test_commands_and_functions_with_declared_options() -> None:

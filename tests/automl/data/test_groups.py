@@ -238,7 +238,7 @@ def test_group_in_two_given_splits_is_reported(kind: str, tmp_path: Path) -> Non
     (line,) = (line for line in OVERVIEWS[kind](path).lines() if "several splits" in line)
     assert "1 group" in line or "1 subject" in line
     assert line.endswith(
-        "that are in several splits, so that scores may be too high (assign each to one split): p0"
+        "that is in several splits, so that scores may be too high (assign each to one split): p0"
     )
 
 
@@ -305,6 +305,33 @@ def test_too_few_groups_are_rejected(groups: Groups, message: str, tmp_path: Pat
         open_image_records("folder", path=labelled(tmp_path / "d", groups, None), size=8)
 
 
+def test_uneven_splits_of_groups_are_reported(tmp_path: Path) -> None:
+    """Twelve machines, whose hashes put too many into one split and one alone into another."""
+    rng, reported = np.random.default_rng(0), 0
+    for seed in range(4):
+        rows = [
+            f"machine {seed}-{i // 4},{'ab'[i % 2]},{i},{t},{rng.random()}"
+            for i in range(48)
+            for t in range(4)
+        ]
+        file = tmp_path / f"{seed}.csv"
+        file.write_text("\n".join(["group,label,series,time,x", *rows]))
+        records = open_sequences("series", path=file)
+        text = str(records.tally)
+        for split in ("test", "validation"):
+            count = len({records.file.groups[row] for row in records.whole[split]})
+            share = len(records.whole[split]) / sum(
+                len(records.whole[other]) for other in SPLITS if other != "test" or split == "test"
+            )
+            assert (f"1 subject alone in {split}" in text) == (count == 1)
+            is_uneven = count > 1 and not 0.2 / 1.75 <= share <= 0.2 * 1.75
+            assert (
+                f"{count} subjects in {split} with {share:.0%} of the sequences instead of 20%" in text
+            ) == is_uneven
+            reported += count == 1 or is_uneven
+    assert reported
+
+
 def test_class_of_one_group_is_in_train_and_reported(tmp_path: Path) -> None:
     root = labelled(tmp_path / "d", groups_of("p{}"), None)
     text = (root / "labels.csv").read_text()
@@ -315,7 +342,7 @@ def test_class_of_one_group_is_in_train_and_reported(tmp_path: Path) -> None:
     )
     assert lions == {"train"}
     for split in ("test", "validation"):
-        assert f"1 classes with too few groups to be in {split} (add groups, or" in str(records.tally)
+        assert f"1 class with too few groups to be in {split} (add groups, or" in str(records.tally)
 
 
 @pytest.mark.parametrize(

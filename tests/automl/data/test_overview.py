@@ -67,7 +67,7 @@ def test_command_prints_the_summary_and_writes_the_sheet(
     assert any(line.split()[:1] == ["dog"] for line in lines)
     (line,) = (line for line in lines if line.startswith("left out"))
     assert "1 that cannot be decoded: train/cat/0003.png" in line
-    assert "1 files of the operating system or hidden: train/cat/._0000.png" in line
+    assert "1 file of the operating system or hidden: train/cat/._0000.png" in line
     assert "used: 1 turned upright by their EXIF orientation: train/dog/turned.jpg" in line
     assert any("2 images look like one of another split" in line for line in lines)
     assert "next      automl search --data 'My photos'" in lines

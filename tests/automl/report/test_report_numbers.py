@@ -104,7 +104,7 @@ def test_a_backbone_is_compared_with_its_own_baseline(tmp_path: Path) -> None:
     cells, alone = effects(search)
     effect = cells["stage1.block1", "ssa"]
     assert (effect.mean, effect.count, alone) == (pytest.approx((1 - 2) / 2), 2, 1)
-    assert "1 trials are left out" in placement(search).note
+    assert "1 trial is left out" in placement(search).note
 
 
 def test_where_less_is_better_a_gain_is_above_zero(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from automl.base.units import pluralize
 from automl.data import shared
 from automl.data.arrow import ArrowFile, write_columns
 from automl.data.digest import SIZE, hash_contents
@@ -72,7 +73,7 @@ def open_cached_corpus(path: str | Path) -> CorpusFile:
     def write(target: Path) -> str:
         corpus = open_corpus(path)
         _write(target, corpus)
-        return f"read {len(corpus.functions)} functions"
+        return f"read {pluralize(len(corpus.functions), 'functions')}"
 
     return CorpusFile.open_cached(key, write, needed=sum(file.stat().st_size for file in files))
 
@@ -132,7 +133,7 @@ def open_cached_tokens(file: CorpusFile, vocabulary: int) -> TokenFile:
         }
         columns = {kind: pa.array(rows, pa.large_list(pa.int32())) for kind, rows in ids.items()}
         write_columns(path, columns, about)
-        return f"made {len(tokenizer)} sub-tokens for {len(corpus.functions)} functions"
+        return f"made {len(tokenizer)} sub-tokens for {pluralize(len(corpus.functions), 'functions')}"
 
     key = f"tokens {TOKEN_FORMAT} {vocabulary} {file.path.name}".encode()
     return TokenFile.open_cached(key, write, needed=4 * file.path.stat().st_size)

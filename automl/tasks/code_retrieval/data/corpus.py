@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from automl.base.errors import InputError
+from automl.base.units import pluralize
 from automl.data.archive import extract_if_archive
 from automl.data.files import is_clutter
 from automl.data.pictures import SUFFIXES as IMAGES
@@ -102,7 +103,8 @@ def open_corpus(path: str | Path) -> Corpus:
         skipped = f"; left out: {join_reasons(corpus.skipped)}" if corpus.skipped else ""
         documented, short = sum(bool(f.query) for f in corpus.functions), " and ".join(few)
         raise InputError(
-            f"{root} has {len(corpus.functions)} functions, {documented} of them with a docstring. Each "
+            f"{root} has {pluralize(len(corpus.functions), 'functions')}, {documented} of them with a "
+            "docstring. Each "
             f"split needs {MIN_DOCUMENTED} different ones with a docstring, and {short} would have fewer. "
             f"Add documented functions{skipped}"
         )

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from automl.base.units import pluralize
 from automl.data.splits import SPLITS
 from automl.data.tally import join_examples
 from automl.tasks.code_retrieval.data.corpus import HOW, Corpus, open_corpus
@@ -71,7 +72,8 @@ class CodeOverview:
         if self.alike:
             count = sum(map(len, self.alike))
             pairs = join_examples([" and ".join(locations[:2]) for locations in self.alike])
-            yield f"{'duplicates':11} {count} functions are the same as another up to names: {pairs}"
+            yield f"{'duplicates':11} {pluralize(count, 'functions are the same as another up to names')}: "
+            f"{pairs}"
         if self.repeated:
             names = join_examples(self.repeated)
             yield f"{'repeated':11} {len(self.repeated)} docstrings in strings of their own code: {names}"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from automl.base.errors import InputError
 from automl.base.text import NotUtf8, read_text
+from automl.base.units import pluralize
 from automl.data.files import OTHERS, is_clutter, name_to_text
 from automl.data.tally import join_examples
 from automl.tasks.code_retrieval.data.function import Function
@@ -87,7 +88,7 @@ def read_source_file(path: Path, name: str) -> list[Function] | str:
 
 def no_functions_error(root: Path, skipped: Mapping[str, str]) -> InputError:
     """Return an error about a folder without functions."""
-    files = f"; {len(skipped)} files were left out: {join_reasons(skipped)}" if skipped else ""
+    files = f"; {pluralize(len(skipped), 'files were left out')}: {join_reasons(skipped)}" if skipped else ""
     return InputError(f"{root} has no functions that do something in files of {NAMES}{files}")
 
 

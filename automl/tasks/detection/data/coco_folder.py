@@ -19,6 +19,7 @@ from pathlib import Path
 
 from automl.base.errors import InputError
 from automl.base.text import open_text
+from automl.base.units import pluralize
 from automl.data.archive import extract_if_archive
 from automl.data.csv_table import read_groups, read_labels
 from automl.data.digest import hash_contents
@@ -230,7 +231,8 @@ def _list_photos(
     if missing:
         entries = join_examples([f"{annotations.images[i].number} ({images[i]})" for i in missing])
         raise InputError(
-            f"{annotations.file} names {len(images)} images; {len(missing)} do not exist: {entries}"
+            f"{annotations.file} names {pluralize(len(images), 'images')}; "
+            f"{pluralize(len(missing), 'do not exist')}: {entries}"
         )
     pixels = hash_contents(images)
     return [

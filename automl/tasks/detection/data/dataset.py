@@ -19,6 +19,7 @@ import pyarrow as pa
 from PIL import Image
 
 from automl.base.errors import InputError, unknown
+from automl.base.units import pluralize
 from automl.data import shared
 from automl.data.arrow import ArrowFile, map_in_threads, write_rows
 from automl.data.digest import SIZE
@@ -107,7 +108,7 @@ def open_detection_cache(
             f"decoding {name} images", photos, lambda photo: _make_row(photo, labels, size, has_masks)
         )
         write_rows(path, SCHEMA, rows, about)
-        return f"decoded {len(photos)} {name} images"
+        return f"decoded {pluralize(len(photos), f'{name} images')}"
 
     needed = sum(3 * size * size * min(1.0, p.width * p.height / size**2) for p in photos)
     return DetectionCache.open_cached(key.digest(), write, needed=needed)
@@ -234,8 +235,8 @@ def open_split(data: DetectionData, split: str) -> DetectionImages:
     images = DetectionImages(cache, rows, listed)
     if not any((~images.objects(i).crowd).any() for i in range(len(images))):
         raise InputError(
-            f"the {len(images)} images of the {split} split have no objects. Add images with objects, or "
-            f"choose a larger --subset"
+            f"the {split} split has {pluralize(len(images), 'images')} without objects. Add images with "
+            f"objects, or choose a larger --subset"
         )
     return images
 

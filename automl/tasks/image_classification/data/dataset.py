@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from automl.base.errors import InputError, unknown
+from automl.base.units import pluralize
 from automl.data import shared
 from automl.data.arrow import ArrowFile, map_in_threads, write_rows
 from automl.data.digest import SIZE, hash_all
@@ -94,7 +95,7 @@ def open_image_cache(items: Sequence[Item], classes: Sequence[str], side: int, n
         write_rows(path, schema, _rows(items, side, name, skipped), about)
         if skipped:
             print(f"warning: left out {_list_skipped(skipped)}", file=sys.stderr, flush=True)
-        return f"decoded {len(items) - len(skipped)} {name} images"
+        return f"decoded {pluralize(len(items) - len(skipped), f'{name} images')}"
 
     return ImageCache.open_cached(
         f"{digest} {side} {FORMAT}".encode(), write, needed=len(items) * side * side * 3
@@ -140,9 +141,8 @@ def _try_decode(item: Item, side: int) -> tuple[np.ndarray, float, list[str]] | 
 
 def _list_skipped(skipped: dict[str, str]) -> str:
     examples = "; ".join(f"{name} ({why})" for name, why in list(skipped.items())[:EXAMPLES])
-    return (
-        f"{len(skipped)} images that cannot be decoded: {examples}{' ...' if len(skipped) > EXAMPLES else ''}"
-    )
+    dots = " ..." if len(skipped) > EXAMPLES else ""
+    return f"{pluralize(len(skipped), 'images that cannot be decoded')}: {examples}{dots}"
 
 
 class Images:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from automl.base.errors import InputError, unknown
 from automl.base.terminal import progress
+from automl.base.units import pluralize
 from automl.config.settings import Settings
 from automl.data.augment import centre_crop, crop_boxes, draw_boxes
 from automl.data.pictures import describe_sizes, read_sizes
@@ -70,7 +71,8 @@ class ImageOverview:
             yield str(self.tally)
         if self.alike:
             pairs = join_examples([f"{first} and {second}" for first, second in self.alike])
-            yield f"{'duplicates':11} {len(self.alike)} images look like one of another split: {pairs}"
+            alike = pluralize(len(self.alike), "images look like one of another split")
+            yield f"{'duplicates':11} {alike}: {pairs}"
 
     def write_sheet(self, path: str, size: int, *, flip: bool, augment: str) -> Path:
         """Write samples to a PNG in the current folder. Raise InputError if it cannot be written."""

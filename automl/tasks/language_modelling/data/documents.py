@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from automl.base.errors import InputError
 from automl.base.text import HEAD, encoding_of, guess_encoding, open_text, read_text
+from automl.base.units import pluralize
 from automl.data.arrow import write_rows
 from automl.data.digest import SIZE, hash_contents
 from automl.data.files import OTHERS, name_to_text, walk
@@ -322,7 +323,7 @@ def open_documents(path: str | Path) -> DocumentFile:
 
     def write(target: Path) -> str:
         write_rows(target, SCHEMA, _make_rows(files), {"left_out": files.tally.left_out})
-        return f"read {len(files.paths)} files"
+        return f"read {pluralize(len(files.paths), 'files')}"
 
     return DocumentFile.open_cached(key, write, needed=sum(file.stat().st_size for file in files.paths))
 

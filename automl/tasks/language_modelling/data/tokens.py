@@ -22,6 +22,7 @@ import pyarrow as pa
 from automl.base.errors import InputError
 from automl.base.lazy import optional
 from automl.base.terminal import progress
+from automl.base.units import pluralize
 from automl.data import shared
 from automl.data.arrow import write_columns
 from automl.data.digest import SIZE
@@ -216,7 +217,7 @@ def _write(target: Path, documents: DocumentFile, vocabulary: int, fixed: TextTo
         }
         about = {"tokenizer": tokenizer.content, "end": tokenizer.end, **documents.about}
         write_columns(target, columns, about)
-    return f"packed {lengths.sum():,} tokens of {len(order):,} documents"
+    return f"packed {lengths.sum():,} tokens of {pluralize(len(order), 'documents')}"
 
 
 def _iterate_batches(documents: DocumentFile, order: Sequence[int]) -> Iterator[list[tuple[int, bytes]]]:

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from automl.base.errors import InputError
+from automl.base.units import pluralize
 from automl.data.archive import extract_cached
 from automl.data.download import read_datasets
 from automl.tasks.sequence_classification.data.reading import (
@@ -49,7 +50,9 @@ def find_files(path: Path) -> tuple[Path, ...] | None:
         return None
     files = tuple(path / name for name in _list_names())
     if lacking := [file for file in files if not file.is_file()]:
-        raise InputError(f"{lacking[0]} is missing ({len(lacking)} files in all); fetch UCI HAR again")
+        raise InputError(
+            f"{lacking[0]} is missing ({pluralize(len(lacking), 'files')} in all); fetch UCI HAR again"
+        )
     return files
 
 

@@ -154,10 +154,10 @@ def test_overview_counts_functions_and_lists_files(code: Path) -> None:
     [
         ({}, "no functions that do something"),
         ({"a.py": "def a():\n    pass\n\n\ndef b():\n    'Nothing.'"}, "no functions that do something"),
-        ({"a.py": "def f(:"}, "1 files were left out: a.py \\(no Python"),
+        ({"a.py": "def f(:"}, "1 file was left out: a.py \\(no Python"),
         (
             {"a.py": 'def a(x):\n    """One."""\n    return x'},
-            "1 functions, 1 of them with a docstring. Each split",
+            "1 function, 1 of them with a docstring. Each split",
         ),
         (
             {"a.py": "def a(x):\n    return x\n\n\ndef b(x):\n    return -x"},

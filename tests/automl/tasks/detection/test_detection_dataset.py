@@ -95,7 +95,7 @@ def test_a_subset_without_objects_is_refused(tmp_path: Path) -> None:
     number = next(each["id"] for each in content["images"] if kept.endswith(each["file_name"]))
     content["annotations"] = [each for each in content["annotations"] if each["image_id"] != number]
     file.write_text(json.dumps(content))
-    with pytest.raises(InputError, match=r"the 1 images of the train split have no objects"):
+    with pytest.raises(InputError, match=r"the train split has 1 image without objects"):
         open_split(DetectionData(source="coco", path=str(tmp_path), size=96, subset=1e-6), "train")
 
 

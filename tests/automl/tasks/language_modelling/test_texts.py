@@ -225,7 +225,7 @@ def test_overview_counts_documents_and_lists_files(folder: Path) -> None:
     for part in (
         "left out    1 that are binary: a/photo.png; ",
         "; 1 that are empty: empty.txt; 1 that are not UTF-8: latin.txt; used: ",
-        "; used: 1 copies of another document: ",
+        "; used: 1 copy of another document: ",
     ):
         assert part in lines
     assert f"at most {min(overview.tokens.values()) - 1:,} tokens" in lines

@@ -113,7 +113,7 @@ def drop(folder: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda f: (f / SIGNAL).unlink(), r"body_gyro_y_train.txt is missing \(1 files in all\)"),
+        (lambda f: (f / SIGNAL).unlink(), r"body_gyro_y_train.txt is missing \(1 file in all\)"),
         (lambda f: (f / "activity_labels.txt").unlink(), r"activity_labels.txt is missing"),
         (lambda f: shutil.rmtree(f / "test"), r"y_test.txt is missing \(11 files in all\)"),
         (lambda f: (f / SIGNAL).write_text(""), "body_gyro_y_train.txt is empty"),
