@@ -222,8 +222,8 @@ def latest_verdict(folder: Path, *, complete: bool = False) -> tuple[Path, Writt
 def is_open(folder: Path, plan: Plan, records: Collection[TrialRecord], name: str) -> bool:
     """Return whether trials of a search have not begun or have not ended."""
     missing = len(records) < (plan.trials or 0)
-    decided = missing and records and read_attribute(folder, name, PLACEMENT_VERDICT)
-    return (missing and not decided) or any(record.state is State.RUNNING for record in records)
+    needless = missing and records and read_attribute(folder, name, PLACEMENT_VERDICT)
+    return (missing and not needless) or any(record.state is State.RUNNING for record in records)
 
 
 def chosen_baseline(folder: Path, variant_set: VariantSet) -> str | None:

@@ -357,14 +357,14 @@ def measure_costs(
         if len(steps) == 1:
             (step,) = time_lower_quartiles(steps, runtime, STEPS)
             return {name: ModelCost(**count, step=step / batch) for name, count in counts.items()}
-        times = compare_steps(*steps, runtime)
+        times = compare_steps(steps, runtime)
     plain, placed = counts
-    ratio = times.ratio if times.is_resolved else None
+    ratio = None if times.estimated else times.ratio
     return {
-        plain: ModelCost(**counts[plain], step=times.step / batch),
+        plain: ModelCost(**counts[plain], step=times.epoch / batch),
         placed: ModelCost(
             **counts[placed],
-            step=None if ratio is None else times.step * ratio / batch,
+            step=None if ratio is None else times.epoch * ratio / batch,
             step_ratio=ratio,
             step_low=times.low,
             step_high=times.high,

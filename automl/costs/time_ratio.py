@@ -142,44 +142,6 @@ _BASELINES: dict[str, Work] = {}  # work of an epoch, by configuration and runti
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepTimes:
-    """Times of two functions that were run in turn.
-
-    Attributes:
-        step: Time of the first one [s], the lower quartile of its runs.
-        ratio: Time of the second one divided by that of the first.
-        low: Lower end of the ratio's 95 % interval.
-        high: Upper end of it.
-    """
-
-    step: float
-    ratio: float
-    low: float
-    high: float
-
-    @property
-    def is_resolved(self) -> bool:
-        """True if the interval is so narrow that the ratio is accepted."""
-        return _width(self) <= BELIEVED
-
-
-def compare_steps(first: Callable[[], object], second: Callable[[], object], runtime: Runtime) -> StepTimes:
-    """Time two functions in turn until the interval of their ratio is narrow, or `COMPARING` has passed."""
-    start_time, pairs = elapsed(runtime), list[Sequence[float]]()
-    repeats = count_repeats(first, runtime)
-    rounds = time_in_turn([partial(repeated_seconds, run, runtime, repeats) for run in (first, second)])
-    while True:
-        pairs.extend(islice(rounds, ROUND))
-        if len(pairs) < LEAST:
-            continue
-        ratio, low, high = interval([other / own for own, other in pairs])
-        step = statistics.quantiles([own for own, _ in pairs], n=4)[0]
-        times = StepTimes(step=step, ratio=ratio, low=low, high=high)
-        if _width(times) <= PRECISE or elapsed(runtime) - start_time > COMPARING:
-            return times
-
-
-@dataclass(frozen=True, kw_only=True)
 class TimeRatio:
     """Time ratio with its 95 % interval. With few pairs it is their range.
 
@@ -216,6 +178,24 @@ def repeated_seconds(run: Callable[[], object], runtime: Runtime, repeats: int) 
             run()
 
     return seconds(block, runtime) / repeats
+
+
+def compare_steps(runs: Sequence[Callable[[], object]], runtime: Runtime) -> TimeRatio:
+    """Time two steps in turn until the interval of their ratio is narrow, or `COMPARING` has passed.
+
+    The ratio is that of the second step to the first one, `epoch` is the time of the first one, and
+    `estimated` is true if the interval is too wide.
+    """
+    start_time, pairs = elapsed(runtime), list[Sequence[float]]()
+    repeats = count_repeats(runs[0], runtime)
+    rounds = time_in_turn([partial(repeated_seconds, run, runtime, repeats) for run in runs])
+    while True:
+        pairs.extend(islice(rounds, LEAST))
+        ratio, low, high = interval([second / first for first, second in pairs])
+        step = statistics.quantiles([first for first, _ in pairs], n=4)[0]
+        times = TimeRatio(ratio=ratio, low=low, high=high, estimated=False, validation=0.0, epoch=step)
+        if _width(times) <= PRECISE or elapsed(runtime) - start_time > COMPARING:
+            return replace(times, estimated=_width(times) > BELIEVED)
 
 
 class Epoch:
@@ -373,7 +353,7 @@ def _work_of_baseline(epoch: Epoch) -> Work:
     return _BASELINES[key]
 
 
-def _width(time_ratio: TimeRatio | StepTimes) -> float:
+def _width(time_ratio: TimeRatio) -> float:
     """Return the larger distance of the interval's ends from the ratio, relative to the ratio."""
     return max(time_ratio.high - time_ratio.ratio, time_ratio.ratio - time_ratio.low) / time_ratio.ratio
 

@@ -23,7 +23,7 @@ from automl.data.splits import (
 )
 from automl.data.tally import Tally
 
-SHARE = 1.75  # factor by which the fraction of a split of groups may differ from that asked for
+TOLERANCE = 1.75  # factor by which the fraction of a split of groups may differ from that asked for
 
 
 class RecordFile(ArrowFile):
@@ -88,13 +88,13 @@ class Records(Generic[File]):
         self.file, self.subset = file, subset
         rows = {name: np.flatnonzero(file.split.clip(0) == i) for i, name in enumerate(SPLITS)}
         self.held_out: dict[str, tuple[str, float]] = {}
-        self._meant: dict[str, float] = {}  # fraction of each split that was asked for
+        self._targets: dict[str, float] = {}  # fraction of each split that was asked for
         for split in ("test", "validation"):
             if not len(rows[split]):
                 source, fraction = self.choose_source(split, rows)
                 rest = rows[source]
                 held, kept = self.hold_out(rest, split, fraction)
-                self._meant[split] = fraction
+                self._targets[split] = fraction
                 rows |= {split: rest[held], source: rest[kept]}
                 self.held_out[split] = source, len(held) / len(rest)
         if not len(rows["train"]):
@@ -152,17 +152,17 @@ class Records(Generic[File]):
                 f"define the splits yourself)",
                 sorted(classes["train"] - classes[split]),
             )
-            fraction, meant = self.held_out[split][1], self._meant[split]
+            fraction, target = self.held_out[split][1], self._targets[split]
             advice = f"add {self.group_noun}s, or define the splits yourself"
             names = sorted({name or "" for name in self._groups[split]})
             if len(names) == 1 and names[0]:
                 tally.keep(
                     f"{self.group_noun}s alone in {split}, so that all scores are of it ({advice})", names
                 )
-            elif not meant / SHARE <= fraction <= meant * SHARE:
+            elif not target / TOLERANCE <= fraction <= target * TOLERANCE:
                 tally.keep(
                     f"{self.group_noun}s in {split} with {fraction:.0%} of the {self.noun} instead of "
-                    f"{meant:.0%} ({advice})",
+                    f"{target:.0%} ({advice})",
                     filter(None, names),
                 )
         return tally

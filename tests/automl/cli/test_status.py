@@ -154,8 +154,8 @@ def test_status_of_a_confirmation(
         try:
             run_confirm("mine", top=1, seeds=seeds, storage=storage, again=again)
         finally:
-            said = capsys.readouterr().err
-        return said
+            output = capsys.readouterr().err
+        return output
 
     with pytest.raises(Stopped):
         run(most=10)
@@ -173,12 +173,12 @@ def test_status_of_a_confirmation(
         run(most=3, again=True)
     (row,) = list_searches(storage)
     assert (row.state, row.verdict) == ("stopped", "better"), "an unfinished one leaves the verdict before it"
-    said = run(most=100, seeds=4, again=True)
+    output = run(most=100, seeds=4, again=True)
     unfinished = (
         "finalists are chosen among its 4 trials so far. To complete it first: automl search --resume"
     )
-    assert (unfinished in said) == (len(records) < 6)
-    assert "warning: --seeds 4 cannot show a difference, whatever the scores are; 6 or more can" in said
+    assert (unfinished in output) == (len(records) < 6)
+    assert "warning: --seeds 4 cannot show a difference, whatever the scores are; 6 or more can" in output
 
 
 def test_missing_search_is_reported(tmp_path: Path, cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -320,13 +320,13 @@ def test_uneven_splits_of_groups_are_reported(tmp_path: Path) -> None:
         text = str(records.tally)
         for split in ("test", "validation"):
             count = len({records.file.groups[row] for row in records.whole[split]})
-            share = len(records.whole[split]) / sum(
+            fraction = len(records.whole[split]) / sum(
                 len(records.whole[other]) for other in SPLITS if other != "test" or split == "test"
             )
             assert (f"1 subject alone in {split}" in text) == (count == 1)
-            is_uneven = count > 1 and not 0.2 / 1.75 <= share <= 0.2 * 1.75
+            is_uneven = count > 1 and not 0.2 / 1.75 <= fraction <= 0.2 * 1.75
             assert (
-                f"{count} subjects in {split} with {share:.0%} of the sequences instead of 20%" in text
+                f"{count} subjects in {split} with {fraction:.0%} of the sequences instead of 20%" in text
             ) == is_uneven
             reported += count == 1 or is_uneven
     assert reported
