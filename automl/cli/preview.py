@@ -148,7 +148,7 @@ class Preview:
             yield f"gpus        {self.gpus}"
         if self.hours is not None:
             yield (
-                f"search      {pluralize(self.trials, 'trials')}, {self.slots} at a time: about "
+                f"search      {pluralize(self.trials or 0, 'trials')}, {self.slots} at a time: about "
                 f"{format_duration(3600 * self.hours)}, {self.hours * self.slots:.2g} device hours"
             )
         yield f"disk        at most {self.disk / 1e6:.0f} MB of checkpoints"
