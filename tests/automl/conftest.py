@@ -104,7 +104,7 @@ def learned(workplace: Path) -> TrainResult:
 def registered(workplace: Path, learned: TrainResult) -> ExportResult:
     """Return a registered export of it."""
     with _inside(workplace):
-        return run_export("registered/what? #1%20", run=learned.run_id, register_as="digits")
+        return run_export("registered/model", run=learned.run_id, register_as="digits")
 
 
 @pytest.fixture
