@@ -72,8 +72,8 @@ class CodeOverview:
         if self.alike:
             count = sum(map(len, self.alike))
             pairs = join_examples([" and ".join(locations[:2]) for locations in self.alike])
-            yield f"{'duplicates':11} {pluralize(count, 'functions are the same as another up to names')}: "
-            f"{pairs}"
+            alike = pluralize(count, "functions are the same as another up to names")
+            yield f"{'duplicates':11} {alike}: {pairs}"
         if self.repeated:
             names = join_examples(self.repeated)
             yield f"{'repeated':11} {len(self.repeated)} docstrings in strings of their own code: {names}"
