@@ -100,7 +100,8 @@ class LocalJob(JobConfig):
     """
 
     def _serialize(self) -> bytes:
-        path = [folder or os.getcwd() for folder in (*sys.path, os.getcwd())]
+        ours = str(Path(__file__).parents[1])  # an installation for editing has it nowhere on the path
+        path = [folder or os.getcwd() for folder in (*sys.path, ours, os.getcwd())]
         vars(self)["_py_driver_sys_path"][:] = reversed(path)  # a worker puts each before the others
         return bytes(super()._serialize())
 
