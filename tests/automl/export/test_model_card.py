@@ -190,7 +190,7 @@ def test_names_are_no_markdown(few: bool) -> None:
         word = iter(words * 2).__next__
         run: dict[str, Any] = {of: word() for of in ("name", "what", "search", "verdict", "figures")}
         return card(
-            chosen=Chosen(**run, checkpoint=Storage("checkpoint"), run_id=None if few else words[7]),
+            chosen=Chosen(**run, checkpoint=Storage("checkpoint"), run_id=None if few else words[8]),
             labels=words,
             scores=ScoreCard(labels=words, matrix=np.ones((len(words), len(words)), int)),
             test={word(): 0.5},
