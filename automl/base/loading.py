@@ -43,6 +43,7 @@ _held: dict[str, Code] = {}  # Code of a file, or of a function of a notebook, a
 # Contents of the files that a module was loaded from, and the module, by its file.
 _loaded: dict[Path, tuple[Mapping[Path, bytes], Any]] = {}
 _importing_files: list[Path] = []  # Files that are being imported, the innermost last.
+_current: list[str] = []  # The folder that `load_module` has put on the path.
 _imported: dict[str, Any] = {}  # Modules loaded by name.
 _known: dict[str, str] = {}  # Names of user-defined code, by its hash.
 
@@ -223,8 +224,9 @@ def outside_imports(function: Callable[P, R]) -> Callable[P, R]:
 
 def load_module(name: str) -> Any:
     """Import a user's module, which may be in the current folder. Files there hide no installed package."""
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path[:] = [*(folder for folder in sys.path if folder not in _current), here]
+        _current[:] = [here]
     check_first(Path.cwd(), name.partition(".")[0], f"the module {name!r} is not of {{}} in this folder")
     _imported[name] = importlib.import_module(name)
     return _imported[name]
