@@ -118,7 +118,7 @@ def start_patiently(news: float = NEWS) -> Iterator[None]:
     with a message of C++.
     """
     started: list[subprocess.Popen[Any]] = []
-    begun = said = time.monotonic()
+    begun = reported = time.monotonic()
 
     def start(*arguments: Any, **options: Any) -> subprocess.Popen[Any]:
         own = sys.platform.startswith("linux")
@@ -127,15 +127,15 @@ def start_patiently(news: float = NEWS) -> Iterator[None]:
 
     def patient(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
-            nonlocal said
+            nonlocal reported
             while True:
                 try:
                     return function(*arguments, **options)
                 except RuntimeError:  # it is not yet there
                     if any(process.poll() is not None for process in started):
                         raise
-                if (now := time.monotonic()) >= said + news:
-                    said = now
+                if (now := time.monotonic()) >= reported + news:
+                    reported = now
                     print(
                         f"waiting for Ray to start, {now - begun:.0f} s so far", file=sys.stderr, flush=True
                     )

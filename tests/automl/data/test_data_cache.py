@@ -194,7 +194,7 @@ def test_cache_without_permission(root: Path, tmp_path: Path, monkeypatch: pytes
         train(root)
 
 
-def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_home_gets_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Containers run with `--user` have neither HOME nor an entry of the user."""
     for name in ("HOME", "AUTOML_CACHE"):
         monkeypatch.delenv(name, raising=False)
