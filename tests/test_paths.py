@@ -19,7 +19,7 @@ TEXTS = (
     "mkdocs.yml",
     "pyproject.toml",
 )
-PATH = re.compile(rf"(?<![\w./<{{-])(?:{'|'.join(FOLDERS)})/[\w./*-]*\w(?!\w*[$<{{])")
+PATH = re.compile(rf"(?<![\w./<{{:-])(?:{'|'.join(FOLDERS)})/[\w./*-]*\w(?!\w*[$<{{])")
 NAME = re.compile(r"(?<![\w./<{*:-])\w+\.(?:py|md)\b(?!\.\w)")
 # Names that stand for a file of the user, and what an export writes.
 EXAMPLES = {
