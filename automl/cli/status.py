@@ -225,7 +225,7 @@ def _find_state(
     """
     if not records and is_lost(folder, metadata):
         return "lost", "remove"
-    has_space, resume = metadata.settings.has_space, metadata.settings.resume
+    has_space, resume = metadata.settings.has_space, metadata.settings.resume_command
     if is_running(folder, metadata.location):
         return "confirming" if unfinished else "running", resume
     if not has_space:  # a verdict may need fewer runs than were planned

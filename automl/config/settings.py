@@ -262,7 +262,7 @@ class Settings(RuntimeOptions, SearchOptions):
         return self.space != REFEREE
 
     @property
-    def resume(self) -> str:
+    def resume_command(self) -> str:
         """The command that resumes it, before its name."""
         return "search --resume" if self.has_space else "referee --resume"
 

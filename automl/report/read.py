@@ -227,7 +227,7 @@ def read_search(
         raise InputError(
             f"search {metadata.name!r} has no trials yet, so there is nothing to report; "
             f"wait for its first one, or resume it: "
-            f"{format_command(metadata.settings.resume, metadata.name, storage)}"
+            f"{format_command(metadata.settings.resume_command, metadata.name, storage)}"
         )
     return data
 

@@ -130,7 +130,7 @@ def _name_taken(name: str, storage: str) -> InputError:
     taken = f"a search called {name!r} exists already in {storage}; choose another --name"
     with suppress(InputError):  # It is another folder.
         _, metadata = find_search(name, storage)
-        taken += f", or resume it: {format_command(metadata.settings.resume, name, storage)}"
+        taken += f", or resume it: {format_command(metadata.settings.resume_command, name, storage)}"
     return InputError(taken)
 
 
