@@ -100,8 +100,9 @@ KINDS: Mapping[str, Change] = {
 
 
 @pytest.fixture
-def workspace(store: MlflowClient, tmp_path: Path) -> Path:
+def workspace(store: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the current folder, with a module that leaves a file when it is run."""
+    monkeypatch.setattr(sys, "path", list(sys.path))  # loading a module adds this folder
     (tmp_path / "planted.py").write_text(CLAIMS)
     return tmp_path
 
