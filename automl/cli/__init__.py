@@ -8,7 +8,6 @@ judge_commands    `automl confirm`, `referee`, `ledger`, `compare` and `solve`
 train_command     `automl train`
 export_command    `automl export`, `automl predict` and `automl maps`: pictures of what modules attend to
 folder_commands   `automl status`, `searches`, `remove`, `sync` and `report`
-agent_commands    `automl mcp` and `automl skill`
 space_commands    `automl data`, `spaces`, `attentions`, `sites`, `cost` and `check-attention`
 data              Overview of a dataset, and the sheet of sample images
 attentions        Tables of the attention types, of their costs at sites, and of checks of their contract
@@ -17,7 +16,7 @@ preview           Estimate the cost and power of a search: `automl search --dry-
 remove            Delete a search with its checkpoints
 status            State of a search, running or not, and the list of all searches
 mcp_server        Server of `automl mcp`, with a process for each call
-tools             Its tools, from the options of the commands
+tools             `automl mcp` and `automl skill`, and tools with the options of the commands
 attended          Run a command that ends with its parent
 sync              Write the missing runs of a search to MLflow
 """

@@ -16,7 +16,7 @@ from automl.base.errors import InputError
 from automl.base.signals import handle_signals
 from automl.base.units import format_count
 from automl.export.formats import find_missing_formats
-from automl.tasks.subject import Subject, make_subject
+from automl.tasks.subject import make_subject
 from backbones import Site, sites
 from backbones.contract import CHECKS, Check, check_contract, find_padded
 from backbones.cost import attention_cost
@@ -152,7 +152,29 @@ def check_attention(
         True
     """
     subject = make_subject(backbone, size=size, options=backbone_options, task=task)
-    return check_at_sites(load_spec(attention, options or {}), subject)
+    spec = load_spec(attention, options or {})
+    model, example = subject.build(), subject.example(2)
+    known = sites(model, example)
+    padded, causal = find_padded(model, known, example), is_causal(model, example)
+    groups: dict[tuple[object, ...], list[Site]] = {}  # sites of one shape are checked once
+    for site in known:
+        shape = (site.channels, site.resolution, site.layout, site.class_tokens, site.name in padded)
+        groups.setdefault(shape, []).append(site)
+    results = []
+    for group in groups.values():
+        begun = time.perf_counter()
+        checks = check_contract(spec, group[0], padded=group[0].name in padded, causal=causal)
+        results.append(
+            SiteCheck(
+                sites=[site.name for site in group],
+                shape="x".join(map(str, (group[0].channels, *group[0].resolution))),
+                checks=checks,
+                milliseconds=1e3 * (time.perf_counter() - begun),
+            )
+        )
+    tried = next((sites[0] for sites, r in zip(groups.values(), results, strict=True) if r.passed), None)
+    missing = None if tried is None else find_missing_formats(spec, tried)
+    return AttentionCheck(attention=str(spec), sites=results, missing=missing)
 
 
 class _Cut(BaseException):
@@ -181,32 +203,6 @@ def load_spec(name: str, options: Mapping[str, OptionValue]) -> Spec:
         finally:
             if can_stop:
                 signal.alarm(0)
-
-
-def check_at_sites(spec: Spec, subject: Subject) -> AttentionCheck:
-    """Check the contract of an attention at every site of a model. Sites of one shape are checked once."""
-    model, example = subject.build(), subject.example(2)
-    known = sites(model, example)
-    padded, causal = find_padded(model, known, example), is_causal(model, example)
-    groups: dict[tuple[object, ...], list[Site]] = {}
-    for site in known:
-        shape = (site.channels, site.resolution, site.layout, site.class_tokens, site.name in padded)
-        groups.setdefault(shape, []).append(site)
-    results = []
-    for group in groups.values():
-        begun = time.perf_counter()
-        checks = check_contract(spec, group[0], padded=group[0].name in padded, causal=causal)
-        results.append(
-            SiteCheck(
-                sites=[site.name for site in group],
-                shape="x".join(map(str, (group[0].channels, *group[0].resolution))),
-                checks=checks,
-                milliseconds=1e3 * (time.perf_counter() - begun),
-            )
-        )
-    tried = next((sites[0] for sites, r in zip(groups.values(), results, strict=True) if r.passed), None)
-    missing = None if tried is None else find_missing_formats(spec, tried)
-    return AttentionCheck(attention=str(spec), sites=results, missing=missing)
 
 
 def check_table(result: AttentionCheck) -> Iterator[str]:

@@ -73,7 +73,9 @@ def costs(subject: Subject, placement: Mapping[str, Spec], batch: int | None = N
 
     Raise InputError if the batch size, the model or the placement is invalid.
     """
-    batch = _batch(subject, batch)
+    batch = subject.batch if batch is None else batch
+    if not 2 <= batch <= 4096:
+        raise InputError(f"--batch must be between 2 (for batch norm) and 4096; got {batch}")
     runtime = Runtime(device=find_device())
     check = ModelCheck()
     if subject.images:
@@ -92,13 +94,6 @@ def costs(subject: Subject, placement: Mapping[str, Spec], batch: int | None = N
     for model in models.values():
         set_format(model, check.memory_format)
     return measure_costs(models, subject, batch, runtime)
-
-
-def _batch(subject: Subject, batch: int | None) -> int:
-    batch = subject.batch if batch is None else batch
-    if not 2 <= batch <= 4096:
-        raise InputError(f"--batch must be between 2 (for batch norm) and 4096; got {batch}")
-    return batch
 
 
 def lines(costs: Mapping[str, ModelCost], input_name: str) -> Iterator[str]:

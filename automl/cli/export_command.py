@@ -45,27 +45,8 @@ def export(
     from automl.export.run_export import run_export
 
     result = run_export(**passed_on(context))
-    print(f"exported  {result.folder} from {result.chosen.origin}")
-    print(f"chosen    {result.chosen.choice}")
-    if result.chosen.warning:
-        print(f"warning: {result.chosen.warning}", file=sys.stderr)
-    if result.test:
-        print("test      " + ", ".join(f"{key} {value:.4f}" for key, value in result.test.items()))
-    checked = ", ".join(f"{key} {value:.1e}" for key, value in result.differences.items())
-    print(f"checked   {checked or 'nothing'}")
-    for file, reason in result.left_out.items():
-        print(f"left out  {file}: {reason}")
-    for name, speed in result.speeds.items():
-        print(
-            f"speed     {name} {speed.latency:.3g} ms an input, {speed.throughput:,.0f} inputs/s in batches "
-            f"of {speed.batch}"
-        )
-    if result.speeds:
-        print(f"          on {result.machine}")
-    if result.registered:
-        print(f"registry  {result.registered.uri} is version {result.registered.version}")
-    if result.pushed:
-        print(f"pushed    {result.pushed}")
+    for label, text in result.facts():
+        print(f"{label:9} {text}", file=sys.stderr if label == "warning" else sys.stdout)
     if isinstance(result.folder, Path) and result.predicts:
         out = out or str(result.folder.relative_to(Path.cwd().resolve()))
         print(f"next      {shell(['automl', 'predict', out])} {ARGUMENTS[result.kind]}")

@@ -8,7 +8,7 @@ import typer
 
 from automl.base.errors import InputError
 from automl.base.escape import printable
-from automl.base.options import WRITES
+from automl.base.options import WRITES, format_command
 from automl.base.serialise import to_json
 from automl.cli.command import print_json
 from automl.cli.options import JSON_OPTION, STORAGE_OPTION, WRITTEN_STORAGE, option
@@ -114,7 +114,6 @@ def report(
     storage: str = WRITTEN_STORAGE,
 ) -> None:
     """Write a page about a search: its verdict, plots and trials."""
-    from automl.base.options import format_command
     from automl.report.run_report import run_report
 
     result = run_report(search, out=out, storage=storage)

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from automl.base.options import WRITES
+from automl.base.errors import InputError
+from automl.base.escape import printable
+from automl.base.options import WRITES, format_command
+from automl.base.serialise import write_json
+from automl.base.units import pluralize
 from automl.cli.command import print_json
 from automl.cli.options import (
     JSON_OPTION,
@@ -24,6 +28,7 @@ from automl.confirm.options import CompareOptions, ConfirmOptions, RefereeOption
 if TYPE_CHECKING:
     from automl.confirm.compare import VariantScores
     from automl.confirm.verdict import ConfirmResult
+    from automl.search.solve import SolvedPoint, SolveResult
 
 LEDGER_ARGUMENT = with_effect(typer.Argument(help="Folder of the ledger."), WRITES)  # with --final
 CODES = {"better": 0, "worse": 3}  # of a referee; 1 for other outcomes, 2 for mistakes and failed runs
@@ -46,8 +51,6 @@ def confirm(context: typer.Context, *, as_json: bool = JSON_OPTION, **values: An
 
 def print_confirm(result: "ConfirmResult", storage: str) -> None:
     """Print the verdict, the other comparisons, and the next commands."""
-    from automl.base.escape import printable
-    from automl.base.options import format_command
     from automl.storage.user_code import trust_option
 
     verdict = result.verdict
@@ -132,7 +135,6 @@ def ledger(
 ) -> None:
     """List the changes that a ledger has judged."""
     import automl
-    from automl.base.errors import InputError
 
     if plot is not None and plot.suffix not in (".svg", ".html"):
         raise InputError(f"--plot must end in .svg or .html; got {plot}")
@@ -189,10 +191,6 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
 
 
-if TYPE_CHECKING:
-    from automl.search.solve import SolvedPoint, SolveResult
-
-
 def solve(
     context: typer.Context,
     search: Annotated[str | None, typer.Argument(help="Name of the search. Default: the latest.")] = None,
@@ -208,7 +206,6 @@ def solve(
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Find the best placement under limits without training."""
-    from automl.base.serialise import write_json
     from automl.search.solve import run_solve
 
     result = run_solve(**passed_on(context, "out"))
@@ -222,9 +219,6 @@ def solve(
 
 def lines(result: "SolveResult", out: Path | None) -> Iterator[str]:
     """Yield the lines of an answer, which was written to `out` if it is not None."""
-    from automl.base.escape import printable
-    from automl.base.options import format_command
-    from automl.base.units import pluralize
     from automl.search.solve import show_cost, show_limit
 
     metric, best = result.metric, result.best

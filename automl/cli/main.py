@@ -18,13 +18,13 @@ import typer
 
 from automl.base.errors import InputError
 from automl.base.escape import printable, redact
-from automl.cli.agent_commands import mcp, skill
 from automl.cli.command import Command, as_command
 from automl.cli.export_command import export, maps, predict
 from automl.cli.folder_commands import clean, remove, report, searches, status, sync
 from automl.cli.judge_commands import compare, confirm, ledger, referee, solve
 from automl.cli.search_command import search, studies, study
 from automl.cli.space_commands import attentions, check_attention, cost, data, sites, spaces
+from automl.cli.tools import mcp, skill
 from automl.cli.train_command import train
 
 COMMON: dict[str, Any] = {

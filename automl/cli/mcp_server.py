@@ -12,20 +12,12 @@ from subprocess import PIPE
 from typing import Any
 
 import anyio
+import mcp_types
 from anyio.abc import ByteReceiveStream, Process
 from anyio.streams.text import TextReceiveStream
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
-from mcp_types import (
-    CallToolRequestParams,
-    CallToolResult,
-    ListToolsResult,
-    PaginatedRequestParams,
-    TextContent,
-    ToolAnnotations,
-)
-from mcp_types import Tool as ListedTool
 
 from automl.base.errors import InputError, unknown
 from automl.cli.tools import CODES, OUTPUT, Tool
@@ -47,22 +39,24 @@ def serve(tools: dict[str, Tool]) -> None:
 def make_server(tools: dict[str, Tool]) -> Server[Any]:
     """Return the server of some tools."""
     listed = [
-        ListedTool(
+        mcp_types.Tool(
             name=name,
             description=tool.description,
             input_schema=tool.schema,
             output_schema=OUTPUT,
-            annotations=ToolAnnotations(**tool.hints),
+            annotations=mcp_types.ToolAnnotations(**tool.hints),
         )
         for name, tool in tools.items()
     ]
 
     async def list_tools(
-        context: ServerRequestContext[Any], params: PaginatedRequestParams | None
-    ) -> ListToolsResult:
-        return ListToolsResult(tools=listed)
+        context: ServerRequestContext[Any], params: mcp_types.PaginatedRequestParams | None
+    ) -> mcp_types.ListToolsResult:
+        return mcp_types.ListToolsResult(tools=listed)
 
-    async def call_tool(context: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:
+    async def call_tool(
+        context: ServerRequestContext[Any], params: mcp_types.CallToolRequestParams
+    ) -> mcp_types.CallToolResult:
         try:
             if params.name not in tools:
                 raise unknown("tool", params.name, tools)
@@ -86,7 +80,9 @@ async def _serve(server: Server[Any]) -> None:
         await server.run(incoming, outgoing, server.create_initialization_options())
 
 
-async def run_command(words: list[str], has_json: bool, context: ServerRequestContext[Any]) -> CallToolResult:
+async def run_command(
+    words: list[str], has_json: bool, context: ServerRequestContext[Any]
+) -> mcp_types.CallToolResult:
     """Run a command, and report each line that it prints on standard error as progress.
 
     If the call is cancelled, the command is interrupted, and the function waits for its end.
@@ -157,10 +153,12 @@ def _read(printed: deque[str]) -> Any:
         return None
 
 
-def _answer(code: int, result: Any, text: str, is_answer: bool = False) -> CallToolResult:
+def _answer(code: int, result: Any, text: str, is_answer: bool = False) -> mcp_types.CallToolResult:
     value = {"exit_code": code, "result": result, "text": text}
     # Clients of older protocols show the text alone. A mistake is its message.
     shown = json.dumps(value) if is_answer else text or f"the command ended with exit code {code}"
-    return CallToolResult(
-        content=[TextContent(type="text", text=shown)], structured_content=value, is_error=not is_answer
+    return mcp_types.CallToolResult(
+        content=[mcp_types.TextContent(type="text", text=shown)],
+        structured_content=value,
+        is_error=not is_answer,
     )

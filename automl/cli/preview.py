@@ -19,14 +19,7 @@ from automl.costs.profile import make_worker_config
 from automl.costs.time_ratio import ALLOWED, MEASURING_FRACTION
 from automl.search.prepare import Prepared, open_settings, prepare
 from automl.tasks import Task
-from automl.trials.measurements import (
-    Pace,
-    PaceWorker,
-    average_paces,
-    find_fraction,
-    keep_busy,
-    trial_resources,
-)
+from automl.trials import measurements
 from automl.trials.session import list_open_nodes
 from cluster.connect import connect, joins_cluster
 from cluster.resources import TrialResources, count_slots
@@ -186,7 +179,7 @@ def preview_search(*positional: Any, **settings: Any) -> Preview:
 class Timing:
     """Measured time of trainings of the baseline, `timed` at once, of `slots` that a search has."""
 
-    pace: Pace | None  # None if no step ended in time
+    pace: measurements.Pace | None  # None if no step ended in time
     startup: float  # [s]
     shape: TrialResources
     fraction: str | None
@@ -232,10 +225,10 @@ def _time_trainings(
     tell("starting Ray")
     with connect(with_mps=settings.overlap_kernels):
         available = list_open_nodes(settings)
-        shape = trial_resources(settings, available)
+        shape = measurements.trial_resources(settings, available)
         if shape.gpus:
             tell("measuring the baseline on a GPU")
-        fraction = find_fraction(settings, shape, available, baseline, trials=plan.trials)
+        fraction = measurements.find_fraction(settings, shape, available, baseline, trials=plan.trials)
         if fraction is not None:
             shape = replace(shape, gpus=fraction.gpus)
         # With --concurrent, the search waits for nodes that are not there yet.
@@ -246,7 +239,8 @@ def _time_trainings(
         if not here:
             until = max(until, monotonic() + WORKERS)
             tell(f"starting {timed} workers and counting models of the space")
-            workers = [_worker(baseline, settings, shape) for _ in range(timed)]
+            actor = ray.remote(**shape.remote_options)(measurements.PaceWorker)
+            workers = [actor.remote(*_arguments(baseline, settings, shape)) for _ in range(timed)]
             starting = [worker.ready.remote() for worker in workers]
             count_until(lambda: not _pending(starting, 0) or monotonic() > until - LAST)
             if not _pending(starting, until - LAST - monotonic()):
@@ -254,12 +248,12 @@ def _time_trainings(
                 tell(f"timing {timed} trainings at once")
                 timing = [worker.measure.remote(TIMED) for worker in workers]
                 if not _pending(timing, until - monotonic()):
-                    pace = average_paces(ray.get(timing))
+                    pace = measurements.average_paces(ray.get(timing))
     if here:
         tell(f"timing one of {timed} simultaneous trainings")
         # The worker sets as many threads as a trial has.
-        with threads(torch.get_num_threads()), keep_busy((timed - 1) * max(1, int(shape.cpus))):
-            pace = PaceWorker(*_arguments(baseline, settings, shape)).measure(TIMED)
+        with threads(torch.get_num_threads()), measurements.keep_busy((timed - 1) * max(1, int(shape.cpus))):
+            pace = measurements.PaceWorker(*_arguments(baseline, settings, shape)).measure(TIMED)
         # MLflow's process, and then the workers, import about the same modules as this process.
         importing = min(imported, IMPORTS) * pace.load
         startup += importing * (1 + max(1.0, timed / sum(node.get("CPU", 0) for node in available)))
@@ -326,18 +320,13 @@ def _pending(calls: Sequence[Any], seconds: float) -> bool:
     return len(ray.wait(list(calls), num_returns=len(calls), timeout=max(0.0, seconds))[0]) < len(calls)
 
 
-def _worker(baseline: TrialConfig, settings: Settings, shape: TrialResources) -> Any:
-    actor = ray.remote(**shape.remote_options)(PaceWorker)
-    return actor.remote(*_arguments(baseline, settings, shape))
-
-
 def _arguments(baseline: TrialConfig, settings: Settings, shape: TrialResources) -> tuple[Any, ...]:
     config = make_worker_config(baseline, shape.workers)
     runtime = {"precision": settings.precision, "compile": settings.compile}
     return config, baseline.code(), shape.cpus, shape.gpus, runtime
 
 
-def _epoch(task: Task, pace: Pace, shape: TrialResources) -> float:
+def _epoch(task: Task, pace: measurements.Pace, shape: TrialResources) -> float:
     """Return the time of an epoch of the baseline [s]: steps, validation and checkpoint."""
     inputs = 2 * make_worker_config(task.config, shape.workers).training.batch_size
     passes = ceil(task.size("validation") / (inputs * shape.workers))

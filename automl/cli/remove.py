@@ -12,18 +12,9 @@ from pathlib import Path
 
 from automl.base.errors import InputError
 from automl.base.units import parse_seconds
+from automl.storage import folder as search_folder
 from automl.storage import working_copy
 from automl.storage.cache_folder import cache_root
-from automl.storage.folder import (
-    LOCK,
-    NamedSearch,
-    find_search,
-    is_running,
-    locked,
-    no_search,
-    reached,
-    resolve_search,
-)
 from automl.storage.metadata import SEARCH_FILE
 from automl.storage.storage import Storage
 
@@ -61,25 +52,25 @@ def find_removable(name: str, storage: str = "searches") -> Removable:
     Raise InputError if it does not exist, or if a process is running it.
     """
     root = Storage(storage)
-    with reached(root):
+    with search_folder.reached(root):
         # A name such as `..` would be another folder.
         if name not in root.folders() or not (root / name).has(SEARCH_FILE):
-            raise no_search(name, storage)
+            raise search_folder.no_search(name, storage)
         location = root / name
-        if is_running(location.local or working_copy.folder_of(location), location):
+        if search_folder.is_running(location.local or working_copy.folder_of(location), location):
             raise InputError(
                 f"search {name!r} is running, or was killed less than a minute ago; stop it before you "
                 f"delete it"
             )
         size = location.total()
     try:
-        experiment = find_search(name, storage)[1].settings.title
+        experiment = search_folder.find_search(name, storage)[1].settings.title
     except InputError:  # a damaged search can be deleted, too
         experiment = None
     return Removable(name=name, location=location, size=size, experiment=experiment)
 
 
-def run_remove(search: str | NamedSearch, storage: str | None = None) -> None:
+def run_remove(search: str | search_folder.NamedSearch, storage: str | None = None) -> None:
     """Delete a search with its checkpoints, and its working copy on this machine.
 
     Call it again if it was interrupted. Its runs in MLflow, exported and registered models, and decoded data
@@ -102,11 +93,11 @@ def run_remove(search: str | NamedSearch, storage: str | None = None) -> None:
         >>> [row.name for row in automl.list_searches() if row.name == "example"]
         []
     """
-    name, storage = resolve_search(search, storage)
+    name, storage = search_folder.resolve_search(search, storage)
     location = find_removable(name, storage).location
     try:
         if location.local is not None:
-            with locked(location.local, name):
+            with search_folder.locked(location.local, name):
                 _empty(location.local)
             shutil.rmtree(location.local)
         else:
@@ -125,7 +116,7 @@ def _empty(folder: Path) -> None:
     for path in sorted(folder.iterdir(), key=lambda path: path.name == SEARCH_FILE):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
-        elif path.name != LOCK:
+        elif path.name != search_folder.LOCK:
             path.unlink()
 
 

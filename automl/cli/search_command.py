@@ -10,6 +10,7 @@ import typer
 
 from automl.base.errors import InputError
 from automl.base.escape import printable
+from automl.base.options import format_command
 from automl.base.serialise import to_json
 from automl.base.units import pluralize
 from automl.cli.command import print_json
@@ -18,7 +19,6 @@ from automl.config.search_options import FILES, SEARCH, SPACE, RuntimeOptions, S
 
 if TYPE_CHECKING:
     from automl.config.settings import Settings
-    from automl.report.figure import Table
     from automl.search.search import Search
 
 
@@ -156,14 +156,13 @@ def _weights_of(init_from: str, weights: str | None) -> str:
         raise InputError("--weights and --init-from both set the initial weights; give one of them")
     if not re.fullmatch(r"[0-9a-f]{32}", init_from):
         return init_from
-    from automl.tracking.runs import find_run
+    from automl.export.chosen import choose_run
 
-    return str(find_run(init_from).checkpoint)
+    return str(choose_run(init_from).checkpoint)
 
 
 def print_search(result: "Search", storage: str) -> None:
     """Print the best trials, warnings and errors, and the next commands."""
-    from automl.base.options import format_command
     from automl.search.search import missing_cells
     from search.record import State
 
@@ -185,7 +184,12 @@ def print_search(result: "Search", storage: str) -> None:
     for warning in result.warnings:
         print(f"warning: {warning}")
     if result.grid is not None:
-        _print_grid(result.grid, str(result.folder))
+        from automl.report import grid_table
+
+        print()
+        for line in grid_table.text_lines(grid_table.merged(result.grid)):
+            print(printable(line))
+        print(f"\ntable     {' and '.join(f'{result.folder}/{name}' for name in grid_table.FILES)}")
     if result.missing:
         print(f"error     {missing_cells(result.missing)}")
         print(f"          train them: {format_command('search --resume', result.search, storage)}")
@@ -230,18 +234,8 @@ def _print_leaders(result: "Search") -> None:
             print(f"          {values}  {describe_model(trial)}")
 
 
-def _print_grid(table: "Table", folder: str) -> None:
-    from automl.report.grid_table import FILES, merged, text_lines
-
-    print()
-    for line in text_lines(merged(table)):
-        print(printable(line))
-    print(f"\ntable     {' and '.join(f'{folder}/{name}' for name in FILES)}")
-
-
 def _next(result: "Search", storage: str) -> Iterator[str]:
     """Yield the next commands, each with its purpose."""
-    from automl.base.options import format_command
     from automl.storage.user_code import trust_option
 
     assert result.best is not None

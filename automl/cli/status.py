@@ -14,15 +14,7 @@ from automl.base.serialise import convert_fields
 from automl.base.units import format_duration
 from automl.confirm.protocol import confirmations, is_open, latest_verdict, trials_of
 from automl.report.read import read_prior
-from automl.storage.folder import (
-    NamedSearch,
-    find_search,
-    is_lost,
-    is_running,
-    last_worked,
-    reached,
-    resolve_search,
-)
+from automl.storage import folder as search_folder
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
 from search.record import NOT_NEEDED, State, TrialRecord
@@ -131,7 +123,7 @@ class Status:
         return lines
 
 
-def read_status(search: str | NamedSearch | None = None, storage: str | None = None) -> Status:
+def read_status(search: str | search_folder.NamedSearch | None = None, storage: str | None = None) -> Status:
     """Read how far a search is, while it runs or afterwards.
 
     Args:
@@ -150,12 +142,12 @@ def read_status(search: str | NamedSearch | None = None, storage: str | None = N
         >>> automl.read_status("example").running
         False
     """
-    return _read(*resolve_search(search, storage))
+    return _read(*search_folder.resolve_search(search, storage))
 
 
 def _read(name: str, storage: str, *, configs: bool = True) -> Status:
     """Read the state of a search. Without `configs`, best trial and baseline have no names."""
-    folder, metadata = find_search(name, storage)
+    folder, metadata = search_folder.find_search(name, storage)
     started = confirmations(folder)
     trials_folder, study, plan = trials_of(folder, metadata)
     records = read_records(trials_folder, study, plan.needed, configs=configs)
@@ -201,7 +193,7 @@ def _read(name: str, storage: str, *, configs: bool = True) -> Status:
         baseline=scores.get("baseline"),
         steps={title: leader.steps for title, leader in leaders.items() if leader.steps is not None},
         quiet=max(0.0, time.time() - max(times)) if times else None,
-        hours=sum(map(_seconds, records)) / 3600,
+        hours=sum(metrics.get("seconds", 0.0) for metrics in epochs) / 3600,
         left=_left(records, plan) if state == "running" else None,
         outcome=(settled[1].verdict if settled else "unfinished") if started else None,
         verdict=verdict.headline if verdict else None,
@@ -223,10 +215,10 @@ def _find_state(
 
     `started` tells that it has a confirmation, and `unfinished` that the latest one has no final verdict.
     """
-    if not records and is_lost(folder, metadata):
+    if not records and search_folder.is_lost(folder, metadata):
         return "lost", "remove"
     has_space, resume = metadata.settings.has_space, metadata.settings.resume_command
-    if is_running(folder, metadata.location):
+    if search_folder.is_running(folder, metadata.location):
         return "confirming" if unfinished else "running", resume
     if not has_space:  # a verdict may need fewer runs than were planned
         return "stopped" if unfinished or not started else "finished", resume
@@ -248,11 +240,6 @@ def _left(records: Sequence[TrialRecord], plan: Plan) -> float | None:
         r.number: now - r.history[-1]["time"] for r in running if r.history and r.history[-1].get("time")
     }
     return estimate_left(plan, records, trials=plan.trials, slots=max(1, len(running)), elapsed=elapsed)
-
-
-def _seconds(record: TrialRecord) -> float:
-    """Return the training time [s]."""
-    return sum(metrics.get("seconds", 0.0) for metrics in record.history)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,7 +289,7 @@ def list_searches(storage: str = "searches") -> list[Listed]:
         >>> [row.name for row in automl.list_searches() if row.name == "example"]
         ['example']
     """
-    now, worked = time.time(), last_worked(storage)
+    now, worked = time.time(), search_folder.last_worked(storage)
     return [
         _listed(name, storage, max(0.0, now - worked[name]))
         for name in sorted(worked, key=lambda name: worked[name], reverse=True)
@@ -312,7 +299,7 @@ def list_searches(storage: str = "searches") -> list[Listed]:
 def _listed(name: str, storage: str, age: float) -> Listed:
     location, size = Storage(storage) / name, 0
     try:
-        with reached(location):
+        with search_folder.reached(location):
             size = location.total()
         status = _read(name, storage, configs=False)
     except (InputError, OSError) as error:

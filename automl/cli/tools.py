@@ -1,4 +1,4 @@
-"""Tools for agents: their schemas and command lines, from the options of the commands."""
+"""`automl mcp` and `automl skill`, and tools for agents with the options of the commands."""
 
 import inspect
 import json
@@ -11,25 +11,19 @@ from typing import Any
 import typer
 
 from automl.base.errors import InputError, unknown
-from automl.base.options import PUBLISHES
+from automl.base.lazy import optional
+from automl.base.options import PUBLISHES, WRITES
 from automl.cli.command import COMMON, declaration_of
+from automl.cli.options import option
 from automl.storage.storage import is_address
 
 # The commands of the tools, and an option that each call has.
-TOOLS: dict[str, tuple[str, str | None]] = {
-    "referee": ("referee", None),
-    "noise": ("referee", "noise"),
-    "ledger": ("ledger", None),
-    "search": ("search", None),
-    "status": ("status", None),
-    "report": ("report", None),
-    "solve": ("solve", None),
-    "export": ("export", None),
-}
+NAMES = ("referee", "noise", "ledger", "search", "status", "report", "solve", "export")
+TOOLS: dict[str, tuple[str, str | None]] = {name: (name, None) for name in NAMES}
+TOOLS["noise"] = ("referee", "noise")
 LEFT_OUT = (*COMMON, "as_json", "show", "help")  # options for people
-TYPES: dict[
-    Any, tuple[str | list[str], str, tuple[type, ...]]
-] = {  # name in a schema, in a message, and in Python
+# Names of types in a schema and in a message, and in Python.
+TYPES: dict[Any, tuple[str | list[str], str, tuple[type, ...]]] = {
     bool: ("boolean", "true or false", (bool,)),
     int: ("integer", "an integer", (int,)),
     float: ("number", "a number", (int, float)),
@@ -187,6 +181,31 @@ def read_tools(program: typer.Typer, allowed: Collection[str] = ()) -> dict[str,
         for name, (command, fixed) in TOOLS.items()
         if command in commands and fixed in (None, *(each.name for each in commands[command].params))
     }
+
+
+def mcp(
+    allow_publish: bool = option(
+        False, "Let tools register models in MLflow and upload them.", None, "--allow-publish"
+    ),
+    allow_outside: bool = option(
+        False, "Let tools write to other folders than the current one.", None, "--allow-outside"
+    ),
+) -> None:
+    """Serve the commands as tools of agents.
+
+    A client of the Model Context Protocol starts it, and speaks by standard input and output.
+    """
+    _ = optional("mcp.server.lowlevel", "mcp").Server  # or the message of the extra
+    from automl.cli.main import app
+    from automl.cli.mcp_server import serve
+
+    allowed = {PUBLISHES: allow_publish, WRITES: allow_outside}
+    serve(read_tools(app, [effect for effect, is_allowed in allowed.items() if is_allowed]))
+
+
+def skill() -> None:
+    """Print instructions for agents that ask a referee."""
+    print(Path(__file__).with_name("SKILL.md").read_text(encoding="utf-8"), end="")
 
 
 def _kind(parameter: Any) -> tuple[Any, bool]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from automl.base import loading
 from automl.base.errors import InputError
 from automl.base.escape import shell
 from automl.base.options import split_option
@@ -30,6 +31,8 @@ def train(context: typer.Context, **values: Any) -> None:
     """Train one configuration without a search."""
     from automl.config.device import find_device, gpu_with_number
     from automl.config.runtime import Runtime
+    from automl.tasks import open_task
+    from automl.training.lr_find import find_learning_rate, plot
     from automl.trials.train import run_train
 
     options = _options(context)
@@ -51,36 +54,25 @@ def train(context: typer.Context, **values: Any) -> None:
         only(context, "resume", *of_run, "gpu", "device", "precision", "compile")
         _print_result(run_train(resume=options.resume, **run))
         return
-    _check(options)
-    _run(options, read_config(context), values["name"], run)
-
-
-def _options(context: typer.Context) -> TrainOptions:
-    return TrainOptions(**{declared.name: context.params[declared.name] for declared in fields(TrainOptions)})
-
-
-def _check(options: TrainOptions) -> None:
     if options.symmetric and options.attention != "ssa":
         raise InputError(f"--symmetric needs --attention ssa; got {options.attention}")
     if options.attention is None and (options.where or options.attention_options):
         raise InputError("--where and --option need --attention; add --attention TYPE")
     if (options.space is not None) + (options.like is not None) + (options.dataset is not None) > 1:
         raise InputError("--space, --like and --dataset exclude each other; give one of them")
-
-
-def _run(options: TrainOptions, config: "TrialConfig", name: str | None, run: dict[str, Any]) -> None:
-    from automl.tasks import open_task
-    from automl.training.lr_find import find_learning_rate, plot
-    from automl.trials.train import run_train
-
+    config = read_config(context)
     if options.dump:
-        print(open_task(config, run["runtime"]).model())
+        print(open_task(config, runtime).model())
     elif options.lr_find:
-        test = find_learning_rate(open_task(config, run["runtime"]))
+        test = find_learning_rate(open_task(config, runtime))
         plot(test, Path("lr_find.png"))
         print(f"suggested learning rate {test.suggestion:g}; the plot is lr_find.png")
     else:
-        _print_result(run_train(config, name=name, **run))
+        _print_result(run_train(config, name=values["name"], **run))
+
+
+def _options(context: typer.Context) -> TrainOptions:
+    return TrainOptions(**{declared.name: context.params[declared.name] for declared in fields(TrainOptions)})
 
 
 def read_config(context: typer.Context) -> "TrialConfig":
@@ -104,7 +96,6 @@ def read_config(context: typer.Context) -> "TrialConfig":
 
 def _of_images(options: TrainOptions) -> "TrialConfig":
     """Return the configuration of an image classifier. `--set` overrides other options."""
-    from automl.base import loading
     from automl.search.configuration import read_settings, set_values
     from automl.tasks.image_classification.data import SOURCES
     from search.config import TrialConfig
@@ -138,7 +129,6 @@ def _of_images(options: TrainOptions) -> "TrialConfig":
 
 def _of_any_task(options: TrainOptions, context: typer.Context) -> "TrialConfig":
     """Return the configuration of a space or a trial, changed by the command line."""
-    from automl.base import loading
     from automl.search.configuration import (
         config_of_space,
         config_of_trial,
@@ -193,8 +183,7 @@ def _print_result(result: "TrainResult") -> None:
     if result.run_id is None:
         print("warning    the run was not written to MLflow; automl export NAME exports it")
     else:
-        trust = trust_option(result.user_code)
-        export = f"automl export{trust} --run".split()
+        export = f"automl export{trust_option(result.user_code)} --run".split()
         out = f"exports/{result.checkpoint.parent.name}"
         print(f"next       {shell([*export, result.run_id, '--out', out])}")
 
@@ -210,8 +199,7 @@ def _chosen(weights: str) -> dict[str, str]:
 
 
 def _print_epoch(task: "Task", metrics: "Metrics") -> None:
-    names = dict.fromkeys(("train_loss", "loss", task.metric.name))
-    shown = [name for name in names if name in metrics]
+    shown = [n for n in dict.fromkeys(("train_loss", "loss", task.metric.name)) if n in metrics]
     numbers = "  ".join(f"{name} {metrics[name]:.4f}" for name in shown)
     epoch = f"epoch {metrics['epoch']:.0f}/{task.config.training.epochs}"
     print(f"{epoch}  {numbers}  {metrics['seconds']:.1f} s", flush=True)

@@ -4,16 +4,14 @@ run_confirm     Compare a search's finalists with its tuned baseline on fresh pa
 trainings       Train what a confirmation still needs, and judge it
 options         The options of `confirm`, `compare` and `referee`
 variants        Select the variants: finalists, the tuned baseline and controls
-solved          A finalist that `automl solve` has chosen
 design          The kind of trainings, the seeds, the margin and the metric of a comparison
 protocol        A confirmation on disk: its plan, fixed before the first trial, its study and its verdict
-scheduler       Decide which trainings are still missing whenever a score arrives
+scheduler       Decide which trainings are still missing whenever a score arrives, and judge them
 scores          The results of the trainings: each variant's score and cost at each seed
 statistics      Differences over seeds: estimates, intervals, tests
 evalues         Tests of a stream of changes: e-processes, online control of false discoveries, futility
 ledger          `ledger.db`: the comparisons, heads and tests of a stream of changes
 stream          A change of a ledger: which seeds it needs, and its verdict from the scores so far
-noise           The noise of a baseline, and the differences that pairs can show
 decision        Several finalists, interim analyses, power
 rules           The rules of a verdict: a table of conditions, outcomes and words
 judge           The verdict on the finalists, from the scores so far

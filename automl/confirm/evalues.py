@@ -23,11 +23,8 @@ FEW = 10  # pairs below which no doubt about their distribution is reported
 STAKE = 0.4  # of the bet on the next sign. Larger ones see signs more than sizes, so skewness deceives them
 DECAY = 1.3  # test number t has a share of the level that falls with t to this power
 GAIN = 1.0  # that futility has in view, in standard deviations of the paired difference
-FLOOR, SLOPE, CEILING = (
-    -1.3,
-    0.1,
-    0.5,
-)  # bound of its likelihood ratio: from 3 pairs on, for each pair, at most
+# Bound of its likelihood ratio: at 3 pairs, for each pair beyond, and at most.
+FLOOR, SLOPE, CEILING = -1.3, 0.1, 0.5
 
 
 def log_e_values(differences: np.ndarray, before: np.ndarray) -> np.ndarray:

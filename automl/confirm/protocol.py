@@ -92,8 +92,7 @@ class Confirmation:
     change: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        finalists = [v for v in self.variant_set.variants if v.role is Role.FINALIST]
-        if not finalists and not self.options.noise:
+        if not self.options.noise and all(v.role is not Role.FINALIST for v in self.variant_set.variants):
             raise InputError("variant_set.variants has no finalist")
         if len(self.seeds) < 2 or len(set(self.seeds)) < len(self.seeds):
             raise InputError(f"seeds must be two or more different numbers; got {self.seeds}")

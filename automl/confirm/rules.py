@@ -68,12 +68,12 @@ class Evidence:
     @cached_property
     def better(self) -> list[int]:
         """Finalists that beat both, in no more time."""
-        return [i for i in self.ahead if self._took(i, lambda time: time.no_longer)]
+        return [i for i in self.ahead if self.took(i, lambda time: time.no_longer)]
 
     @cached_property
     def ahead_of_baseline(self) -> list[int]:
         """Finalists that beat the baseline in no more time, whatever their plain variant shows."""
-        return [i for i in self._ahead(self.differences) if self._took(i, lambda time: time.no_longer)]
+        return [i for i in self._ahead(self.differences) if self.took(i, lambda time: time.no_longer)]
 
     @cached_property
     def is_behind(self) -> bool:
@@ -84,7 +84,7 @@ class Evidence:
     @property
     def is_worse(self) -> bool:
         """True if it is worse in no less time."""
-        return self.is_behind and self._took(self.ranking[0], lambda time: time.no_shorter)
+        return self.is_behind and self.took(self.ranking[0], lambda time: time.no_shorter)
 
     @cached_property
     def is_within_margin(self) -> bool:
@@ -96,16 +96,6 @@ class Evidence:
         bound = self.level(2 * ALPHA) / 2
         whole = self.family is None or len(self.differences) == self.family
         return whole and all(d.p_margin <= bound for d in self.differences)
-
-    @property
-    def has_equal_times(self) -> bool:
-        """True if every finalist took as much time as the baseline."""
-        return all(self._took(i, lambda time: time.equal) for i in range(len(self.times)))
-
-    @property
-    def lacks_times(self) -> bool:
-        """True if the time of a finalist has to be compared and was not measured."""
-        return None in self.times
 
     @cached_property
     def lead(self) -> int:
@@ -132,7 +122,7 @@ class Evidence:
         rejected = self._rejected(differences)
         return [i for i in self.ranking if rejected[i] and differences[i].mean > 0]
 
-    def _took(self, finalist: int, condition: Callable[[Ratio], bool]) -> bool:
+    def took(self, finalist: int, condition: Callable[[Ratio], bool]) -> bool:
         """Return whether a finalist's measured time meets a condition, if times have to be equal."""
         time = self.times[finalist] if self.times else None
         return not self.times or (time is not None and condition(time))
@@ -171,7 +161,7 @@ def _time_rules(
     """Return the rules of an effect that the time may explain: it was not measured, or is not fair."""
     unmeasured = Rule(
         name=f"{what} in unmeasured time",
-        applies=lambda e: applies(e) and e.lacks_times,
+        applies=lambda e: applies(e) and None in e.times,
         outcome="cannot tell",
         words="training times were not measured",
         explanation=f"{words[0].upper()}{words[1:]}.",
@@ -229,7 +219,7 @@ RULES = (
         "other",
         "finalists and baseline may have trained for different times",
         lambda e: e.is_within_margin,
-        lambda e: e.has_equal_times,
+        lambda e: all(e.took(i, lambda time: time.equal) for i in range(len(e.times))),
     ),
     Rule(
         name="tried again",

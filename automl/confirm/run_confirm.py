@@ -6,8 +6,8 @@ time, as in the search. It is scored once, after its last epoch, on the test spl
 """
 
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from itertools import count, islice
 from pathlib import Path
@@ -15,14 +15,13 @@ from typing import Any
 
 from automl.base.errors import InputError
 from automl.base.options import format_command, format_option, option_name, with_keywords_of
-from automl.base.serialise import write_json
+from automl.base.serialise import read_json, write_json
 from automl.base.units import pluralize
 from automl.callbacks.user import UserCallbacks
 from automl.confirm.options import ConfirmOptions
 from automl.confirm.protocol import CONFIRM_FILE, FORMAT, Confirmation, Options, confirmations, is_open
-from automl.confirm.solved import read_finalist
 from automl.confirm.trainings import open_data, run_trainings
-from automl.confirm.variants import select_variants
+from automl.confirm.variants import select_variants, with_placement
 from automl.confirm.verdict import ConfirmResult
 from automl.data import shared
 from automl.storage.folder import check_not_lost, old_folder, resolve_search
@@ -36,6 +35,25 @@ from search.study import read_records, score_noise
 
 SEEDS = 2**32  # seeds are below it
 OF_SEARCHES = ("top", "init", "solve", "controls", "ablate")  # options that a referee does not have
+
+
+@dataclass(frozen=True, kw_only=True)
+class SolvedPlacement:
+    """Answer of `automl solve`: a placement to confirm, as parameters of the search's space.
+
+    It holds no names of code, so a file of another author can only choose from the space of the search.
+
+    Attributes:
+        search: The name of the search.
+        identity: The identifier of the search.
+        trial: The number of the trial whose hyperparameters it has.
+        params: The parameters of the placement.
+    """
+
+    search: str
+    identity: str
+    trial: int
+    params: dict[str, Any]
 
 
 @with_keywords_of(ConfirmOptions)
@@ -83,7 +101,7 @@ def run_confirm(*search: Any, **options: Any) -> ConfirmResult:
             _check_referee(metadata, earlier, [option_name(n) for n in OF_SEARCHES if getattr(asked, n)])
         finalist = None
         if asked.solve is not None:
-            finalist = read_finalist(Path(asked.solve), metadata, draw_space().space, records)
+            finalist = _read_finalist(Path(asked.solve), metadata, draw_space().space, records)
         if earlier and not asked.again:
             confirmation = earlier[-1]
             _check_unchanged(metadata, confirmation, chosen, finalist)
@@ -144,6 +162,26 @@ def _check_unchanged(
             f"the confirmation of {metadata.name!r} began with another finalist than that of --solve; "
             f"start another one on fresh seeds with --again"
         )
+
+
+def _read_finalist(
+    file: Path, metadata: SearchMetadata, space: Space, trials: Iterable[TrialRecord]
+) -> TrialRecord:
+    """Return the finalist in a file of `automl solve`, as a trial of the search with these `trials`.
+
+    Raises InputError if the file is damaged, or is that of another search.
+    """
+    solved = read_json(SolvedPlacement, file, strict=False)
+    if solved.identity != metadata.identity:
+        again = format_command("solve", metadata.name, metadata.settings.storage, "--out", str(file))
+        raise InputError(f"{file} is the answer of another search, {solved.search!r}; run {again}")
+    trial = next((trial for trial in trials if trial.number == solved.trial), None)
+    if trial is None:
+        raise InputError(f"{file} names trial {solved.trial}, which search {metadata.name!r} does not have")
+    config = with_placement(space, trial.config, {**trial.params, **solved.params})
+    if space.as_baseline(config) == config:
+        raise InputError(f"{file} has the baseline as its answer, so there is nothing to confirm")
+    return TrialRecord(trial.number, config)
 
 
 def _plan(

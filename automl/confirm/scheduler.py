@@ -5,14 +5,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf, isfinite, nan
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
+from scipy.optimize import brentq
 
 from automl.base.serialise import write_json
-from automl.base.units import pluralize
-from automl.confirm.judge import judge
-from automl.confirm.noise import judge_noise
+from automl.base.units import format_duration, pluralize
+from automl.confirm.decision import EXTRA_PAIRS, POWER, compute_power
+from automl.confirm.design import Design
+from automl.confirm.judge import CONSTANT, Judge, judge
 from automl.confirm.protocol import Confirmation, best_of_variant, chosen_baseline, study_in
 from automl.confirm.scores import Scores, collect
 from automl.confirm.statistics import paired
@@ -28,6 +31,7 @@ from search.fixed_scheduler import FixedScheduler, PlannedTrial
 from search.record import NOT_STARTED, Role, State, TrialRecord
 from search.shared_trainings import is_shared_training
 
+PAIRS = 10  # of a referee
 MIN_SECONDS, MIN_PROCESSOR_SHARE = 10, 0.05  # processor time below that share of a longer run is doubtful
 MAX_NAMES = 5  # largest number of files in a warning
 MAX_FAILURES = 2  # failed runs of a command after which no others start, since it has no verdict without them
@@ -82,8 +86,7 @@ class ConfirmationScheduler(Callback):
 
         `ablate` trains the ablations after the rest.
         """
-        variant_set, planned = self.confirmation.variant_set, self.planned
-        seeds = list(self.design.seeds)
+        variant_set, planned, seeds = self.confirmation.variant_set, self.planned, list(self.design.seeds)
         # All of these are needed before the first interim analysis, whatever the scores.
         needed = seeds[: self.confirmation.least] if self.design.sequential else seeds
         known = {record.variant for record in planned.records.values()}
@@ -99,10 +102,9 @@ class ConfirmationScheduler(Callback):
                 return
             self._chosen = self._baseline(ended).name
         (baseline,) = (variant for variant in variant_set.baselines if variant.name == self._chosen)
+        names = {variant.plain for variant in variant_set.variants}  # with a finalist's hyperparameters
         own = [
-            replace(variant, role=Role.PLAIN)
-            for variant in variant_set.finalist_baselines()
-            if variant != baseline
+            replace(v, role=Role.PLAIN) for v in variant_set.baselines if v.name in names and v != baseline
         ]
         self.variants = [baseline, *variant_set.variants[1:], *own]
         self._judge()
@@ -162,7 +164,7 @@ class ConfirmationScheduler(Callback):
         if self.stream is not None:
             self.stream.keep(self.planned.standing)
         rule = judge if self.stream is None else self.stream.judge
-        rule = judge_noise if self.confirmation.options.noise else rule
+        rule = _judge_noise if self.confirmation.options.noise else rule
         self.verdict = rule(self.design, self.variants, self._scores())
 
     def _scores(self) -> dict[str, Scores]:
@@ -230,8 +232,7 @@ class ConfirmationScheduler(Callback):
         d, decimals = lead.difference, self.design.decimals
         return (
             f"{pluralize(len(self.verdict.used), 'seeds')}, {lead.variant.name} {d.mean:+.{decimals}f} "
-            f"{self.design.unit} "
-            f"({confidence_interval(d, decimals)})"
+            f"{self.design.unit} ({confidence_interval(d, decimals)})"
         )
 
     def best_of_lead(self) -> TrialRecord | None:
@@ -239,6 +240,37 @@ class ConfirmationScheduler(Callback):
         if self.verdict.lead is None:
             return None
         return best_of_variant(self.planned.records.values(), self.verdict.lead.variant.name, self.design)
+
+
+def _judge_noise(design: Design, variants: Sequence[Variant], scores: Mapping[str, Scores]) -> Verdict:
+    """Return the noise of the baseline, the only variant, once all of its seeds have ended.
+
+    The difference that ten pairs show is that of a t test, if pairs have nothing in common.
+    """
+    trained = scores[variants[0].name]
+    used = [seed for seed in design.seeds if seed in trained.scores]
+    warnings = Judge(design, variants, scores).warnings(used)
+    if len(used) < len(design.seeds):
+        return Verdict(design=design, used=used, warnings=warnings)
+    values = [design.metric.scale * trained.scores[seed] for seed in used]
+    sd, seconds = stdev(values), fmean(cost.seconds or 0.0 for cost in trained.costs.values())
+    if sd == 0:
+        warnings.append(f"Check that the command uses its seed: its {len(used)} scores are equal.")
+    shown = float(brentq(lambda d: compute_power(d, 1, PAIRS - EXTRA_PAIRS) - POWER, 0.1, 9)) * 2**0.5 * sd
+    return Verdict(
+        design=design,
+        outcome="undecided",
+        words=f"A score varies by {sd:.3g} {design.unit} over seeds",
+        explanation=f"Mean {fmean(values):.4g}, standard deviation {sd:.3g}, "
+        f"{pluralize(len(used), 'seeds')}. {PAIRS} pairs show a difference of {shown:.3g} {design.unit} with "
+        f"{POWER:.0%} power, in {2 * PAIRS} runs of {format_duration(seconds)} each. Fewer are enough if a "
+        f"seed shifts both commands alike.",
+        complete=True,
+        used=used,
+        is_constant=sd == 0 and len(used) >= CONSTANT,
+        warnings=warnings,
+        noise={"mean": fmean(values), "sd": sd, "difference": shown, "seconds": seconds},
+    )
 
 
 def _planned_trials(

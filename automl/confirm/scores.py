@@ -93,9 +93,7 @@ def unequal_failures(ours: Scores, theirs: Scores, seeds: Iterable[int]) -> list
 
 def training_cost(record: TrialRecord) -> TrainingCost:
     """Return the cost of a training from the records of its epochs."""
-
-    insert_at = record.config.training.insert_at
-    own = [metrics for metrics in record.history if metrics["epoch"] > insert_at]
+    own = [metrics for metrics in record.history if metrics["epoch"] > record.config.training.insert_at]
 
     def total(name: str) -> float | None:
         if not own or any(name not in metrics for metrics in own):

@@ -12,7 +12,7 @@ one-sided tests, D. Schuirmann (1987); failed runs, J. Lachin, Worst-rank score 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 
 import numpy as np
 from scipy.special import ndtri, stdtr, stdtrit  # importing scipy.stats takes more than a second
@@ -76,19 +76,14 @@ def paired(
     level once the skewness is taken out of it.
 
     Args:
-        differences: The difference at each seed.
+        differences: The difference at each of two or more seeds.
         margin: The smallest difference that matters.
         resolution: The step of the scores, such as the effect of one test input. A score is known to half a
             step, so differences that are equal at all seeds still have a spread of rounding. If it is 0, such
             differences do not show the spread over seeds, and `p_margin` is 1.
         alpha: The level of the test that the interval belongs to.
-
-    Raises:
-        ValueError: There are fewer than two differences.
     """
     d = np.asarray(differences, float)
-    if len(d) < 2:
-        raise ValueError(f"a paired comparison takes 2 or more pairs; got {len(d)}")
     mean = float(d.mean())
     # The variance of a rounding error is step^2 / 12, and a difference has two.
     sd = max(float(d.std(ddof=1)), resolution / math.sqrt(6))
@@ -97,8 +92,12 @@ def paired(
         p = max(p, skewed_t(d, sd))
         if margin > 0:
             p_margin = float(stdtr(len(d) - 1, (abs(mean) - margin) / sd * math.sqrt(len(d))))
-    find = partial(_paired_interval, d, sd if spread else 0.0, alpha)
-    return Difference(mean=mean, sd=sd, p=p, p_margin=p_margin, count=len(d), find_interval=find)
+
+    def find_interval() -> tuple[float, float]:
+        ends = [sign_flip_interval(d, alpha), *([skewed_t_interval(d, sd, alpha)] if spread else ())]
+        return min(low for low, _ in ends), max(high for _, high in ends)
+
+    return Difference(mean=mean, sd=sd, p=p, p_margin=p_margin, count=len(d), find_interval=find_interval)
 
 
 def count_failures(
@@ -124,25 +123,14 @@ def count_failures(
     return replace(scored, p=max(scored.p, *p), p_margin=1.0, find_interval=find_interval, as_scored=scored)
 
 
-def _paired_interval(d: np.ndarray, sd: float, alpha: float) -> tuple[float, float]:
-    """Return the shifts that one of the two tests does not reject. `sd` is 0 without a spread."""
-    low, high = sign_flip_interval(d, alpha)
-    if sd > 0:
-        of_t = skewed_t_interval(d, sd, alpha)
-        low, high = min(low, of_t[0]), max(high, of_t[1])
-    return low, high
-
-
 def unpaired(
     ours: Sequence[float], theirs: Sequence[float], *, margin: float, alpha: float = ALPHA
 ) -> Difference:
     """Compare scores without common seeds: Welch's p and interval, and two one-sided Welch tests.
 
-    Raises ValueError for fewer than two scores on a side.
+    Each side has two or more scores.
     """
     a, b = np.asarray(ours, float), np.asarray(theirs, float)
-    if min(len(a), len(b)) < 2:
-        raise ValueError(f"a comparison takes 2 or more scores on each side; got {len(a)} and {len(b)}")
     mean = float(a.mean() - b.mean())
     if max(a.std(), b.std()) <= 1e-12 * max(1.0, abs(mean)):
         low, high, p, p_margin = -math.inf, math.inf, 1.0, 1.0  # nothing is known of the spread
@@ -279,12 +267,9 @@ class Ratio:
 def paired_ratio(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
     """Return the ratio of positive numbers at the same seeds, with the t interval of their logarithms.
 
-    From eight pairs on it is the trimmed mean, so that a pair that another process disturbed does not decide.
-
-    Raises ValueError for fewer than two pairs.
+    There are two or more pairs. From eight on it is the trimmed mean, so that a pair that another process
+    disturbed does not decide.
     """
-    if len(ours) < 2:
-        raise ValueError(f"a paired comparison takes 2 or more pairs; got {len(ours)}")
     logs = np.log(np.asarray(ours, float)) - np.log(np.asarray(theirs, float))
     if len(logs) < LEAST:
         mean = float(logs.mean())

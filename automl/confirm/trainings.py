@@ -23,7 +23,7 @@ from automl.tasks import Task, open_task
 from automl.tasks.same_data import check_same_data
 from automl.tracking.process import MlflowProcess
 from automl.tracking.tracker import PATIENCE, Tracker
-from automl.trials.session import Stopped
+from automl.trials import session
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, Report, State, TrialRecord
 
@@ -45,15 +45,14 @@ def run_trainings(
 
     Raises InputError if the space or the data have changed, or if nothing can be trained.
     """
-    # Ray takes seconds to import, so mistakes in the arguments are reported before.
-    from automl.trials.session import delete_tune_files
-
-    advice = _advice(metadata, confirmation, controls=controls, ablate=ablate)
+    options = [name for name, is_set in (("--controls", controls), ("--ablate", ablate)) if is_set]
+    command, *option = confirmation.kind.resume.split()
+    resume = " ".join([command, *options, *option])
+    advice = f"resume with: {format_command(resume, metadata.name, metadata.settings.storage)}"
     if len(confirmation.seeds) < confirmation.least:
         print(
             f"warning: {pluralize(len(confirmation.seeds), 'seeds')} cannot show any difference, whatever "
-            "the "
-            f"scores are; take --seeds {confirmation.least} or more",
+            f"the scores are; take --seeds {confirmation.least} or more",
             file=sys.stderr,
         )
     scheduler = ConfirmationScheduler(folder, metadata, confirmation, controls=controls)
@@ -77,21 +76,13 @@ def run_trainings(
                 _keep_exported(scheduler, tracker)
         finally:
             missing = conclude_in(tracker, metadata, scheduler)
-            delete_tune_files(folder)
+            session.delete_tune_files(folder)
     result = _result(metadata, scheduler, missing)
     callbacks.on_confirmation_end(result)
     if signal is not None:
         print(advice, file=sys.stderr)
-        raise Stopped(signal)
+        raise session.Stopped(signal)
     return result
-
-
-def _advice(metadata: SearchMetadata, confirmation: Confirmation, *, controls: bool, ablate: bool) -> str:
-    """Return the command that resumes the confirmation."""
-    command, *option = confirmation.kind.resume.split()
-    options = [name for name, is_set in (("--controls", controls), ("--ablate", ablate)) if is_set]
-    asked = " ".join([command, *options, *option])
-    return f"resume with: {format_command(asked, metadata.name, metadata.settings.storage)}"
 
 
 def _train(
@@ -105,19 +96,16 @@ def _train(
     ablate: bool,
 ) -> int | None:
     """Train until nothing is left, and return the signal that stopped it before, if one did."""
-    from automl.trials.session import open_workers, share_data
-
     folder, location, planned = scheduler.folder, scheduler.location, scheduler.planned
     kind, records = scheduler.design.kind, planned.records
     task = None
     if not kind.opaque:
         task = open_data(folder.parent, metadata, scheduler.confirmation.variant_set.variants[0].config)
-    with open_workers(metadata.settings, folder / "log.txt", advice) as workers:
+    with session.open_workers(metadata.settings, folder / "log.txt", advice) as workers:
         data = None
         if task is not None:
-            data = share_data(task, folder.parent, metadata, "train", "validation", "test")
-        trials = planned.plan.trials
-        workers = workers.share_gpus(folder.parent, metadata, unit, trials=trials, data=data)
+            data = session.share_data(task, folder.parent, metadata, "train", "validation", "test")
+        workers = workers.share_gpus(folder.parent, metadata, unit, trials=planned.plan.trials, data=data)
         retention = _VariantRetention(
             location, planned.plan, records.values(), design=scheduler.design, deleted=tracker.update
         )

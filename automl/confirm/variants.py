@@ -9,6 +9,8 @@ from random import Random
 from statistics import fmean, variance
 from typing import Any
 
+import optuna
+
 from attention import Spec
 from automl.base.errors import InputError
 from automl.base.options import format_command
@@ -80,11 +82,6 @@ class VariantSet:
     def baselines(self) -> list[Variant]:
         """All variants that may become the tuned baseline."""
         return [self.variants[0], *self.baseline_candidates]
-
-    def finalist_baselines(self) -> list[Variant]:
-        """Return the plain variants with a finalist's hyperparameters."""
-        names = {variant.plain for variant in self.variants}
-        return [variant for variant in self.baselines if variant.name in names]
 
 
 def select_variants(
@@ -206,7 +203,7 @@ def _controls(
         return [_explaining(what, c, Role.RANDOM) for what, c in configs if c.model.placement not in taken]
     if controls:
         name = f"control: {placement_name(controls[0].config, options=False)} (trial {controls[0].number})"
-        return [Variant(name=name, role=Role.CONTROL, **_origin(controls[0]))]
+        return [Variant(name=name, role=Role.CONTROL, config=controls[0].config, trial=controls[0].number)]
     if not first.model.placement:
         return []
     config = first.change(model={"placement": {site: Spec(CONTROL) for site in first.model.placement}})
@@ -232,7 +229,7 @@ def _seed_noise(records: Iterable[TrialRecord], metric: str) -> float | None:
 def _baseline(record: TrialRecord) -> Variant:
     layers = placement_name(record.config, options=False)
     name = f"baseline{'' if layers == 'plain' else f': {layers}'} (trial {record.number})"
-    return Variant(name=name, role=Role.BASELINE, **_origin(record))
+    return Variant(name=name, role=Role.BASELINE, config=record.config, trial=record.number)
 
 
 def _finalist(record: TrialRecord, placement: str, own: Variant, *, is_solved: bool) -> Variant:
@@ -265,8 +262,7 @@ def _with_shared_trainings(variants: list[Variant]) -> list[Variant]:
     shared_training = with_shared_training(variants[0].config)
     continued = []
     for variant in variants:
-        model = replace(variant.config.model, placement={})
-        if model != shared_training.model:
+        if replace(variant.config.model, placement={}) != shared_training.model:
             raise InputError(
                 f"{variant.name} cannot continue the shared partial training of the baseline, which has "
                 f"another backbone or other options. Confirm it with --init scratch."
@@ -274,6 +270,18 @@ def _with_shared_trainings(variants: list[Variant]) -> list[Variant]:
         config = shared_training.change(model={"placement": variant.config.model.placement})
         continued.append(replace(variant, config=config, plain=variants[0].name if variant.plain else ""))
     return continued
+
+
+def with_placement(space: Space, config: TrialConfig, params: Mapping[str, Any]) -> TrialConfig:
+    """Return a configuration with the placement that a space draws from all its parameters.
+
+    Raises InputError if the space rejects them.
+    """
+    try:
+        drawn = space(optuna.trial.FixedTrial(dict(params)))  # type: ignore[arg-type]
+    except optuna.TrialPruned:
+        raise InputError(f"space {space.name!r} rejects the placement {dict(params)}") from None
+    return config.change(model={"placement": drawn.model.placement})
 
 
 def best_validated(candidates: Sequence[Variant], scores: Mapping[str, Sequence[float]]) -> Variant:
@@ -297,10 +305,6 @@ def ablations(variant: Variant) -> list[Variant]:
         name = f"{own} instead of {spec.name} @ {site}" if own else f"without {spec.name} @ {site}"
         variants.append(Variant(name=name, role=Role.ABLATION, config=config))
     return variants
-
-
-def _origin(record: TrialRecord) -> dict[str, Any]:
-    return {"config": record.config, "trial": record.number}
 
 
 def _types(config: TrialConfig) -> set[str]:
@@ -340,8 +344,7 @@ def _fits(config: TrialConfig, placement: Placement) -> bool:
     from automl.tasks import open_task
     from backbones import insert
 
-    plain = config.change(model={"placement": {}})
-    task = open_task(plain, Runtime(device=torch.device("cpu")))
+    task = open_task(config.change(model={"placement": {}}), Runtime(device=torch.device("cpu")))
     try:
         insert(task.model(), placement, task.example(2))
     except InputError:

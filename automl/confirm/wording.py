@@ -146,8 +146,7 @@ def _probability(verdict: "Verdict", lead: "Comparison") -> str:
     if verdict.level is not None:
         text += f" at level {verdict.level:.2g} of this interim analysis"
     finalists = sum(comparison.p_holm is not None for comparison in verdict.comparisons)
-    noun = verdict.design.kind.finalist
-    return f"{text}, adjusted for {finalists} {noun}s" if finalists > 1 else text
+    return f"{text}, adjusted for {finalists} {verdict.design.kind.finalist}s" if finalists > 1 else text
 
 
 def _evidence(decision: "Decision") -> str:
@@ -257,16 +256,12 @@ def _controls(verdict: "Verdict", lead: "Comparison") -> list[str]:
         if whole and verdict.winner is not None and d.low <= 0 and comparison.variant.role in _CONCLUSIONS:
             text += f", so {_CONCLUSIONS[comparison.variant.role]}"
         lines.append(f"{text}.")
-        if whole and verdict.complete and none_better and _stands_out(comparison, verdict.design):
+        # It stands out if its interval is above 0, in no more time.
+        fair = verdict.design.equal != "time" or (comparison.time is not None and comparison.time.no_longer)
+        stands_out = comparison.variant.role in _CONCLUSIONS and comparison.difference.low > 0 and fair
+        if whole and verdict.complete and none_better and stands_out:
             lines.append(
                 f"Confirm {comparison.variant.name} with other seeds: it was better than the baseline, but "
                 f"this confirmation does not test it."
             )
     return lines
-
-
-def _stands_out(comparison: "Comparison", design: "Design") -> bool:
-    """Return whether a control is better than the baseline by its interval, in no more time."""
-    time = comparison.time
-    fair = design.equal != "time" or (time is not None and time.no_longer)
-    return comparison.variant.role in _CONCLUSIONS and comparison.difference.low > 0 and fair

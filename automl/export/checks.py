@@ -82,8 +82,7 @@ def _difference_error(task: Task, name: str, difference: float, where: str) -> R
 
 def _check_repeats(task: Task, deployment: Deployment, inputs: Arrays) -> None:
     """Raise InputError if the outputs of the model for the same inputs differ."""
-    device = task.runtime.device
-    tensors = {name: torch.from_numpy(value).to(device) for name, value in inputs.items()}
+    tensors = {name: torch.from_numpy(value).to(task.runtime.device) for name, value in inputs.items()}
     difference = task.compare(deployment.run(tensors), deployment.run(tensors))
     if not difference <= task.tolerance:
         raise InputError(

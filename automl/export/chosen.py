@@ -3,8 +3,10 @@
 It is read from the search's storage, so MLflow is not needed.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+
+from mlflow.exceptions import MlflowException
 
 from automl.base.errors import InputError
 from automl.base.options import format_command
@@ -13,7 +15,8 @@ from automl.confirm.verdict import CONFIRM_FOLDER, WrittenVerdict
 from automl.storage.folder import check_not_lost, exists, find_model_search
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage, is_address
-from automl.tracking.runs import find_run
+from automl.tracking.client import experiments, find_runs, open_client
+from automl.tracking.names import CHECKPOINT, CONFIRMED, FIGURES, VERDICT
 from search.record import CHECKPOINT_FILE, TRIALS_FOLDER, Role
 from search.study import STUDY_FILE, read_records
 from search.trial_scheduler import rank_trials
@@ -125,34 +128,59 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
 def _confirmed(
     metadata: SearchMetadata, folder: Path, verdict: WrittenVerdict, *, baseline: bool
 ) -> Chosen | None:
-    """Return the training of a confirmation's winner or tuned baseline, or None if there is none."""
+    """Return the best validated training of a confirmation's winner or tuned baseline.
+
+    Return None without a winner, or if the baseline has no checkpoint.
+    """
     name = verdict.variants[0].name if baseline else verdict.winner
     if name is None:
         return None
-    chosen = _trained(metadata, folder, name)
-    if baseline and (chosen is None or not chosen.checkpoint.exists(CHECKPOINT_FILE)):
+    confirmation, metric = Confirmation.read(folder), metadata.plan.metric
+    records = read_records(folder, study_name(folder, metadata), [metric.name])
+    best = best_of_variant(records, name, confirmation.design(metric, metadata.settings.equal))
+    location = metadata.location / folder.name
+    if baseline and (best is None or not (location / best.folder).exists(CHECKPOINT_FILE)):
         return None
-    if chosen is None:
+    if best is None:
         raise InputError(
             f"{folder} names the winner {name!r}, but {folder / STUDY_FILE} has no training of it; restore "
             f"these files from a backup"
         )
-    what = "the tuned baseline of the confirmation" if baseline else "confirmed winner"
-    return replace(
-        chosen, what=what, confirmed=not baseline, verdict=verdict.headline, figures=verdict.figures
+    return Chosen(
+        name=best.name,
+        checkpoint=location / best.folder,
+        what="the tuned baseline of the confirmation" if baseline else "confirmed winner",
+        search=metadata.name,
+        verdict=verdict.headline,
+        figures=verdict.figures,
+        confirmed=not baseline,
+        identity=confirmation.run_spec(location, metadata).identity,
+        number=best.number,
     )
 
 
 def choose_run(run_id: str) -> Chosen:
     """Return the trial of an MLflow run. Raise InputError if the run or its checkpoint does not exist."""
-    run = find_run(run_id)
+    client = open_client()
+    try:
+        run = client.get_run(run_id)
+    except MlflowException as error:
+        raise InputError(f"MLflow has no run {run_id!r}; `mlflow ui` shows the runs there are") from error
+    folder = run.data.tags.get(CHECKPOINT)
+    if not folder:
+        raise InputError(
+            f"run {run_id} ({run.info.run_name}) has no checkpoint: it was not trained, or its search kept "
+            f"only the best (--keep). Choose another run."
+        )
+    parent = next(find_runs(client, experiments(client), {CONFIRMED: run_id}), None)
+    tags = {} if parent is None else parent.data.tags
     return Chosen(
-        name=run.name,
-        checkpoint=run.checkpoint,
-        what="confirmed winner" if run.confirmed else "the run that was named",
-        verdict=run.verdict,
-        figures=run.figures,
-        confirmed=run.confirmed,
+        name=run.info.run_name,
+        checkpoint=Storage(folder),
+        what="the run that was named" if parent is None else "confirmed winner",
+        verdict=tags.get(VERDICT),
+        figures=tags.get(FIGURES, ""),
+        confirmed=parent is not None,
         run_id=run_id,
     )
 
@@ -173,23 +201,4 @@ def _warning(verdict: WrittenVerdict, search: str, storage: str) -> str:
     return (
         f"export the baseline instead, with {format_command('export --baseline --search', search, storage)}: "
         f"the confirmation found no finalist better{worse}"
-    )
-
-
-def _trained(metadata: SearchMetadata, verdict_folder: Path, variant: str) -> Chosen | None:
-    """Return the training of a variant with the best validation score, or None if there is none."""
-    confirmation = Confirmation.read(verdict_folder)
-    metric = metadata.plan.metric
-    records = read_records(verdict_folder, study_name(verdict_folder, metadata), [metric.name])
-    best = best_of_variant(records, variant, confirmation.design(metric, metadata.settings.equal))
-    if best is None:
-        return None
-    location = metadata.location / verdict_folder.name
-    return Chosen(
-        name=best.name,
-        checkpoint=location / best.folder,
-        what="",
-        search=metadata.name,
-        identity=confirmation.run_spec(location, metadata).identity,
-        number=best.number,
     )

@@ -27,28 +27,9 @@ LEAST = 1e6  # a disk with less free space counts as full [bytes]
 
 def destination(out: str | Path) -> Path | Storage:
     """Return the folder of the export, if it may be written."""
-    if not is_address(str(out)):
-        return _folder(out)
-    target = Storage(str(out))
-    if target.local is not None:
-        return _folder(target.local)
-    _check_store(target)
-    return target
-
-
-def _folder(out: str | Path) -> Path:
-    """Return `out` as an absolute path. Raise InputError if it may not be written."""
-    try:
-        folder = Path(out).expanduser().resolve()
-        if folder.exists() and not _replaceable(folder):
-            raise InputError(f"--out {folder} contains other files; choose a new folder")
-    except (OSError, RuntimeError) as error:  # a name too long, an unknown home folder, no permission
-        raise InputError(f"--out {out} cannot be written ({error})") from error
-    return folder
-
-
-def _check_store(target: Storage) -> None:
-    """Raise InputError if an export may not be written there."""
+    target = Storage(str(out)) if is_address(str(out)) else None
+    if target is None or target.local is not None:
+        return _folder(out if target is None else target.local)
     try:
         held = {name.partition("/")[0] for name in target.files()}
         config = target.read(CONFIG) if CONFIG in held else b""
@@ -56,6 +37,21 @@ def _check_store(target: Storage) -> None:
         raise InputError(f"--out {target} cannot be reached ({error})") from error
     if not _is_ours(held, config):
         raise InputError(f"--out {target} contains other files; choose a new folder")
+    return target
+
+
+def _folder(out: str | Path) -> Path:
+    """Return `out` as an absolute path. Raise InputError if it may not be written."""
+    try:
+        folder = Path(out).expanduser().resolve()
+        held = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
+        config = (folder / CONFIG).read_bytes() if (folder / CONFIG).is_file() else b""
+        is_ours = folder.is_dir() and _is_ours(held, config)
+        if folder.exists() and not is_ours:
+            raise InputError(f"--out {folder} contains other files; choose a new folder")
+    except (OSError, RuntimeError) as error:  # a name too long, an unknown home folder, no permission
+        raise InputError(f"--out {out} cannot be written ({error})") from error
+    return folder
 
 
 def send(folder: Path, target: Storage) -> None:
@@ -106,14 +102,6 @@ def push(folder: Path, name: str, reason: str) -> str:
             f"the model is in {folder}"
         ) from error
     return str(repository)
-
-
-def _replaceable(folder: Path) -> bool:
-    """Return True if `folder` is empty or has only files of `run_export`."""
-    if not folder.is_dir():
-        return False
-    held, config = {file.name for file in folder.iterdir()}, folder / CONFIG
-    return _is_ours(held, config.read_bytes() if config.is_file() else b"")
 
 
 def _is_ours(held: Collection[str], config: bytes) -> bool:

@@ -64,6 +64,15 @@ class ExportResult(Summary):
     kind: Kind = "model"
 
     def lines(self) -> Iterator[tuple[str, str]]:
+        """Yield the lines of `facts`, and the next call."""
+        yield from self.facts()
+        if isinstance(self.folder, Path) and self.predicts:
+            if self.kind == "encoder":
+                yield "next", call("run_code_search", str(self.folder), ["QUERY"], corpus="FOLDER")
+            else:
+                yield "next", call("run_predict", str(self.folder), [ARGUMENTS[self.kind].strip('".')])
+
+    def facts(self) -> Iterator[tuple[str, str]]:
         """Yield the lines that the command prints, as label and text."""
         yield "exported", f"{self.folder} from {self.chosen.origin}"
         yield "chosen", self.chosen.choice
@@ -76,18 +85,16 @@ class ExportResult(Summary):
         for file, reason in self.left_out.items():
             yield "left out", f"{file}: {reason}"
         for name, speed in self.speeds.items():
-            yield "speed", f"{name} {speed.latency:.3g} ms an input, {speed.throughput:,.0f} inputs/s"
+            throughput = f"{speed.throughput:,.0f} inputs/s in batches of {speed.batch}"
+            yield "speed", f"{name} {speed.latency:.3g} ms an input, {throughput}"
+        if self.speeds:
+            yield "", f"on {self.machine}"
         for context, (own, full) in self.decoding.items():
             yield "decoding", f"{own:.3g} ms a token after {context:,}, {full:.3g} ms with full layers alone"
         if self.registered:
             yield "registry", f"{self.registered.uri} is version {self.registered.version}"
         if self.pushed:
             yield "pushed", self.pushed
-        if isinstance(self.folder, Path) and self.predicts:
-            if self.kind == "encoder":
-                yield "next", call("run_code_search", str(self.folder), ["QUERY"], corpus="FOLDER")
-            else:
-                yield "next", call("run_predict", str(self.folder), [ARGUMENTS[self.kind].strip('".')])
 
     @property
     def predicts(self) -> bool:

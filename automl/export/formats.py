@@ -36,7 +36,6 @@ from automl.tasks.deployment import (
     Interface,
     Kind,
     Run,
-    Signature,
 )
 from backbones import Site
 from backbones.insertion import build_module
@@ -124,7 +123,7 @@ def save_mlflow(folder: Path, graphs: Mapping[str, Interface], deployments: Mapp
     import mlflow.pyfunc
     from mlflow.environment_variables import MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR
     from mlflow.models import ModelSignature
-    from mlflow.types import Schema
+    from mlflow.types import Schema, TensorSpec
 
     MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.set(False)  # only two local files are copied
 
@@ -154,11 +153,15 @@ def save_mlflow(folder: Path, graphs: Mapping[str, Interface], deployments: Mapp
                 "data_path": scratch,
             }
         else:
+            specs = []
+            for out in outputs:
+                shape = tuple(-1 if isinstance(size, str) else size for size in out.shape)
+                specs.append(TensorSpec(np.dtype(out.dtype), shape, out.name))
             code = {
                 "python_model": str(served),
                 "artifacts": {name: file.resolve().as_uri() for name, file in files.items()},
                 # Without a signature of inputs, as MLflow would convert inputs that the model must reject.
-                "signature": ModelSignature(outputs=Schema([_tensor_spec(value) for value in outputs])),
+                "signature": ModelSignature(outputs=Schema(specs)),
             }
         mlflow.pyfunc.save_model(
             str(folder / MLFLOW_MODEL),
@@ -203,13 +206,6 @@ def labels_of(deployments: Mapping[str, Deployment]) -> Sequence[str]:
 
 def _kind_of(deployments: Mapping[str, Deployment]) -> Kind:
     return next((deployment.kind for deployment in deployments.values()), "model")
-
-
-def _tensor_spec(value: Signature) -> Any:
-    from mlflow.types import TensorSpec
-
-    shape = tuple(-1 if isinstance(size, str) else size for size in value.shape)
-    return TensorSpec(np.dtype(value.dtype), shape, value.name)
 
 
 def _name_axes(file: Path, deployment: Deployment) -> None:

@@ -161,8 +161,7 @@ class ExportedModule:
 
     def build(self, features: Tensor, weights: Mapping[str, Tensor]) -> Gated:
         """Build the module with its weights, for features as `Gated.forward` takes them."""
-        channels = features.shape[-1 if self.layout == "B*C" else 1]
-        module = self.spec.build(channels, self.extents(features))
+        module = self.spec.build(features.shape[-1 if self.layout == "B*C" else 1], self.extents(features))
         module.site, module.layout, module.class_tokens = self.site, self.layout, self.class_tokens
         prefix = f"{self.weights}."
         own = {k.removeprefix(prefix): value for k, value in weights.items() if k.startswith(prefix)}

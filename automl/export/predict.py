@@ -21,7 +21,7 @@ from automl.export.formats import CONFIG, ONNX, onnx_file, open_onnx
 from automl.export.served_decoder import TextDecoder
 from automl.storage.user_code import announce
 from automl.tasks import Task, task_of
-from automl.tasks.deployment import MODEL, TOKENIZER, Arrays, Run
+from automl.tasks.deployment import MODEL, TOKENIZER, Arrays
 from search.config import TrialConfig
 
 BATCH = 32
@@ -153,7 +153,14 @@ def run_predict(
 def _predict_files(
     folder: Path, about: dict[str, Any], files: Sequence[str | Path], out: str | Path | None, trust: bool
 ) -> Predictions:
-    task, run = _open(folder, about, trust)
+    check_written(folder, about, ONNX)
+    if MODEL not in about["graphs"]:
+        raise InputError(f"the model in {folder} searches code; add a folder of code with --corpus FOLDER")
+    try:
+        run = open_onnx(folder / ONNX)
+    except Exception as error:  # onnxruntime has a different error for each kind of damage
+        raise no_export(folder, error) from error
+    task = input_reader(about, f"predicting with {folder}", trust)
     examples = [example for file in files for example in list_inputs(Path(file), task)]
     if not examples:
         raise InputError(
@@ -270,17 +277,6 @@ def check_written(folder: Path, exported: Mapping[str, Any], file: str) -> None:
 def no_export(folder: Path, error: Exception) -> InputError:
     """Return the error of a folder without an exported model."""
     return InputError(f"{folder} has no exported model; create one with `automl export`. ({error})")
-
-
-def _open(folder: Path, exported: Mapping[str, Any], trust: bool) -> tuple[type[Task], Run]:
-    check_written(folder, exported, ONNX)
-    if MODEL not in exported["graphs"]:
-        raise InputError(f"the model in {folder} searches code; add a folder of code with --corpus FOLDER")
-    try:
-        run = open_onnx(folder / ONNX)
-    except Exception as error:  # onnxruntime has a different error for each kind of damage
-        raise no_export(folder, error) from error
-    return input_reader(exported, f"predicting with {folder}", trust), run
 
 
 def input_reader(exported: Mapping[str, Any], what: str, trust: bool) -> type[Task]:

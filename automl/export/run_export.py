@@ -17,26 +17,12 @@ from automl.base.errors import InputError
 from automl.base.escape import markdown
 from automl.base.options import format_command
 from automl.config.runtime import Runtime
+from automl.export import formats
 from automl.export.checks import BATCH, check_parity, check_together, machine, measure_speed, score_card
 from automl.export.chosen import Chosen, choose, choose_run, choose_training
 from automl.export.destination import check_hub, destination, is_full, open_up, push, send
 from automl.export.export_result import ExportResult
-from automl.export.formats import (
-    CARD,
-    CONFIG,
-    MLFLOW_MODEL,
-    ONNX,
-    PT2,
-    bake,
-    describe,
-    labels_of,
-    modules_of,
-    onnx_file,
-    open_onnx,
-    save_mlflow,
-    save_programs,
-    save_weights,
-)
+from automl.export.formats import MLFLOW_MODEL, onnx_file, open_onnx
 from automl.export.model_card import CONFUSION, MOST_LABELS, README, model_card
 from automl.storage.disk import format_disk_full
 from automl.storage.folder import NamedSearch, resolve_search
@@ -174,8 +160,7 @@ def _export(out: Path, chosen: Chosen, trust: bool) -> ExportResult:
     """Write all files of an export to `out`, or none."""
     content = checkpoint.read(chosen.checkpoint, torch.device("cpu"))
     config = TrialConfig.from_json(content["config"])
-    names = config.user_code()
-    check_trusted(f"exporting {chosen.name!r}", names, trust=trust)
+    check_trusted(f"exporting {chosen.name!r}", config.user_code(), trust=trust)
     config = config.load()
     check_source(config, chosen.checkpoint)
     task = open_task(config, Runtime(device=torch.device("cpu"), precision="fp32"))
@@ -259,7 +244,7 @@ def _write(
     out: Path,
     history: Sequence[Mapping[str, float]] = (),
 ) -> ExportResult:
-    save_weights(folder, model)
+    formats.save_weights(folder, model)
     test_inputs = task.graph_inputs("test", INPUTS)
     with torch.inference_mode():
         test = task.test_metrics(model, history)
@@ -267,7 +252,7 @@ def _write(
     tensors = {name: test_inputs.get(name, deployment.inputs) for name, deployment in trained.items()}
     inputs = {name: as_arrays(tensor) for name, tensor in tensors.items()}
     expected = {name: deployment.run(tensors[name]) for name, deployment in trained.items()}
-    bake(model)
+    formats.bake(model)
     deployments = task.deployments(model)
     graphs = {
         name: Interface.of(deployment, inputs[name], expected[name])
@@ -278,13 +263,13 @@ def _write(
     metadata = {
         "format": 3,
         "run_id": chosen.run_id,
-        **describe(graphs, deployments),
-        "modules": {name: modules_of(deployment, model) for name, deployment in deployments.items()},
+        **formats.describe(graphs, deployments),
+        "modules": {name: formats.modules_of(deployment, model) for name, deployment in deployments.items()},
         "files": sorted({file for deployment in deployments.values() for file in deployment.files}),
         "left_out": left_out,
         "config": task.config.to_json(),
     }
-    (folder / CONFIG).write_text(json.dumps(metadata, indent=2))
+    (folder / formats.CONFIG).write_text(json.dumps(metadata, indent=2))
     served = inputs | task.served_inputs("test", INPUTS)
     differences = check_parity(folder, task, deployments, inputs, served, expected)
     runs = {name: open_onnx(folder / onnx_file(name)) for name in graphs if onnx_file(name) not in left_out}
@@ -293,7 +278,7 @@ def _write(
         onnx_file(name): measure_speed(run, next(iterate_batches(inputs[name], BATCH)))
         for name, run in runs.items()
     }
-    labels = labels_of(deployments)
+    labels = formats.labels_of(deployments)
     scores = score_card(task, deployments[MODEL], "test", runs[MODEL]) if labels and runs else None
     result = ExportResult(
         folder=out,
@@ -320,7 +305,7 @@ def _write_cards(
     target = folder / TRANSFORMERS
     about: dict[str, Any] = {"labels": labels, "graphs": graphs}
     about["has_tokenizer"] = (target / TOKENIZER).exists()
-    (folder / CARD).write_text(model_card(task, result, **about), encoding="utf-8")
+    (folder / formats.CARD).write_text(model_card(task, result, **about), encoding="utf-8")
     if target.exists():
         (target / README).write_text(model_card(task, result, **about, for_hub=True), encoding="utf-8")
 
@@ -329,7 +314,7 @@ def _write_forms(
     folder: Path, task: Task, graphs: Mapping[str, Interface], deployments: Mapping[str, Deployment]
 ) -> dict[str, str]:
     """Write each form of the graphs, and return the reason for each that is left out."""
-    left_out: dict[str, str] = {} if deployments else dict.fromkeys((ONNX, PT2), NOT_DECLARED)
+    left_out: dict[str, str] = {} if deployments else dict.fromkeys((formats.ONNX, formats.PT2), NOT_DECLARED)
     if not deployments:
         for file, code in task.rebuilding_files().items():
             (folder / file).parent.mkdir(exist_ok=True, parents=True)
@@ -337,10 +322,10 @@ def _write_forms(
     for name, deployment in deployments.items():
         for file, content in deployment.files.items():
             (folder / file).write_text(content, encoding="utf-8")
-        left_out |= save_programs(folder, name, deployment)
+        left_out |= formats.save_programs(folder, name, deployment)
     without = [file for file in map(onnx_file, graphs or (MODEL,)) if file in left_out]
     if without:
         left_out[MLFLOW_MODEL] = f"it runs {without[0]}"
     else:
-        save_mlflow(folder, graphs, deployments)
+        formats.save_mlflow(folder, graphs, deployments)
     return left_out

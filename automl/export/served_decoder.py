@@ -51,13 +51,14 @@ class TextDecoder:
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text. Raise ValueError if it has none, or an unknown symbol."""
         if self.kind == "symbols":
-            unknown = [word for word in text.split() if not _is_number_below(self.vocabulary, word)]
+            words = text.split()
+            unknown = [w for w in words if not (w.isascii() and w.isdigit() and int(w) < self.vocabulary)]
             if unknown:
                 raise ValueError(
                     f"symbols must be numbers from 0 to {self.vocabulary - 1}, separated by spaces, such as "
                     f'"1 {self.vocabulary - 1} 0 1"; got {unknown[0]!r}'
                 )
-            tokens = [int(word) for word in text.split()]
+            tokens = [int(word) for word in words]
         else:
             tokens = list(text.encode())
             if self._tokenizer is not None:
@@ -151,20 +152,11 @@ class TextDecoder:
                 raise ValueError('text must be a list of texts, such as ["The "]')
             answers = [self.continue_text(str(text), **options) for text in texts]
         except Exception as error:  # onnxruntime raises errors of many types
-            raise _refusal(str(error)) from error
+            from mlflow.exceptions import MlflowException
+            from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
+
+            raise MlflowException(str(error), error_code=INVALID_PARAMETER_VALUE) from error
         return {field: [getattr(answer, field) for answer in answers] for field in Continued._fields}
-
-
-def _is_number_below(limit: int, word: str) -> bool:
-    return word.isascii() and word.isdigit() and int(word) < limit
-
-
-def _refusal(message: str) -> Exception:
-    from mlflow.exceptions import MlflowException
-    from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
-
-    refusal: Exception = MlflowException(message, error_code=INVALID_PARAMETER_VALUE)
-    return refusal
 
 
 def _load_pyfunc(folder: str) -> TextDecoder:

@@ -8,14 +8,14 @@ waits.
 import errno
 import os
 import re
-import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from automl.base.atomic import remove
 from automl.base.errors import InputError
 from automl.storage.disk import format_disk_full, full_disk_errno
 
@@ -64,7 +64,8 @@ def once(
                     make(temporary)
                     os.replace(temporary, target)
                 finally:
-                    _remove(_temporaries(target.parent).get(target.name, []))
+                    for path in _temporaries(target.parent).get(target.name, []):
+                        remove(path)
     return target
 
 
@@ -88,11 +89,10 @@ def _sweep(target: Path) -> None:
     This process holds the lock of `target`.
     """
     for name, paths in _temporaries(target.parent).items():
-        if name == target.name:
-            _remove(paths)
-        else:
-            with suppress(Timeout), FileLock(target.with_name(f"{name}.lock")).acquire(timeout=0):
-                _remove(paths)
+        lock = nullcontext() if name == target.name else FileLock(target.with_name(f"{name}.lock"), timeout=0)
+        with suppress(Timeout), lock:
+            for path in paths:
+                remove(path)
 
 
 def _temporaries(folder: Path) -> dict[str, list[Path]]:
@@ -102,11 +102,6 @@ def _temporaries(folder: Path) -> dict[str, list[Path]]:
         if match := _TEMPORARY.match(path.name):
             result.setdefault(match["name"], []).append(path)
     return result
-
-
-def _remove(paths: Iterable[Path]) -> None:
-    for path in paths:
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -12,18 +12,14 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from automl.base.errors import InputError
 
 # Variables beside those that `git rev-parse --local-env-vars` lists: they forbid references, or change paths.
-OTHERS = (
-    "GIT_QUARANTINE_PATH", "GIT_ATTR_SOURCE", "GIT_LITERAL_PATHSPECS", "GIT_GLOB_PATHSPECS",
-    "GIT_NOGLOB_PATHSPECS", "GIT_ICASE_PATHSPECS",
-)  # fmt: skip
+PATHSPECS = [f"GIT_{kind}_PATHSPECS" for kind in ("LITERAL", "GLOB", "NOGLOB", "ICASE")]
+OTHERS = ("GIT_QUARANTINE_PATH", "GIT_ATTR_SOURCE", *PATHSPECS)
 HOOKS = ("post-checkout", "post-index-change", "reference-transaction")  # that a checkout runs
-CONVERSIONS = r"core\.(autocrlf|eol|attributesfile)"  # settings by which the contents of files may differ
-REMOTES = r"remote\..*\.(url|promisor|partialclonefilter)"  # settings to fetch the rest of a partial clone
-FILTERS = r"filter\..*|lfs\..*"
 DRIVER = re.compile(r"filter\.(.*)\.(smudge|process)")
 POINTER = b"version https://git-lfs.github.com/spec/"  # the beginning of a file that Git LFS keeps elsewhere
 NAMED = 3  # largest number of names in a message
@@ -45,13 +41,14 @@ def run_git(
 
     It runs the hooks of a folder, by default none. With None, those of the configuration.
     """
-    options = ["-c", "core.fsmonitor=false", *(() if hooks is None else ("-c", f"core.hooksPath={hooks}"))]
+    command = ["git", "-c", "core.fsmonitor=false"]
+    command += [*(() if hooks is None else ("-c", f"core.hooksPath={hooks}")), *words]
     own = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_REPLACE_OBJECTS": "1", "LANGUAGE": "en"}
+    options: Any = {"cwd": folder, "env": clean_environment() | own, "input": sent, "timeout": timeout}
     try:
-        done = subprocess.run(
-            ["git", *options, *words], cwd=folder, env=clean_environment() | own, input=sent, timeout=timeout,
-            capture_output=True, encoding="utf-8", errors="surrogateescape", check=False,
-        )  # fmt: skip
+        done: subprocess.CompletedProcess[str] = subprocess.run(
+            command, **options, capture_output=True, encoding="utf-8", errors="surrogateescape", check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise GitError(f"git {words[0]} failed: {error}") from error
     if done.returncode or re.search("^(error|fatal):", done.stderr, re.MULTILINE):
@@ -62,17 +59,16 @@ def run_git(
 
 def clean_environment() -> dict[str, str]:
     """Return the environment of this process without the variables that name a repository."""
-    return {name: value for name, value in os.environ.items() if name not in _local_variables()}
+    local = {*_local_variables(), *OTHERS}
+    return {name: value for name, value in os.environ.items() if name not in local}
 
 
 @cache
-def _local_variables() -> frozenset[str]:
-    try:
+def _local_variables() -> Sequence[str]:
+    with suppress(OSError, subprocess.CalledProcessError):  # without git
         words = ["git", "rev-parse", "--local-env-vars"]
-        listed = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
-    except (OSError, subprocess.CalledProcessError):
-        listed = []
-    return frozenset((*listed, *OTHERS))
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+    return ()
 
 
 def find_root() -> Path:
@@ -142,8 +138,10 @@ def _configure(root: Path, copy: Path, *, trust: bool) -> set[str]:
         if value not in ("", "cat") and (match := DRIVER.fullmatch(key)):
             filters[is_own].add(match[1])
         own += [(key, value)] if is_own else []
-    partial = any(key.endswith(".promisor") for key, _ in own)
-    kept = "|".join([CONVERSIONS, *([REMOTES] if partial else ()), *([FILTERS] if trust else ())])
+    kept = r"core\.(autocrlf|eol|attributesfile)"  # the contents of files may differ by them
+    if any(key.endswith(".promisor") for key, _ in own):  # the rest of a partial clone is fetched
+        kept += r"|remote\..*\.(url|promisor|partialclonefilter)"
+    kept += r"|filter\..*|lfs\..*" * trust
     for key, value in own:
         if re.fullmatch(kept, key):
             run_git("config", "--add", key, value, folder=copy)

@@ -41,7 +41,10 @@ class Storage:
         check_utf8("a folder's name", str(self.address))
         scheme, colon, _ = str(self.address).partition("://")  # of a Path, too
         if not colon:
-            path = str(_home(self.address).resolve())
+            try:
+                path = str(Path(self.address).expanduser().resolve())
+            except RuntimeError as error:  # an unknown home folder
+                raise InputError(f"{self.address} is not a folder ({error})") from error
         elif scheme == "file":
             path = str(_path_of(self.address).resolve())
         else:
@@ -235,13 +238,6 @@ class Storage:
                 files.delete_dir(folder)
 
 
-def _home(path: str) -> Path:
-    try:
-        return Path(path).expanduser()
-    except RuntimeError as error:  # an unknown home folder
-        raise InputError(f"{path} is not a folder ({error})") from error
-
-
 def is_address(text: str) -> bool:
     """Return True if `text` is an address rather than a path."""
     return "://" in text
@@ -327,8 +323,7 @@ def local_path(uri: str) -> Path | None:
 
 def _path_of(uri: str) -> Path:
     """Return the path in an address `file:`. `?` and `#` belong to it, although they should be quoted."""
-    path = uri.removeprefix("file:")
-    return Path(unquote(re.sub("^//[^/]*", "", path)))  # without a host
+    return Path(unquote(re.sub("^//[^/]*", "", uri.removeprefix("file:"))))  # without a host
 
 
 def _unpacked(path: Path) -> bool:

@@ -70,10 +70,6 @@ class Example:
     first: str
 
 
-def _none() -> NDArray[np.int64]:
-    return np.zeros(0, np.int64)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Answers:
     """Predictions of a model for a split, in its order.
@@ -90,8 +86,8 @@ class Answers:
 
     values: NDArray[np.float64]
     labels: Sequence[str] = ()
-    true: NDArray[np.int64] = field(default_factory=_none)
-    answered: NDArray[np.int64] = field(default_factory=_none)
+    true: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    answered: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     examples: Sequence[Example] = ()
 
     @property

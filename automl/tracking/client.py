@@ -164,7 +164,7 @@ def find_experiment(client: Any, name: str) -> str | None:
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         return None
-    identifier: str = experiment.experiment_id
+    identifier = str(experiment.experiment_id)
     if experiment.lifecycle_stage != "active":
         raise InputError(
             f"the experiment {name!r} of MLflow at {redact(client.tracking_uri)} was deleted. Restore it: "

@@ -64,19 +64,10 @@ def run_name(trial: TrialRecord) -> str:
 
 def verdict_numbers(verdict: Mapping[str, Any]) -> dict[str, float]:
     """Return the numbers of a verdict, which are columns of MLflow's table."""
-    low, high = verdict.get("interval") or (None, None)
-    wide = verdict.get("interval_inputs") or (None, None)
-    time = verdict.get("time") or {"ratio": None, "interval": (None, None)}
-    numbers = {
-        "difference": verdict.get("difference"),
-        "interval_low": low,
-        "interval_high": high,
-        "interval_inputs_low": wide[0],
-        "interval_inputs_high": wide[1],
-        "p": verdict.get("p"),
-        "seeds_used": verdict.get("seeds"),
-        "time_ratio": time["ratio"],
-        "time_ratio_low": time["interval"][0],
-        "time_ratio_high": time["interval"][1],
-    }
+    time = verdict.get("time") or {}
+    numbers = {key: verdict.get(key) for key in ("difference", "p")}
+    numbers |= {"seeds_used": verdict.get("seeds"), "time_ratio": time.get("ratio")}
+    intervals = {key: verdict.get(key) for key in ("interval", "interval_inputs")}
+    for key, ends in {**intervals, "time_ratio": time.get("interval")}.items():
+        numbers[f"{key}_low"], numbers[f"{key}_high"] = ends or (None, None)
     return {key: value for key, value in numbers.items() if value is not None}

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,51 +19,11 @@ from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
 from automl.tasks import task_of
 from automl.tracking.client import experiments, find_runs, open_client, pages
-from automl.tracking.names import CHECKPOINT, CONFIRMED, FIGURES, IDENTITY, PARENT, TRIAL, VERDICT
+from automl.tracking.names import CHECKPOINT, IDENTITY, PARENT, TRIAL
 from automl.tracking.run_spec import METRIC_FILE
 from search.config import TrialConfig
 from search.metric import Metric
 from search.record import State
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrackedRun:
-    """The run of a trial that has a checkpoint.
-
-    confirmed: it is the winner of a confirmation, with the headline `verdict` and the line `figures`.
-    """
-
-    name: str
-    run_id: str
-    checkpoint: Storage
-    confirmed: bool = False
-    verdict: str | None = None
-    figures: str = ""
-
-
-def find_run(run_id: str) -> TrackedRun:
-    """Return the trial of a run. Raise InputError if the run or its checkpoint does not exist."""
-    client = open_client()
-    run = _find_run(client, run_id)
-    parent = next(find_runs(client, experiments(client), {CONFIRMED: run_id}), None)
-    if parent is None:
-        return run
-    tags = parent.data.tags
-    return replace(run, verdict=tags.get(VERDICT), figures=tags.get(FIGURES, ""), confirmed=True)
-
-
-def _find_run(client: Any, run_id: str) -> TrackedRun:
-    try:
-        run = client.get_run(run_id)
-    except MlflowException as error:
-        raise InputError(f"MLflow has no run {run_id!r}; `mlflow ui` shows the runs there are") from error
-    folder = run.data.tags.get(CHECKPOINT)
-    if not folder:
-        raise InputError(
-            f"run {run_id} ({run.info.run_name}) has no checkpoint: it was not trained, or its search kept "
-            f"only the best (--keep). Choose another run."
-        )
-    return TrackedRun(name=run.info.run_name, run_id=run_id, checkpoint=Storage(folder))
 
 
 @dataclass(frozen=True)
@@ -96,17 +56,11 @@ def find_scores(run_id: str) -> ScoredRun:
     state = run.data.tags.get("state")
     if state != State.COMPLETE:
         raise InputError(f"run {run_id!r} has not completed; its state is {state}")
-    return ScoredRun(
-        config, primary, run.data.metrics, _digest(client, run), _best_epoch(client, run_id, primary)
-    )
-
-
-def _best_epoch(client: Any, run_id: str, metric: Metric | None) -> float | None:
-    """Return the best value of a metric over the epochs of a run; None where it has none."""
-    if metric is None:
-        return None
-    values = [point.value for point in client.get_metric_history(run_id, metric.name)]
-    return (max if metric.maximize else min)(values, default=None)
+    best = None
+    if primary is not None:
+        values = [point.value for point in client.get_metric_history(run_id, primary.name)]
+        best = (max if primary.maximize else min)(values, default=None)
+    return ScoredRun(config, primary, run.data.metrics, _digest(client, run), best)
 
 
 def _metric(client: Any, run: Any) -> Metric | None:
@@ -132,8 +86,7 @@ def _digest(client: Any, run: Any) -> str | None:
         if not parent:
             return None
         run = client.get_run(parent)
-    result: str | None = run.data.params["data"]
-    return result
+    return str(run.data.params["data"])
 
 
 def find_trial_run(identity: str, number: int, checkpoint: Storage | None = None) -> str:
@@ -144,8 +97,7 @@ def find_trial_run(identity: str, number: int, checkpoint: Storage | None = None
     """
     tags = {TRIAL: str(number)} if identity else {CHECKPOINT: str(checkpoint)}
     for run in _trial_runs(open_client(), identity, tags):
-        result: str = run.info.run_id
-        return result
+        return str(run.info.run_id)
     raise InputError(f"MLflow at {redact(mlflow.get_tracking_uri())} has no run of it")
 
 
@@ -191,7 +143,7 @@ def log_report(metadata: SearchMetadata, folder: Path, files: Sequence[str]) -> 
             f"where the search ran or set MLFLOW_TRACKING_URI, or write the search there: "
             f"{format_command('sync', metadata.name, metadata.settings.storage)}"
         )
-    run_id: str = run.info.run_id
+    run_id = str(run.info.run_id)
     try:
         for file in files:
             client.log_artifact(run_id, str(folder / file), str(Path("report", file).parent))

@@ -114,32 +114,23 @@ class Tracker(Callback):
                     self._news.wait_for(lambda: self._closed or self._hurry, timeout=self._pause)
                     if self._hurry:
                         self._hurry, self._pause = False, first
-                self._look_again()
-
-    def _look_again(self) -> None:
-        try:
-            self.writer.read_runs()
-        except Exception as error:
-            log.warning("MLflow does not answer: %s", error)
+                try:  # look again what it has
+                    self.writer.read_runs()
+                except Exception as error:
+                    log.warning("MLflow does not answer: %s", error)
 
     # The end.
 
-    def drain(self, patience: float = PATIENCE) -> int:
-        """Wait until everything is mirrored, at most `patience` seconds. Return how many are missing."""
-        until = time.monotonic() + patience
+    def close(self, patience: float = PATIENCE) -> int:
+        """Wait until everything is mirrored, at most `patience` seconds, and end the thread.
+
+        Return how many are missing.
+        """
         with self._news:
             self._hurry = True
             self._news.notify_all()
-            self._news.wait_for(
-                lambda: self.silent or not (self._wanted or self._busy),
-                timeout=max(0.0, until - time.monotonic()),
-            )
-            return len(self._wanted.keys() | self._busy)
-
-    def close(self, patience: float = PATIENCE) -> int:
-        """Call `drain` and end the thread."""
-        missing = self.drain(patience)
-        with self._news:
+            self._news.wait_for(lambda: self.silent or not (self._wanted or self._busy), patience)
+            missing = len(self._wanted.keys() | self._busy)
             self._closed = True
             self._wanted.clear()
             self._news.notify_all()

@@ -18,34 +18,8 @@ from mlflow.utils.time import get_current_time_millis
 from automl.base import loading
 from automl.base.escape import markdown, mlflow_key, mlflow_value, redact, redact_all
 from automl.base.serialise import to_json
-from automl.tracking.client import (
-    artifact_location,
-    find_experiment,
-    find_runs,
-    open_client,
-    pages,
-    tag_filter,
-)
-from automl.tracking.names import (
-    BEST,
-    CHECKPOINT,
-    CONFIRMED,
-    DATA_CONTEXT,
-    EPOCH,
-    EPOCHS_DONE,
-    FIGURES,
-    IDENTITY,
-    NOTE,
-    PARENT,
-    PROFILE,
-    RANK,
-    TRIAL,
-    VERDICT,
-    VIEW,
-    named,
-    run_name,
-    verdict_numbers,
-)
+from automl.tracking import client, names
+from automl.tracking.names import named, run_name, verdict_numbers
 from automl.tracking.run_spec import METRIC_FILE, RunSpec, announce, flat
 from search.config import TrialConfig
 from search.record import (
@@ -62,9 +36,8 @@ NONE: Mapping[str, str] = {}
 DIGEST = 36  # characters that MLflow takes of one
 PARAGRAPH = "\n\n"
 RANKED = 100  # trials that get a rank, each by a request
-COLUMNS = (  # of parameters, in the table
-    "types", "sites", "attention_options", "learning_rate", "backbone", "options", "epochs",
-)  # fmt: skip
+# Columns of parameters in the table.
+COLUMNS = ("types", "sites", "attention_options", "learning_rate", "backbone", "options", "epochs")
 EPOCHS = 50  # that are written at once; MLflow takes no more than 1000 numbers
 
 _ENDS = {
@@ -94,7 +67,7 @@ def datasets(config: TrialConfig, digest: str, splits: Sequence[str]) -> list[Da
     return [
         DatasetInput(
             Dataset(mlflow_value(f"{name} {split}"), digest[:DIGEST] or "unknown", kind, json.dumps(source)),
-            [InputTag(DATA_CONTEXT, split)],
+            [InputTag(names.DATA_CONTEXT, split)],
         )
         for split in splits
     ]
@@ -116,9 +89,9 @@ class MlflowWriter:
 
     def __init__(self, run_spec: RunSpec) -> None:
         self.run_spec = run_spec
-        self.client = open_client(create=True)
+        self.client = client.open_client(create=True)
         name = run_spec.experiment
-        self.experiment = find_experiment(self.client, name) or self._create_experiment(name)
+        self.experiment = client.find_experiment(self.client, name) or self._create_experiment(name)
         self.parent: str | None = None
         self._runs: dict[int, _Run] = {}
         self._has_data = False
@@ -136,9 +109,9 @@ class MlflowWriter:
 
     def _create_experiment(self, name: str) -> str:
         try:
-            identifier: str = self.client.create_experiment(name, artifact_location(name))
+            identifier: str = self.client.create_experiment(name, client.artifact_location(name))
         except MlflowException:
-            identifier = find_experiment(self.client, name) or ""
+            identifier = client.find_experiment(self.client, name) or ""
             if not identifier:  # no other process has just created it
                 raise
         return identifier
@@ -153,7 +126,7 @@ class MlflowWriter:
         It refers to a stored view of the table, with the trials of this search and useful columns. They are
         sorted by the metric, and by rank after the search has ended.
         """
-        table = f"{pages(self.client)}/#/experiments/{self.experiment}/runs"
+        table = f"{client.pages(self.client)}/#/experiments/{self.experiment}/runs"
         if not self.run_spec.metric or self.parent is None:
             return table
         score = f"metrics.`{mlflow_key(self.run_spec.metric)}`"
@@ -170,12 +143,13 @@ class MlflowWriter:
     def _set_view(self, order: str, *, ascending: bool) -> None:
         """Store the view of MLflow's page of the search, sorted by the column `order`."""
         score = f"metrics.`{mlflow_key(self.run_spec.metric)}`"
+        trials = client.tag_filter({names.PARENT: str(self.parent)})
         state = {
             # A confirmation is also a child run of the search, but is not a trial.
-            "searchFilter": f"{tag_filter({PARENT: str(self.parent)})} and tags.`{TRIAL}` LIKE '%'",
+            "searchFilter": f"{trials} and tags.`{names.TRIAL}` LIKE '%'",
             "selectedColumns": [
                 "tags.`state`",
-                f"metrics.`{RANK}`",
+                f"metrics.`{names.RANK}`",
                 score,
                 *(f"params.`{name}`" for name in COLUMNS),
                 "attributes.`Created`",
@@ -183,25 +157,25 @@ class MlflowWriter:
             "orderByKey": order,
             "orderByAsc": ascending,
         }
-        self.client.set_experiment_tag(self.experiment, VIEW + self._view, json.dumps(state))
+        self.client.set_experiment_tag(self.experiment, names.VIEW + self._view, json.dumps(state))
 
     def read_runs(self) -> None:
         """Learn how far the runs are: a write that failed may have been taken all the same."""
-        marks = {PARENT: self.parent} if self.parent else {IDENTITY: self.run_spec.alone}
+        marks = {names.PARENT: self.parent} if self.parent else {names.IDENTITY: self.run_spec.alone}
         if not all(marks.values()):
             return
-        for run in find_runs(self.client, [self.experiment], marks):
+        for run in client.find_runs(self.client, [self.experiment], marks):
             data = run.data
-            if TRIAL not in data.tags:
+            if names.TRIAL not in data.tags:
                 continue
             # A run without parameters was left in the middle of its making.
             state = data.tags["state"] if "epochs" in data.params else ""
             if state == "stopped" or (self.run_spec.alone and state == str(State.ERROR)):
                 state = str(State.RUNNING)
                 self.client.update_run(run.info.run_id, status="RUNNING")
-            epochs, rank = int(data.metrics.get(EPOCHS_DONE, 0)), int(data.metrics.get(RANK, 0))
-            self._runs[int(data.tags[TRIAL])] = _Run(
-                run.info.run_id, epochs, state, data.tags.get(CHECKPOINT, ""), rank
+            epochs, rank = int(data.metrics.get(names.EPOCHS_DONE, 0)), int(data.metrics.get(names.RANK, 0))
+            self._runs[int(data.tags[names.TRIAL])] = _Run(
+                run.info.run_id, epochs, state, data.tags.get(names.CHECKPOINT, ""), rank
             )
 
     def write(self, trial: TrialRecord) -> str:
@@ -233,15 +207,15 @@ class MlflowWriter:
             self.client.set_terminated(run.run_id, _ENDS[trial.state])
         self._log(run, trial, params, end)
         run.state = end.get("state") or run.state or str(State.RUNNING)
-        run.checkpoint = end.get(CHECKPOINT, run.checkpoint)
+        run.checkpoint = end.get(names.CHECKPOINT, run.checkpoint)
         return run.run_id
 
     def _tags(self, trial: TrialRecord) -> dict[str, str]:
-        tags = {"state": str(State.RUNNING), "role": str(trial.role), TRIAL: str(trial.number)}
+        tags = {"state": str(State.RUNNING), "role": str(trial.role), names.TRIAL: str(trial.number)}
         tags |= self.run_spec.source
         if self.run_spec.alone:
-            tags[IDENTITY] = self.run_spec.alone
-        return {**tags, PARENT: self.parent} if self.parent else tags
+            tags[names.IDENTITY] = self.run_spec.alone
+        return {**tags, names.PARENT: self.parent} if self.parent else tags
 
     def _log_data(self, run_id: str, config: TrialConfig) -> None:
         """Log the datasets of a trial's run. With the first trial, also log those of the parent run."""
@@ -254,7 +228,7 @@ class MlflowWriter:
         """Return the tags of a trial's end that the run does not have yet."""
         storage = self.run_spec.checkpoint(trial)
         checkpoint = str(storage) if storage.exists(CHECKPOINT_FILE) else ""
-        tags = {CHECKPOINT: checkpoint} if run.checkpoint != checkpoint else {}
+        tags = {names.CHECKPOINT: checkpoint} if run.checkpoint != checkpoint else {}
         if run.state != str(trial.state):
             tags["state"] = str(trial.state)
             if trial.reason:
@@ -273,11 +247,13 @@ class MlflowWriter:
         for record in new:
             at = int(1e3 * record["time"]) if "time" in record else get_current_time_millis()
             step = int(record["epoch"])
-            values = named({key: value for key, value in record.items() if key != "time"}, EPOCH)
+            values = named({key: value for key, value in record.items() if key != "time"}, names.EPOCH)
             metrics += [Metric(key, value, at, step) for key, value in values.items()]
         if (new and not run.epochs) or ("state" in tags and not trial.history):
             at = metrics[0].timestamp if metrics else get_current_time_millis()
-            metrics += [Metric(key, value, at, 0) for key, value in named(trial.profile, PROFILE).items()]
+            metrics += [
+                Metric(key, value, at, 0) for key, value in named(trial.profile, names.PROFILE).items()
+            ]
         if params or metrics or tags:
             written = [RunTag(key, mlflow_value(value)) for key, value in tags.items()]
             self.client.log_batch(run.run_id, metrics=metrics, params=params, tags=written)
@@ -313,8 +289,8 @@ class MlflowWriter:
         self.client.log_batch(self.parent, metrics=metrics)
         self._rank(ranking)
         if best is not None and best.number in self._runs:
-            self.client.set_tag(self.parent, BEST, self._runs[best.number].run_id)
-        confirmed = VERDICT in self.client.get_run(self.parent).data.tags
+            self.client.set_tag(self.parent, names.BEST, self._runs[best.number].run_id)
+        confirmed = names.VERDICT in self.client.get_run(self.parent).data.tags
         if best is not None and metric is not None and not confirmed:
             options = format_options(model_options(best.config))
             what = markdown(placement_name(best.config) + (f", {options}" if options else ""))
@@ -336,19 +312,20 @@ class MlflowWriter:
         for rank, number in enumerate(ranking, 1):
             run = self._runs.get(number)
             if run is not None and run.rank != rank and (run.rank or rank <= RANKED):
-                self.client.log_metric(run.run_id, RANK, rank, now, 0)
+                self.client.log_metric(run.run_id, names.RANK, rank, now, 0)
                 run.rank = rank
         if ranking and self.run_spec.metric:
             with suppress(MlflowException):  # as in `page`
-                self._set_view(f"metrics.`{RANK}`", ascending=True)
+                self._set_view(f"metrics.`{names.RANK}`", ascending=True)
 
     def conclude(self, identity: str, verdict: Mapping[str, Any], winner: str | None) -> None:
         """Write a verdict to the run of the search with this identity: headline, figures, file, winner.
 
         The parent run of the trials also gets it, with its numbers as metrics.
         """
-        tags = {VERDICT: mlflow_value(verdict["headline"]), FIGURES: mlflow_value(verdict["figures"])}
-        text = f"**{markdown(verdict['headline'])}.** {markdown(verdict['figures'])}"
+        headline, figures = verdict["headline"], verdict["figures"]
+        tags = {names.VERDICT: mlflow_value(headline), names.FIGURES: mlflow_value(figures)}
+        text = f"**{markdown(headline)}.** {markdown(figures)}"
         if self.parent is not None:
             now = get_current_time_millis()
             metrics = [Metric(key, float(value), now, 0) for key, value in verdict_numbers(verdict).items()]
@@ -365,22 +342,23 @@ class MlflowWriter:
         self._describe(run_id, text)
         self.client.log_dict(run_id, dict(verdict), "verdict.json")
         if winner is not None:
-            self.client.set_tag(run_id, CONFIRMED, winner)
-        elif CONFIRMED in self.client.get_run(run_id).data.tags:
-            self.client.delete_tag(run_id, CONFIRMED)
+            self.client.set_tag(run_id, names.CONFIRMED, winner)
+        elif names.CONFIRMED in self.client.get_run(run_id).data.tags:
+            self.client.delete_tag(run_id, names.CONFIRMED)
 
     def _describe(self, run_id: str | None, text: str) -> None:
         """Put what was found before what the run's description says of how it was made."""
-        origin = self.client.get_run(run_id).data.tags.get(NOTE, "").rpartition(PARAGRAPH)[2]
-        self.client.set_tag(run_id, NOTE, f"{text}{PARAGRAPH}{origin}" if origin else text)
+        origin = self.client.get_run(run_id).data.tags.get(names.NOTE, "").rpartition(PARAGRAPH)[2]
+        self.client.set_tag(run_id, names.NOTE, f"{text}{PARAGRAPH}{origin}" if origin else text)
 
     def _create_parent(self, name: str) -> str:
         run_spec = self.run_spec
-        tags = {**run_spec.tags, **run_spec.source, IDENTITY: run_spec.identity, "state": str(State.RUNNING)}
+        tags = {**run_spec.tags, **run_spec.source, "state": str(State.RUNNING)}
+        tags[names.IDENTITY] = run_spec.identity
         if run_spec.note:
-            tags[NOTE] = run_spec.note
+            tags[names.NOTE] = run_spec.note
         if over := self._find_parent(run_spec.above):
-            tags[PARENT] = over
+            tags[names.PARENT] = over
         run_id = self._create(name, tags)
         self.client.log_batch(run_id, params=_params(run_spec.params))
         self.client.log_dict(run_id, dict(run_spec.settings), "search.json")
@@ -389,11 +367,10 @@ class MlflowWriter:
     def _create(self, name: str, tags: Mapping[str, str]) -> str:
         written = {key: mlflow_value(value) for key, value in tags.items()}
         run = self.client.create_run(self.experiment, run_name=mlflow_value(name), tags=written)
-        result: str = run.info.run_id
-        return result
+        return str(run.info.run_id)
 
     def _find_parent(self, identity: str) -> str | None:
         if not identity:
             return None
-        run = next(find_runs(self.client, [self.experiment], {IDENTITY: identity}), None)
+        run = next(client.find_runs(self.client, [self.experiment], {names.IDENTITY: identity}), None)
         return None if run is None else str(run.info.run_id)

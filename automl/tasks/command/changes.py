@@ -19,7 +19,6 @@ from automl.confirm.options import RefereeOptions
 from automl.confirm.stream import check_metric
 from automl.storage import git
 from automl.storage.user_code import check_trusted, command_in
-from automl.tasks.command.commits import same_content
 from automl.tasks.command.config import split_command
 from automl.tasks.command.evaluator import digest_of, read_contents
 from search.config import TrialConfig
@@ -61,8 +60,7 @@ def complete(asked: RefereeOptions) -> RefereeOptions:
         raise InputError(f"the head of the ledger is {head}; give the change as {option}")
     check_trusted("the baseline", [command_in(head.folder, head.command)], trust=asked.trust)
     if head.commit:
-        commit = find_again(head).commit
-        return replace(asked, baseline_ref=commit, command=asked.command or head.command)
+        return replace(asked, baseline_ref=find_again(head).commit, command=asked.command or head.command)
     return replace(asked, baseline=head.command)
 
 
@@ -71,9 +69,11 @@ def find_again(program: Program) -> Program:
 
     Raise InputError if there is none.
     """
-    if not program.commit:
+    if not program.commit or git.find_object(f"{program.commit}^{{commit}}"):
         return program
-    if (commit := same_content(program.commit, program.tree)) is None:
+    lines = git.run_git("log", "--all", "--format=%T %H").splitlines()
+    commit = next((line.split()[1] for line in lines if line.startswith(f"{program.tree} ")), None)
+    if commit is None:
         raise InputError(
             f"the ledger has {program}, and the repository around {Path.cwd()} has neither that commit nor "
             f"another one with the same files. Fetch it, or commit these files again: their tree is "

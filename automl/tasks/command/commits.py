@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from automl.base.errors import InputError
 from automl.storage import git
@@ -68,14 +69,6 @@ def find_commits(baseline: str, candidates: list[str]) -> list[Commit]:
     if git.changed_files(root):
         print("warning: uncommitted changes are in none of these commits", file=sys.stderr)
     return commits
-
-
-def same_content(commit: str, tree: str) -> str | None:
-    """Return a commit of the repository with these files: this one, or after it was amended another one."""
-    if git.find_object(f"{commit}^{{commit}}") is not None:
-        return commit
-    lines = git.run_git("log", "--all", "--format=%T %H").splitlines()
-    return next((line.split()[1] for line in lines if line.startswith(f"{tree} ")), None)
 
 
 def find_tracked(paths: Sequence[str], commits: Sequence[Commit]) -> set[str]:
@@ -147,11 +140,12 @@ def _ask_python(
     words = list(split_command(command))
     at = next((i for i, word in enumerate(words) if PYTHON.search(word) and shutil.which(word)), None)
     start = ["python3"] if at is None else [words[at], *takewhile(OPTION.fullmatch, words[at + 1 :])]
+    command = [*start, "-c", FIND, *names]
+    options: Any = {"cwd": folder, "env": with_imports(first), "stdin": subprocess.DEVNULL}
     with suppress(OSError, ValueError, subprocess.SubprocessError):  # such as another program of that name
         done = subprocess.run(
-            [*start, "-c", FIND, *names], cwd=folder, env=with_imports(first), stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, timeout=PATIENCE, check=True,
-        )  # fmt: skip
+            command, **options, capture_output=True, text=True, timeout=PATIENCE, check=True
+        )
         folders, origins = json.loads(done.stdout.splitlines()[-1])
         return folders, origins
     return [], {}

@@ -135,9 +135,5 @@ class CommandTraining(OwnTraining):
 
     def to_json(self) -> dict[str, Any]:
         """Convert to dictionaries and values."""
-        own = {"metric": self.metric, "metric_file": self.metric_file, "last": self.last}
-        if self.guard != Guard():
-            own["guard"] = to_json(self.guard)
-        if self.imports:
-            own["imports"] = list(self.imports)
-        return {**super().to_json(), **own}
+        names = ("metric", "metric_file", "last", "guard", "imports")
+        return {**super().to_json(), **{name: to_json(getattr(self, name)) for name in names}}

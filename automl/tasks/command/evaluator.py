@@ -138,8 +138,7 @@ def make_guard(
         )
     copy = (copies / digest_of(whole)).absolute()
     _copy(copied, copy)
-    command = shlex.join(folders.get(word, word) for word in words)
-    return replace(guard, evaluate=command, evaluator=str(copy))
+    return replace(guard, evaluate=shlex.join(folders.get(w, w) for w in words), evaluator=str(copy))
 
 
 def _copy(sources: dict[str, Path], target: Path) -> None:

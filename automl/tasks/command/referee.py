@@ -19,10 +19,10 @@ from automl.base.options import STORAGE, format_command, with_keywords_of
 from automl.callbacks.user import UserCallbacks
 from automl.config.settings import REFEREE, Settings
 from automl.confirm.evalues import SCREEN
-from automl.confirm.noise import PAIRS
 from automl.confirm.options import RefereeOptions
 from automl.confirm.protocol import Confirmation, Options, confirmations, study_name
 from automl.confirm.run_confirm import SEEDS, begin, run_confirm
+from automl.confirm.scheduler import PAIRS
 from automl.confirm.trainings import run_trainings
 from automl.confirm.variants import Variant, VariantSet
 from automl.confirm.verdict import VERDICT_FILE, ConfirmResult

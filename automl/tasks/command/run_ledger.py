@@ -180,9 +180,9 @@ def _compare_ends(ledger: Ledger, heads: Sequence[Any], *, trust: bool) -> None:
 def _final(folder: Path, head: int) -> dict[str, Any]:
     """Return the figures of a comparison of a head with the first baseline."""
     value = {"name": folder.name, "head": head, "candidate": f"head {head} against the first baseline"}
-    if not (verdicts := read_verdicts(folder)) or not verdicts[-1].comparisons:
-        return {**value, "headline": "not finished", "difference": None, "interval": None}
-    verdict, shown = verdicts[-1], verdicts[-1].comparisons[0]
-    return {
-        **value, "headline": verdict.headline, "difference": shown.difference, "interval": shown.interval
-    }  # fmt: skip
+    value |= {"headline": "not finished", "difference": None, "interval": None}
+    if (verdicts := read_verdicts(folder)) and verdicts[-1].comparisons:
+        shown = verdicts[-1].comparisons[0]
+        value |= {"headline": verdicts[-1].headline, "difference": shown.difference}
+        value["interval"] = shown.interval
+    return value

@@ -180,7 +180,7 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 def test_differing_form_is_not_exported(
     trained: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export, "save_mlflow", lambda *args: None)
+    monkeypatch.setattr(export.formats, "save_mlflow", lambda *args: None)
     monkeypatch.setattr(
         checks,
         "_forms",

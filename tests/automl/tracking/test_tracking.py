@@ -16,6 +16,7 @@ from automl.base.errors import InputError
 from automl.cli.sync import run_sync
 from automl.config.settings import Settings
 from automl.costs.profile import CostProfile
+from automl.export.chosen import choose_run
 from automl.storage.folder import new_folder
 from automl.storage.storage import Storage
 from automl.tracking import tracker as tracking
@@ -33,7 +34,7 @@ from automl.tracking.names import (
     run_name,
 )
 from automl.tracking.run_spec import RunSpec, flat, search_run_spec
-from automl.tracking.runs import find_run, find_trial_run
+from automl.tracking.runs import find_trial_run
 from automl.tracking.tracker import Tracker
 from automl.tracking.writer import _ENDS, MlflowWriter
 from search.class_metrics import ACCURACY
@@ -349,12 +350,12 @@ def test_a_checkpoint_that_went_is_no_longer_there(store: MlflowClient, tmp_path
     record = trial()
     live(tracker, record, State.COMPLETE, [0.5])
     assert tracker.drain() == 0
-    assert find_run(tracker.runs[0]).checkpoint == Storage(tmp_path / "0")
+    assert choose_run(tracker.runs[0]).checkpoint == Storage(tmp_path / "0")
     (tmp_path / "0" / CHECKPOINT_FILE).unlink()
     tracker.update(record)
     assert tracker.drain() == 0
     with pytest.raises(InputError, match=r"has no checkpoint: .*--keep"):
-        find_run(tracker.runs[0])
+        choose_run(tracker.runs[0])
     assert run_of(tracker, 0, store).data.tags["state"] == "complete"
 
 
@@ -415,7 +416,7 @@ def test_sync_brings_mlflow_to_where_the_study_stands(store: MlflowClient, tmp_p
 
 def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    for ask in (lambda: make(), lambda: find_trial_run("a", 0), lambda: find_run("a")):
+    for ask in (lambda: make(), lambda: find_trial_run("a", 0), lambda: choose_run("a")):
         with pytest.raises(
             InputError, match=r"MLflow at http://127.0.0.1:9 does not answer.*MLFLOW_TRACKING_URI"
         ):
@@ -437,11 +438,11 @@ Find = Callable[[MlflowClient], object]
 @pytest.mark.parametrize(
     ("find", "message"),
     [
-        (lambda store: find_run("abc"), "MLflow has no run 'abc'"),
-        (lambda store: find_run(""), "MLflow has no run ''"),
-        (lambda store: find_run("a/../b"), "MLflow has no run 'a/../b'"),
+        (lambda store: choose_run("abc"), "MLflow has no run 'abc'"),
+        (lambda store: choose_run(""), "MLflow has no run ''"),
+        (lambda store: choose_run("a/../b"), "MLflow has no run 'a/../b'"),
         (
-            lambda store: find_run(searched("mine", [], store).writer.parent or ""),
+            lambda store: choose_run(searched("mine", [], store).writer.parent or ""),
             r"run \w+ \(mine\) has no checkpoint: it was not trained, .* Choose another run",
         ),
     ],
