@@ -88,8 +88,8 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
         print(f"resume    {resume}  (errors are in {result.folder}{loss})")
         if kind.opaque and not any(variant["scores"] for variant in result.value["variants"]):
             print("          or with a corrected --metric or --metric-file, if that was wrong")
+    print(f"next      {format_command('report --search', result.search, storage)}")
     if kind.opaque:
-        print(f"next      {format_command('report --search', result.search, storage)}")
         return
     # If no finalist is better, the baseline is the model to deploy.
     what = "--best" if result.value["winner"] is not None else "--baseline"
@@ -97,7 +97,6 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
         f"export{trust_option(result.user_code)} {what} --search",
         *(result.search, storage, "--out", f"exports/{result.search}"),
     )
-    print(f"next      {format_command('report --search', result.search, storage)}")
     print(f"          {export}")
 
 

@@ -92,9 +92,8 @@ class Judge:
     def analyses(self) -> tuple[int, ...]:
         """Numbers of seeds at which interim analyses are made. Empty if only the final one is made."""
         planned = len(self.design.seeds)
-        return (
-            tuple(range(self.least, planned + 1)) if self.design.sequential and self.least < planned else ()
-        )
+        is_interim = self.design.sequential and self.least < planned
+        return tuple(range(self.least, planned + 1)) if is_interim else ()
 
     def judge(self) -> Verdict:
         ended = list(takewhile(self._has_ended, self.design.seeds))

@@ -107,13 +107,8 @@ def remarks(verdict: "Verdict") -> list[str]:
                 f"The margin is {design.margin:.3g} {design.unit}, the effect of one of the {design.inputs} "
                 f"test inputs."
             )
-        lead = verdict.lead
-        lines += [
-            *_cause(verdict, lead),
-            *_gain(verdict, lead),
-            *_against_plain(verdict, lead),
-            *_advice(verdict, lead),
-        ]
+        for find_remarks in (_cause, _gain, _against_plain, _advice):
+            lines += find_remarks(verdict, verdict.lead)
     return [*lines, *_controls(verdict, verdict.lead)]
 
 

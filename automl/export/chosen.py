@@ -15,7 +15,7 @@ from automl.confirm.verdict import CONFIRM_FOLDER, WrittenVerdict
 from automl.storage.folder import check_not_lost, exists, find_model_search
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage, is_address
-from automl.tracking.client import experiments, find_runs, open_client
+from automl.tracking.client import find_runs, open_client
 from automl.tracking.names import CHECKPOINT, CONFIRMED, FIGURES, VERDICT
 from search.record import CHECKPOINT_FILE, TRIALS_FOLDER, Role
 from search.study import STUDY_FILE, read_records
@@ -172,7 +172,7 @@ def choose_run(run_id: str) -> Chosen:
             f"run {run_id} ({run.info.run_name}) has no checkpoint: it was not trained, or its search kept "
             f"only the best (--keep). Choose another run."
         )
-    parent = next(find_runs(client, experiments(client), {CONFIRMED: run_id}), None)
+    parent = next(find_runs(client, None, {CONFIRMED: run_id}), None)
     tags = {} if parent is None else parent.data.tags
     return Chosen(
         name=run.info.run_name,

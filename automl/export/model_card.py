@@ -90,11 +90,9 @@ def model_card(
 
 def _about(task: Task, result: "ExportResult") -> dict[str, str]:
     config = task.config
-    own = config.training.reported is not None
+    kind = "backbone" if config.training.reported is None else "training function"
     return {
-        "training function" if own else "backbone": _with_options(
-            short_name(config.model.backbone), config.model.options
-        ),
+        kind: _with_options(short_name(config.model.backbone), config.model.options),
         "attention": ", ".join(f"{s} at {site}" for site, s in config.model.placement.items()) or "none",
         "data": _with_options(
             config.data.source, {k: v for k, v in asdict(config.data).items() if k not in ELSEWHERE}

@@ -303,17 +303,14 @@ def _batches(inputs: Iterator[tuple[str, dict[str, np.ndarray]]]) -> Iterator[tu
     names: list[str] = []
     parts: list[dict[str, np.ndarray]] = []
     for name, arrays in inputs:
-        if parts and (len(parts) == BATCH or _shapes(arrays) != _shapes(parts[0])):
+        shapes = {name: value.shape for name, value in arrays.items()}
+        if parts and (len(parts) == BATCH or shapes != {name: v.shape for name, v in parts[0].items()}):
             yield names, _together(parts)
             names, parts = [], []
         names.append(name)
         parts.append(arrays)
     if parts:
         yield names, _together(parts)
-
-
-def _shapes(arrays: Arrays) -> dict[str, tuple[int, ...]]:
-    return {name: value.shape for name, value in arrays.items()}
 
 
 def _together(parts: Sequence[Arrays]) -> dict[str, np.ndarray]:

@@ -132,8 +132,8 @@ class Storage:
         if files.type_name in ATOMIC:
             _put(files, path, buffer)
         else:
-            files.create_dir(path.rpartition("/")[0])
             above, _, last = path.rpartition("/")
+            files.create_dir(above)
             unfinished = f"{above}/.{last}.{os.getpid()}"
             _put(files, unfinished, buffer)
             files.move(unfinished, path)

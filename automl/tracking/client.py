@@ -190,16 +190,20 @@ def artifact_location(experiment: str) -> str | None:
     return None if database is None else (database.resolve().parent / "mlruns" / experiment).as_uri()
 
 
-def find_runs(client: Any, experiment_ids: Sequence[str], tags: Mapping[str, str]) -> Iterator[Any]:
+def find_runs(client: Any, experiments: Sequence[str] | None, tags: Mapping[str, str]) -> Iterator[Any]:
     """Yield the runs that have all of these tags, with any quotes in their values.
+
+    `experiments` are the IDs of those that are searched. None searches all.
 
     MLflow's filters have no escape character, so a quoted value cannot contain that kind of quote. A value
     with both kinds is matched by LIKE, with `_` for any character, and the results are compared.
     """
     tags = {name: mlflow_value(value) for name, value in tags.items()}
+    if experiments is None:
+        experiments = [experiment.experiment_id for experiment in client.search_experiments()]
     query, token = tag_filter(tags), None
     while token != "":
-        runs = client.search_runs(list(experiment_ids), query, max_results=1000, page_token=token)
+        runs = client.search_runs(list(experiments), query, max_results=1000, page_token=token)
         yield from (run for run in runs if tags.items() <= run.data.tags.items())
         token = runs.token or ""
 
@@ -215,8 +219,3 @@ def tag_filter(tags: Mapping[str, str]) -> str:
         else:
             parts.append(f"tags.`{name}` LIKE '{value.replace(chr(39), '_')}'")
     return " and ".join(parts)
-
-
-def experiments(client: Any) -> list[str]:
-    """Return the IDs of all experiments."""
-    return [experiment.experiment_id for experiment in client.search_experiments()]

@@ -18,7 +18,7 @@ from automl.base.serialise import from_json, parse_json
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
 from automl.tasks import task_of
-from automl.tracking.client import experiments, find_runs, open_client, pages
+from automl.tracking.client import find_runs, open_client, pages
 from automl.tracking.names import CHECKPOINT, IDENTITY, PARENT, TRIAL
 from automl.tracking.run_spec import METRIC_FILE
 from search.config import TrialConfig
@@ -104,11 +104,10 @@ def find_trial_run(identity: str, number: int, checkpoint: Storage | None = None
 def _trial_runs(client: Any, identity: str, tags: Mapping[str, str]) -> Iterator[Any]:
     """Yield the runs with these tags that belong to trials of the search or confirmation `identity`."""
     try:
-        names = experiments(client)
-        parents = find_runs(client, names, {IDENTITY: identity}) if identity else [None]
+        parents = find_runs(client, None, {IDENTITY: identity}) if identity else [None]
         for parent in parents:
             above = {} if parent is None else {PARENT: parent.info.run_id}
-            for run in find_runs(client, names, {**above, **tags}):
+            for run in find_runs(client, None, {**above, **tags}):
                 if TRIAL in run.data.tags:
                     yield run
     except MlflowException as error:
@@ -136,7 +135,7 @@ def log_report(metadata: SearchMetadata, folder: Path, files: Sequence[str]) -> 
     Raise InputError if MLflow does not answer, has no such run, or rejects them.
     """
     client = open_client()
-    run = next(find_runs(client, experiments(client), {IDENTITY: metadata.identity}), None)
+    run = next(find_runs(client, None, {IDENTITY: metadata.identity}), None)
     if run is None:
         raise InputError(
             f"MLflow at {redact(mlflow.get_tracking_uri())} has no run of search {metadata.name!r}; run this "
