@@ -114,13 +114,13 @@ class Stream:
                 f"{self.ledger.file} has a verdict on {self.name} that a command must have written"
             )
         judge = Judge(design, variants, scores)
-        theirs, ours = (scores[variant.name] for variant in variants[:2])
-        baseline, candidate = theirs.scores, ours.scores
+        trained = [scores[variant.name] for variant in variants[:2]]
+        baseline, candidate = trained[0].scores, trained[1].scores
         ended = list(takewhile(lambda seed: seed in baseline and seed in candidate, design.seeds))
         decision, factor = self.ledger.decision(self.name), design.metric.sign * design.metric.scale
         if decision is not None:
             ended = ended[: decision.screened + decision.pairs]
-        failed = unequal_failures(ours, theirs, ended)
+        failed = unequal_failures(trained[0], trained[1], ended)
         measured = np.array([factor * (candidate[seed] - baseline[seed]) for seed in ended])
         # Of a pair with failed runs, one may be a lucky one. Such a pair counts as the largest loss so far.
         largest = np.maximum.accumulate(np.abs(measured))

@@ -27,9 +27,11 @@ LEAST = 1e6  # a disk with less free space counts as full [bytes]
 
 def destination(out: str | Path) -> Path | Storage:
     """Return the folder of the export, if it may be written."""
-    target = Storage(str(out)) if is_address(str(out)) else None
-    if target is None or target.local is not None:
-        return _folder(out if target is None else target.local)
+    if not is_address(str(out)):
+        return _folder(out)
+    target = Storage(str(out))
+    if target.local is not None:
+        return _folder(target.local)
     try:
         held = {name.partition("/")[0] for name in target.files()}
         config = target.read(CONFIG) if CONFIG in held else b""

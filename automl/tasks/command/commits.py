@@ -140,12 +140,10 @@ def _ask_python(
     words = list(split_command(command))
     at = next((i for i, word in enumerate(words) if PYTHON.search(word) and shutil.which(word)), None)
     start = ["python3"] if at is None else [words[at], *takewhile(OPTION.fullmatch, words[at + 1 :])]
-    command = [*start, "-c", FIND, *names]
+    call = [*start, "-c", FIND, *names]
     options: Any = {"cwd": folder, "env": with_imports(first), "stdin": subprocess.DEVNULL}
     with suppress(OSError, ValueError, subprocess.SubprocessError):  # such as another program of that name
-        done = subprocess.run(
-            command, **options, capture_output=True, text=True, timeout=PATIENCE, check=True
-        )
+        done = subprocess.run(call, **options, capture_output=True, text=True, timeout=PATIENCE, check=True)
         folders, origins = json.loads(done.stdout.splitlines()[-1])
         return folders, origins
     return [], {}
