@@ -121,16 +121,18 @@ class Tracker(Callback):
 
     # The end.
 
-    def close(self, patience: float = PATIENCE) -> int:
-        """Wait until everything is mirrored, at most `patience` seconds, and end the thread.
-
-        Return how many are missing.
-        """
+    def drain(self, patience: float = PATIENCE) -> int:
+        """Wait until everything is mirrored, at most `patience` seconds. Return how many are missing."""
         with self._news:
             self._hurry = True
             self._news.notify_all()
             self._news.wait_for(lambda: self.silent or not (self._wanted or self._busy), patience)
-            missing = len(self._wanted.keys() | self._busy)
+            return len(self._wanted.keys() | self._busy)
+
+    def close(self, patience: float = PATIENCE) -> int:
+        """Call `drain` and end the thread."""
+        missing = self.drain(patience)
+        with self._news:
             self._closed = True
             self._wanted.clear()
             self._news.notify_all()
