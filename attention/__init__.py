@@ -3,8 +3,7 @@
 attention_table  Types by name: the table, timm's and the user's
 attention_type   The record of a type, and of a class that somebody else wrote, behind the gate
 options          Options of a module, with their types, defaults and choices
-spec             An attention type with its options
-names            The names of the types, and their check
+spec             The names of the types; a type with its options; a placement, which has one at each site
 gated            The base class: a residual update behind a scalar gate that starts at zero; `Cost`
 ssa              Simple self-attention, and its symmetric variant
 sagan            Self-attention of SAGAN
@@ -13,9 +12,8 @@ multihead        Multi-head attention over positions, its base class with severa
 linear           Linear attention, with elu + 1 in place of the softmax
 sliding          Multi-head attention in a window around each position
 shortconv        Gated short convolution along the positions
-gated_delta      Gated delta rule, whose state of a fixed size replaces values at keys
-kda              Kimi Delta Attention: the same with a decay of each channel
-decoding         Decoding of one token after another with a state, and the base class of modules that can
+gated_delta      Gated delta rule, whose state of a fixed size replaces values at keys; Kimi Delta Attention
+decoding         Decoding of one token after another: base class of modules that can, and their wrapper
 prefix_sums      Causal sums over earlier positions, in linear time, and blocks of positions
 attention_map    The weights that inserted modules compute in a forward pass, and their recording
 conv1x1          The control: a gated 1x1 convolution, without attention

@@ -1,7 +1,7 @@
 """The weights that the inserted modules of a model compute in a forward pass, and their recording."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import inf, prod
 from typing import Any, Literal
@@ -235,12 +235,10 @@ def attention_maps(model: nn.Module) -> Iterator[dict[str, AttentionMap]]:
         if (weights := map_of(module, args[0])) is not None:
             maps[module.site] = weights
 
-    handles = [module.register_forward_hook(record) for module in modules]
-    try:
+    with ExitStack() as hooks:
+        for module in modules:
+            hooks.enter_context(module.register_forward_hook(record))
         yield maps
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @torch.no_grad()

@@ -8,23 +8,26 @@ the positions are joined or get a dimension of extent 1.
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType, ModuleType
 from typing import Any, get_args
 
 from torch import nn
 
-from attention import conv1x1, decomposed, gated_delta, kda, linear, multihead, sagan, shortconv, sliding, ssa
+from attention import conv1x1, decomposed, gated_delta, linear, multihead, sagan, shortconv, sliding, ssa
 from attention.attention_type import Attention, ForeignAttention
 from attention.gated import Layout
-from attention.names import NAMES, TIMM, check_name
+from attention.spec import NAMES, TIMM, check_name
 from automl.base import loading
 from automl.base.errors import InputError
 
 
-def _record(name: str, file: ModuleType, module: Callable[..., nn.Module], source: str) -> Attention:
-    """Return the record of a module, with the formulas of its cost and its state in `file`."""
+def _record(
+    name: str, file: ModuleType, module: Callable[..., nn.Module], source: str, **options: bool
+) -> Attention:
+    """Return the record of a module. `file` has the formulas of its state and, with `options`, its cost."""
     state = getattr(file, "state", None)
-    return Attention(name=name, module=module, cost=file.cost, source=source, state=state)
+    return Attention(name=name, module=module, cost=partial(file.cost, **options), source=source, state=state)
 
 
 _RECORDS = (
@@ -37,7 +40,7 @@ _RECORDS = (
     _record("sliding", sliding, sliding.SlidingAttention, "arXiv 2004.05150"),
     _record("shortconv", shortconv, shortconv.ShortConvolution, "arXiv 2511.23404"),
     _record("gated-delta", gated_delta, gated_delta.GatedDeltaNet, "arXiv 2412.06464"),
-    _record("kda", kda, kda.KimiDeltaAttention, "arXiv 2510.26692"),
+    _record("kda", gated_delta, gated_delta.KimiDeltaAttention, "arXiv 2510.26692", by_channel=True),
     _record("conv1x1", conv1x1, conv1x1.GatedConv1x1, "control"),
 )
 ATTENTIONS: Mapping[str, Attention] = MappingProxyType({record.name: record for record in _RECORDS})

@@ -16,19 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from attention import multihead
 from attention.attention_map import AttentionMap, softmax_map
 from attention.decoding import State
 from attention.gated import Cost, project
-from attention.multihead import (
-    HeadCount,
-    Heads,
-    Norm,
-    attend_in_window,
-    attend_where,
-    has_windows,
-    norm_memory,
-    parameters,
-)
+from attention.multihead import HeadCount, Heads, Norm
 from attention.options import Choices, NotTried, OptionValue, check_choice
 from attention.padding import gather_real
 from attention.position import ROTARY_BASE
@@ -105,12 +97,12 @@ class SlidingAttention(Heads):
         """Return the update `(B, N, C)` from heads `(B, heads, N, d)` with keys before `end`."""
         B, N = q.shape[0], q.shape[2]
         before, after, block = _extent(self.window, self.causal)
-        if not isinstance(end, Tensor) and has_windows(q):
-            return self.join_heads(attend_in_window(q, k, v, before, after))
+        if not isinstance(end, Tensor) and multihead.has_windows(q):
+            return self.join_heads(multihead.attend_in_window(q, k, v, before, after))
         if not isinstance(N, torch.SymInt) and _keys(after, block) >= N:
             i, j = torch.arange(N, device=q.device)[:, None], torch.arange(N, device=q.device)
             near = (j < end) & (i - j <= before) & (j - i <= after) | (i == j)  # (..., N, N)
-            return self.join_heads(attend_where(q, k, v, near))
+            return self.join_heads(multihead.attend_where(q, k, v, near))
         q, k, v = (split(t, block) for t in (q, k, v))
         k, v = (
             torch.cat([shift(t, 1), t, *([shift(t, -1)] if after else [])], dim=-2) for t in (k, v)
@@ -122,7 +114,7 @@ class SlidingAttention(Heads):
         # A softmax over no position would be NaN, so every position attends to itself.
         visible = (visible | (i == j)).expand(B, *visible.shape[-3:])
         q, k, v = (t.transpose(1, 2).flatten(0, 1) for t in (q, k, v))  # (B blocks, heads, block, d)
-        update = attend_where(q, k, v, visible.flatten(0, 1).unsqueeze(1))
+        update = multihead.attend_where(q, k, v, visible.flatten(0, 1).unsqueeze(1))
         update = update.unflatten(0, (B, -1)).transpose(1, 2)  # (B, heads, blocks, block, d)
         return self.join_heads(join(update, N))
 
@@ -176,9 +168,9 @@ def cost(
         if heads > 1 or padded > N:
             memory += N * C  # The joined heads. Otherwise they are the mixed values.
     return Cost(
-        parameters=parameters(C, heads, norm),
+        parameters=multihead.parameters(C, heads, norm),
         macs=4 * N * C * C + 2 * padded * keys * C,
-        memory=memory + N * C + norm_memory(C, N, heads, norm),
+        memory=memory + N * C + multihead.norm_memory(C, N, heads, norm),
     )
 
 

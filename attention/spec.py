@@ -1,19 +1,42 @@
-"""An attention type with its options."""
+"""Names of attention types, a type with its options, and placements, which have one at each site."""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from attention.names import NAMES, check_name
 from attention.options import RESERVED, OptionValue, check_options
 from automl.base import loading
-from automl.base.errors import InputError
+from automl.base.errors import InputError, unknown
 
 # The types need torch, which takes seconds to import. Reading and writing configurations must not need it.
 if TYPE_CHECKING:
     from attention.attention_type import Attention
     from attention.gated import Gated
+
+NAMES = (
+    *("ssa", "ssa-sym", "sagan", "decomposed", "multihead", "linear", "sliding", "shortconv", "gated-delta"),
+    *("kda", "conv1x1"),
+)
+TIMM = "timm:"
+
+# Names of `timm.layers.create_attn`, of modules that keep their input's shape. Tested with timm 1.0.31.
+TIMM_NAMES = (
+    *("bat", "bottleneck", "cbam", "ceca", "coord", "eca", "ecam", "ela", "ese", "gc", "gca", "ge", "halo"),
+    *("lambda", "lcbam", "nl", "scoord", "se", "sk", "splat", "strip"),
+)
+
+
+def check_name(name: object) -> None:
+    """Raise `InputError` unless `name` may be an attention type. Runs no user-defined code."""
+    if isinstance(name, str) and (name in NAMES or loading.is_user_defined(name)):
+        return
+    if isinstance(name, str) and name.startswith(TIMM):
+        if name.removeprefix(TIMM) not in TIMM_NAMES:
+            raise unknown("attention of timm", name.removeprefix(TIMM), TIMM_NAMES)
+        return
+    hint = f"timm has one: {TIMM}{name}" if name in TIMM_NAMES else "Or take timm:NAME, or file.py:Class"
+    raise InputError(f"{unknown('attention', name, NAMES)} {hint}")
 
 
 @dataclass(frozen=True)
@@ -150,3 +173,27 @@ def parse_option(text: str) -> OptionValue:
     except ValueError:
         return text
     return value if isinstance(value, int | float | bool | None) else text
+
+
+MAX_LISTED = 3  # modules in the short name of a placement
+Placement = Mapping[str, Spec]  # Keys are the names of sites.
+
+
+def as_placement(value: object) -> dict[str, Spec]:
+    """Convert a mapping of specs, types' names or JSON objects to a placement, or raise InputError."""
+    if not isinstance(value, Mapping):
+        raise InputError(f"a placement is a mapping such as {{'stage3.block2': 'ssa'}}; got {value!r}")
+    return {site: spec if isinstance(spec, Spec) else Spec.from_json(spec) for site, spec in value.items()}
+
+
+def name_modules(placement: Placement, *, options: bool = True) -> str:
+    """Return the short name of a placement, with `options` as in `decomposed(heads=8) @ stage1.block2`."""
+    modules = list(placement.items())
+    listed = modules if len(modules) <= MAX_LISTED else modules[: MAX_LISTED - 1]
+    sites: dict[str, list[str]] = {}
+    for site, spec in listed:
+        sites.setdefault(str(spec) if options else spec.name, []).append(site)
+    names = [f"{module} @ {', '.join(group)}" for module, group in sites.items()]
+    if len(listed) < len(modules):
+        names.append(f"{len(modules) - len(listed)} more")
+    return " + ".join(names) or "plain"

@@ -9,18 +9,15 @@ stages           For models on top of a backbone: maps of its stages, one networ
 padded           Padded sequences: checks of input and mask, last state, mean, reversal, batch norm
 site             The sites of a model, and the error for an unknown one
 locations        Names of the positions at which a module can be inserted
-placement        The type `Placement`: an attention spec for each site
 insertion        The function that inserts a placement
 influence        Tests by changing inputs: causality, separation of examples, padding
 weights          Trained weights for a new model: selects the backbone's and checks that they fit
-mixer            A wrapper for attention that replaces a module that mixes tokens
 torch_internals  Everything used of PyTorch besides its public API
 trace            A forward pass on fake tensors that records the outputs of submodules
 trace_record     The record of that pass: outputs, additions, and which tensors were computed from which
 channels         Infers which dimension of a tensor holds the channels
-output           The feature map in a submodule's output, and a classifier's logits
 memory_format    Checks whether a model of images can be channels_last
-example          The example input that a model is traced with, which initialises lazy layers
+example          The example input that a model is traced with; the feature map or the logits in an output
 cost             Multiply-adds of a forward pass, and the cost of an attention module at a site
 contract         Checks of an attention module at a site, before anything is trained
 """
@@ -30,12 +27,12 @@ from typing import TYPE_CHECKING
 from automl.base.lazy import lazily
 
 if TYPE_CHECKING:
+    from attention.spec import Placement
     from backbones.backbone_table import BACKBONES, Backbone
     from backbones.example import Example, call
     from backbones.factory import build, check_options, find, published_weights
     from backbones.insertion import gates, insert
     from backbones.libraries import IMAGENET, Normalisation
-    from backbones.placement import Placement
     from backbones.site import Site, sites
 
 # Most need torch, which takes seconds to import, so they are loaded on first use.

@@ -7,6 +7,7 @@ extents, and so on.
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -87,20 +88,14 @@ def find_padded(model: nn.Module, known: Sequence[Site], example: Example) -> fr
     padded: set[str] = set()
     if all(len(site.resolution) > 1 for site in known):
         return frozenset()
-    handles = [
-        model.get_submodule(site.path).register_forward_hook(
-            lambda *_, name=site.name: padded.add(name) if is_padding() else None
-        )
-        for site in known
-    ]
-    training = model.training
-    try:
-        with torch.no_grad():
-            call(model.eval(), example)
-    finally:
-        model.train(training)
-        for handle in handles:
-            handle.remove()
+    with ExitStack() as stack, torch.no_grad():
+        stack.callback(model.train, model.training)
+        for site in known:
+            hook = model.get_submodule(site.path).register_forward_hook(
+                lambda *_, name=site.name: padded.add(name) if is_padding() else None
+            )
+            stack.enter_context(hook)
+        call(model.eval(), example)
     return frozenset(padded)
 
 

@@ -9,6 +9,7 @@ computes the same.
 import copy
 import json
 from collections.abc import Mapping
+from contextlib import ExitStack
 from functools import lru_cache
 from typing import Any
 
@@ -16,7 +17,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils.flop_counter import FlopCounterMode
-from torch.utils.hooks import RemovableHandle
 
 from attention import Cost, Gated, Spec, find_attention
 from automl.base.errors import InputError, describe_error
@@ -63,17 +63,18 @@ def count_macs(model: nn.Module, example: Example) -> int:
         seen = counter.get_total_flops() // 2 - before.pop()
         correction += _formula(module)(module, args[0]) - seen
 
-    handles: list[RemovableHandle] = []
-    for module in model.modules():
-        if _formula(module) is not None:
-            handles += [module.register_forward_pre_hook(entering), module.register_forward_hook(leaving)]
-    try:
-        # Counting fails with parametrised weights in inference mode.
-        with plain_transformers(), torch.no_grad(), FlopCounterMode(display=False) as counter:
-            call(model, example)
-    finally:
-        for handle in handles:
-            handle.remove()
+    # Counting fails with parametrised weights in inference mode.
+    with (
+        ExitStack() as hooks,
+        plain_transformers(),
+        torch.no_grad(),
+        FlopCounterMode(display=False) as counter,
+    ):
+        for module in model.modules():
+            if _formula(module) is not None:
+                hooks.enter_context(module.register_forward_pre_hook(entering))
+                hooks.enter_context(module.register_forward_hook(leaving))
+        call(model, example)
     return int(counter.get_total_flops()) // 2 + correction
 
 

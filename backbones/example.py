@@ -1,7 +1,11 @@
-"""The example input that a model is traced with, and by which its lazy layers are initialised.
+"""The example input that a model is traced with and lazy layers are initialised by; feature maps in outputs.
 
-It is a tuple of positional arguments, a mapping of keyword arguments, or a single input: a tensor, or a list
-of images for a detector.
+An example is a tuple of positional arguments, a mapping of keyword arguments, or a single input: a tensor, or
+a list of images for a detector.
+
+An output is the feature map itself, or begins with it: an LSTM returns its sequence of outputs and then its
+last states, and a multi-head attention its output and then its weights. A mapping, as a feature pyramid
+returns it, has no feature map in this sense. While torch.fx traces a model, a proxy replaces the tensor.
 """
 
 from collections.abc import Mapping
@@ -9,6 +13,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.fx import Proxy
 from torch.nn.parameter import is_lazy
 
 from automl.base.errors import InputError
@@ -114,3 +119,25 @@ def _list_lazy(model: nn.Module) -> list[str]:
     """Return the paths of layers whose weights have no shape yet."""
     tensors = (*model.named_parameters(), *model.named_buffers())
     return list(dict.fromkeys(name.rpartition(".")[0] for name, tensor in tensors if is_lazy(tensor)))
+
+
+def feature_map(output: Any) -> Tensor | None:
+    """Return the tensor that `output` is or begins with, or None."""
+    first = output[0] if isinstance(output, tuple | list) and output else output
+    return first if isinstance(first, Tensor | Proxy) else None  # type: ignore[return-value]
+
+
+def with_feature_map(output: Any, new: Tensor) -> Any:
+    """Return `output` with `new` instead of `feature_map(output)`."""
+    if isinstance(output, Tensor | Proxy):
+        return new
+    values = [new, *output[1:]]
+    return type(output)(*values) if hasattr(output, "_fields") else type(output)(values)
+
+
+def logits(output: Any) -> Any:
+    """Return the attribute or key `logits` of a classifier's output, or else the output itself."""
+    if isinstance(output, Tensor | Proxy):
+        return output
+    named = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+    return output if named is None else named

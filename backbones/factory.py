@@ -28,9 +28,8 @@ from automl.base.errors import InputError, error_message, unknown
 from automl.base.loading import load_object
 from automl.base.registry import contributions
 from backbones.backbone_table import BACKBONES, TASK_PARAMETERS, Backbone, check_option
-from backbones.example import materialise
+from backbones.example import logits, materialise
 from backbones.libraries import IMAGENET, LIBRARIES
-from backbones.output import logits
 
 COUNT = ("classes", "num_classes")  # Names of the parameter for the number of labels, in order of preference.
 

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from attention import ATTENTIONS, Gated, Spec
 from automl.base.errors import InputError
-from backbones.example import Example, arguments, first_tensor
-from backbones.output import logits
+from backbones.example import Example, arguments, first_tensor, logits
 from backbones.torch_internals import tree_leaves, tree_map_only
 
 INTEGERS = (torch.int64, torch.int32)

@@ -8,20 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from attention import Gated, Spec
+from attention.decoding import Mixer
+from attention.spec import Placement, as_placement
 from automl.base.errors import InputError
-from backbones.example import Example, materialise
-from backbones.influence import (
-    SECOND,
-    find_influences,
-    is_causal,
-    refuse_influences,
-    refuse_leaks,
-    refuse_order,
-    sees_later,
-)
-from backbones.mixer import Mixer
-from backbones.output import feature_map, with_feature_map
-from backbones.placement import Placement, as_placement
+from backbones import influence
+from backbones.example import Example, feature_map, materialise, with_feature_map
 from backbones.site import Site, features, sites, unknown_site
 from backbones.trace import trace
 
@@ -132,16 +123,16 @@ def _keep_separate(
     if not along or example is None:
         yield
         return
-    influences, causal = find_influences(model, example), is_causal(model, example)
-    if SECOND in influences:
-        raise refuse_order(model)
+    influences, causal = influence.find_influences(model, example), influence.is_causal(model, example)
+    if influence.SECOND in influences:
+        raise influence.refuse_order(model)
     if causal and (leaking := _find_leaking(modules, placement, [chosen[name] for name in along])):
-        raise refuse_leaks(placement, leaking)
+        raise influence.refuse_leaks(placement, leaking)
     yield
-    if causal and not is_causal(model, example, mixes=False):
-        raise refuse_leaks(placement, [])
-    if others := find_influences(model, example) - influences:
-        raise refuse_influences(along, others)
+    if causal and not influence.is_causal(model, example, mixes=False):
+        raise influence.refuse_leaks(placement, [])
+    if others := influence.find_influences(model, example) - influences:
+        raise influence.refuse_influences(along, others)
 
 
 def _check_replaced(model: nn.Module, example: Example, chosen: Mapping[str, Site]) -> None:
@@ -179,7 +170,7 @@ def _find_leaking(
     """Return the names of sites whose modules are not causal. Equal modules at equal sites are run once."""
     kinds = {site.name: (str(placement[site.name]), features(site, 1).shape, site.layout) for site in listed}
     first = {kind: name for name, kind in reversed(kinds.items())}
-    leaking = {kind for kind, name in first.items() if sees_later(modules[name], kind[1])}
+    leaking = {kind for kind, name in first.items() if influence.sees_later(modules[name], kind[1])}
     return [name for name, kind in kinds.items() if kind in leaking]
 
 

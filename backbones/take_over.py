@@ -10,17 +10,18 @@ positions takes over nothing either if it lacks such norms, or has them and the 
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from attention.decoding import Mixer
 from attention.multihead import EPSILON, Heads
 from attention.position import ROTARY_BASE, rates, rotate
+from backbones.example import feature_map
 from backbones.influence import count_entries
-from backbones.mixer import Mixer
-from backbones.output import feature_map
 from backbones.weights import load
 
 # Names of the projections in torch's and transformers' modules.
@@ -135,25 +136,21 @@ def _run_layers(model: nn.Module, paths: Iterable[str]) -> dict[str, Ran]:
 
         return hook
 
-    handles = [
-        model.get_submodule(path).register_forward_hook(keep(path), with_kwargs=True) for path in paths
-    ]
-    like, precision = next(model.parameters()), torch.get_float32_matmul_precision()
-    entries, training = count_entries(model), model.training
+    like, entries = next(model.parameters()), count_entries(model)
     # Of embedded positions, some are in front of the first token.
     length = max(2, min(TRIED, entries // 2))
     tokens = torch.randint(entries, (1, length), generator=torch.Generator().manual_seed(0))
-    try:
+    with ExitStack() as stack, torch.no_grad():
+        stack.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+        stack.callback(model.train, model.training)
+        for path in paths:
+            hook = model.get_submodule(path).register_forward_hook(keep(path), with_kwargs=True)
+            stack.enter_context(hook)
         torch.set_float32_matmul_precision("highest")
-        with torch.no_grad():
+        try:
             model.eval()(tokens.to(like.device))
-    except Exception:  # Another model than one of tokens.
-        runs.clear()
-    finally:
-        torch.set_float32_matmul_precision(precision)
-        model.train(training)
-        for handle in handles:
-            handle.remove()
+        except Exception:  # Another model than one of tokens.
+            runs.clear()
     return runs
 
 

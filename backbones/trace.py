@@ -7,7 +7,7 @@ last input, a cached bias) is stored in the copy. Additions are recorded because
 
 import copy
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -18,11 +18,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from attention import Gated
+from attention.decoding import Mixer
 from automl.base.errors import InputError, error_message
 from backbones.channels import ADDITIONS, Channels
-from backbones.example import Example, arguments, describe, first_tensor
-from backbones.mixer import Mixer
-from backbones.output import feature_map
+from backbones.example import Example, arguments, describe, feature_map, first_tensor
 from backbones.torch_internals import (
     FAKE_TENSOR_LOG,
     DataDependentOutputException,
@@ -227,11 +226,7 @@ class _Recorder(TorchFunctionMode):
             self.depth[id(result)] = max(depth, self.depth.get(id(result), 0))
 
     def __torch_function__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
         inputs = _tensors([*args, *kwargs.values()])

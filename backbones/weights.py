@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 
 from torch import Tensor, nn
 
+from attention.decoding import Mixer
 from automl.base.errors import InputError
-from backbones.mixer import Mixer
 
 ATTENTION = ("site_attention", "site_mixer")  # Names of inserted modules in any model.
 _SHOWN = 4  # Maximum number of keys in a message.

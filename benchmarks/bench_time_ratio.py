@@ -82,7 +82,7 @@ class Row:
 def measure(case: TrialConfig, name: str, timings: Timings | None = None) -> TimeRatio:
     task, baseline = open_task(case, RUNTIME), open_task(PLAIN, RUNTIME)
     bounded = name in PLACEMENTS
-    return measure_time_ratio(task, baseline, timings or Timings(), at_least_one=bounded)
+    return measure_time_ratio(task, baseline, timings or Timings(), floor=float(bounded))
 
 
 def measure_row(name: str, load: str, truth: float, times: int) -> Row:

@@ -19,14 +19,7 @@ from ray.exceptions import AuthenticationError
 from automl.base.cores import count_cores
 from automl.base.errors import InputError, check_utf8
 from cluster import cuda_mps
-from cluster.ray_internals import (
-    LocalJob,
-    ask_cluster_id,
-    draining_nodes,
-    free_resources,
-    start_patiently,
-    without_outer_address,
-)
+from cluster.ray_internals import LocalJob, ask_cluster_id, draining_nodes, free_resources, start_patiently
 from cluster.resources import TrialResources, count_fitting, describe_free
 
 LOOPBACK = "127.0.0.1"
@@ -34,6 +27,7 @@ SHORT = "/tmp"  # folder of Ray's sockets if TMPDIR is too long
 SOCKET = 107  # maximum length of a socket's path [bytes]
 # Maximum length of the folder in which Ray creates its own [bytes].
 LONGEST = SOCKET - len("/ray/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store.1")
+POLL = 1.0  # seconds between two checks of the free resources
 PERIOD = 1.0  # seconds between two checks of the head; Ray exits some 10 s after the head has ended
 TIMES = 2  # consecutive checks that must fail
 TOKEN_FILE = os.path.expanduser("~/.ray/auth_token")
@@ -157,34 +151,26 @@ def list_free_resources(labels: Mapping[str, str]) -> dict[str, Mapping[str, flo
     }
 
 
-def wait_for_capacity(
-    trial: TrialResources,
-    seconds: float,
-    poll: float = 1.0,
-    list_free: Callable[[Mapping[str, str]], Mapping[str, Mapping[str, float]]] = list_free_resources,
-) -> None:
+def wait_for_capacity(trial: TrialResources, seconds: float) -> None:
     """Wait until the free resources of the permitted nodes suffice for one trial, for up to `seconds`.
 
-    `list_free` returns the free resources of each node with some labels. Raises `InputError` with the
-    requested and the free resources if the time is over.
+    Raises `InputError` with the requested and the free resources if the time is over.
     """
     until = time.monotonic() + seconds
     while True:
-        nodes_free = list_free(trial.labels)
+        nodes_free = list_free_resources(trial.labels)
         if count_fitting(trial, nodes_free.values()):
             return
         if time.monotonic() >= until:
             noun = "such node" if trial.labels else "node"
-            state = (
-                f"free are {describe_free(trial, nodes_free)}"
-                if nodes_free
-                else f"no {noun} takes anything new"
-            )
+            state = f"no {noun} takes anything new"
+            if nodes_free:
+                state = f"free are {describe_free(trial, nodes_free)}"
             raise InputError(
                 f"a trial asks for {trial}; {state}, and no capacity became free in {seconds:g} s. Stop what "
                 f"runs there (ray status, ray job list), or ask for less."
             )
-        time.sleep(poll)
+        time.sleep(POLL)
 
 
 def _shorten_temporary_folder() -> None:
@@ -206,11 +192,9 @@ def _shorten_temporary_folder() -> None:
             f"TMPDIR={folder} is too long for Ray's sockets, and {SHORT} cannot be written; set RAY_TMPDIR "
             f"to a folder with at most {LONGEST} bytes"
         )
-    print(
-        f"TMPDIR is too long for Ray's sockets, which are in {SHORT}; RAY_TMPDIR changes that",
-        file=sys.stderr,
-    )
     os.environ["RAY_TMPDIR"] = SHORT
+    note = f"TMPDIR is too long for Ray's sockets, which are in {SHORT}; RAY_TMPDIR changes that"
+    print(note, file=sys.stderr)
 
 
 def _start(dashboard: bool) -> None:
@@ -233,7 +217,7 @@ def _start(dashboard: bool) -> None:
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # Ray would write one into the home folder
     cores = count_cores()
     try:
-        with without_outer_address(), start_patiently():
+        with start_patiently():
             ray.init(
                 address="local",
                 num_cpus=cores if cores < (os.cpu_count() or 1) else None,

@@ -47,13 +47,8 @@ def start() -> bool:
     reason = _start()
     if reason is not None:
         stop()
-    print(
-        "CUDA MPS is used: kernels of trials on one GPU overlap"
-        if reason is None
-        else f"CUDA MPS is not used: {reason}",
-        file=sys.stderr,
-        flush=True,
-    )
+    state = "used: kernels of trials on one GPU overlap" if reason is None else f"not used: {reason}"
+    print(f"CUDA MPS is {state}", file=sys.stderr, flush=True)
     return reason is None
 
 

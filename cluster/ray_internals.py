@@ -75,23 +75,6 @@ def node_of_actor(actor: str) -> str:
 # -- connecting
 
 
-@contextmanager
-def without_outer_address() -> Iterator[None]:
-    """Make a Ray that is started in the block use 127.0.0.1 as its address.
-
-    Why: Ray replaces 127.0.0.1 by an outer address, except where it does not support clusters, as on macOS,
-    and has no option for it. Its environment variable RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 does the same for
-    `ray start`. But it is read when Ray is imported, and the processes of trials would inherit it. Without
-    it: a search on one machine listens on the network.
-    """
-    before = ray_constants.ENABLE_RAY_CLUSTER
-    ray_constants.ENABLE_RAY_CLUSTER = False
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
-
-
 class LocalJob(JobConfig):
     """Job whose workers look for modules where this process does, and last in the current folder.
 
@@ -108,14 +91,19 @@ class LocalJob(JobConfig):
 
 @contextmanager
 def start_patiently(news: float = NEWS) -> Iterator[None]:
-    """Start Ray's processes in sessions of their own in the block, and wait for them as long as they live.
+    """Start Ray on 127.0.0.1 and in sessions of its own in the block, and wait as long as its processes live.
 
     A line is printed every `news` seconds.
 
-    Why: a signal to the process group, as by `timeout`, Slurm or a terminal, must stop the trials first. On
-    systems other than Linux, Ray ends its processes by their group. And on a busy machine they need more than
-    the 30 seconds after which Ray gives up. Without it: SIGTERM to the group ends Ray first, and its driver
-    with a message of C++.
+    Address: Ray replaces 127.0.0.1 by an outer address, except where it does not support clusters, as on
+    macOS, and has no option for it. Its environment variable RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 does the
+    same for `ray start`. But it is read when Ray is imported, and the processes of trials would inherit it.
+    Without it: a search on one machine listens on the network.
+
+    Sessions: a signal to the process group, as by `timeout`, Slurm or a terminal, must stop the trials first.
+    On systems other than Linux, Ray ends its processes by their group. And on a busy machine they need more
+    than the 30 seconds after which Ray gives up. Without it: SIGTERM to the group ends Ray first, and its
+    driver with a message of C++.
     """
     started: list[subprocess.Popen[Any]] = []
     begun = reported = time.monotonic()
@@ -135,21 +123,21 @@ def start_patiently(news: float = NEWS) -> Iterator[None]:
                     if any(process.poll() is not None for process in started):
                         raise
                 if (now := time.monotonic()) >= reported + news:
-                    reported = now
-                    print(
-                        f"waiting for Ray to start, {now - begun:.0f} s so far", file=sys.stderr, flush=True
-                    )
+                    reported, waited = now, now - begun
+                    print(f"waiting for Ray to start, {waited:.0f} s so far", file=sys.stderr, flush=True)
                 time.sleep(0.1)
 
         return call
 
     before = services.ConsolePopen, services.get_node, node.wait_for_persisted_port
+    is_cluster, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
     services.ConsolePopen = start
     services.get_node, node.wait_for_persisted_port = map(patient, before[1:])
     try:
         yield
     finally:
         services.ConsolePopen, services.get_node, node.wait_for_persisted_port = before
+        ray_constants.ENABLE_RAY_CLUSTER = is_cluster
 
 
 def ask_cluster_id(address: str, timeout: float) -> None:

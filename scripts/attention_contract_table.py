@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attention import Spec
 from attention.gated import Gated
-from attention.names import TIMM, TIMM_NAMES
+from attention.spec import TIMM, TIMM_NAMES
 from automl.export.formats import find_missing_formats
 from backbones import Site
 from backbones.contract import check_contract

@@ -6,12 +6,11 @@ from dataclasses import replace
 from math import gcd
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
-import optuna
+from optuna import Trial
 
 from attention.options import OptionValue
-from attention.spec import Spec
+from attention.spec import Placement, Spec
 from automl.base import loading
-from backbones.placement import Placement
 from search.config import TASKS, Optimizer, Schedule, Training, TrialConfig
 from search.config.sections import ClassWeights
 
@@ -120,7 +119,7 @@ def papers(sites: Sequence["Site"], prefix: str = "") -> list[dict[str, Any]]:
 
 
 def placement(
-    trial: optuna.Trial,
+    trial: Trial,
     sites: Sequence["Site"],
     *,
     most: int = 3,
@@ -139,9 +138,7 @@ def placement(
     }
 
 
-def ascending(
-    trial: optuna.Trial, count: int, *, most: int, least: int = 0, prefix: str = ""
-) -> Iterator[int]:
+def ascending(trial: Trial, count: int, *, most: int, least: int = 0, prefix: str = "") -> Iterator[int]:
     """Draw `least` to `most` different indices below `count`, in ascending order."""
     trial.set_user_attr(SITES, [prefix, count])
     modules, lowest = trial.suggest_int(MODULES, least, min(most, count)), 0
@@ -151,7 +148,7 @@ def ascending(
         lowest = index + 1
 
 
-def attention(trial: optuna.Trial, i: int, channels: int, kinds: Sequence[str] = TYPES) -> Spec:
+def attention(trial: Trial, i: int, channels: int, kinds: Sequence[str] = TYPES) -> Spec:
     """Draw the type and the options of module `i` (from 1), for a site with `channels` channels.
 
     The parameters hold a user-defined type without the folder of its file, which may move.
@@ -186,7 +183,7 @@ def modules(sites: Sequence[int], kind: str, options: Mapping[str, Any]) -> dict
 
 
 def optimisation(
-    trial: optuna.Trial,
+    trial: Trial,
     training: AnyTraining,
     *,
     batch_sizes: Sequence[int],
@@ -203,7 +200,7 @@ def optimisation(
     )
 
 
-def training(trial: optuna.Trial, *, epochs: int) -> Any:
+def training(trial: Trial, *, epochs: int) -> Any:
     """Draw optimiser, schedule and regularisation of the default task, images, for `epochs` epochs."""
     optimizer: Optimizer = trial.suggest_categorical("optimizer", ["adamw", "sgd"])  # type: ignore[assignment]
     # Each optimiser has its own parameters, because good values differ by orders of magnitude.
@@ -226,17 +223,17 @@ def training(trial: optuna.Trial, *, epochs: int) -> Any:
     )
 
 
-def augment(trial: optuna.Trial) -> dict[str, Any]:
+def augment(trial: Trial) -> dict[str, Any]:
     """Draw a strength of augmentation. Return it as values of a training on images."""
     return dict(AUGMENT[trial.suggest_categorical("augment", list(AUGMENT))])
 
 
-def flip(trial: optuna.Trial) -> bool:
+def flip(trial: Trial) -> bool:
     """Draw whether half of the images are mirrored."""
     return bool(trial.suggest_categorical("flip", [True, False]))
 
 
-def class_weights(trial: optuna.Trial) -> ClassWeights:
+def class_weights(trial: Trial) -> ClassWeights:
     """Draw the weights of the classes in the loss."""
     result: ClassWeights = trial.suggest_categorical("class_weights", list(get_args(ClassWeights)))
     return result

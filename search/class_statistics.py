@@ -199,6 +199,5 @@ def describe_imbalance(counts: Mapping[str, int], *, options: Mapping[str, objec
     most, least = (pick(counts, key=lambda name: counts[name]) for pick in (max, min))
     return (
         f"classes are imbalanced, {counts[most]:,} of {printable(most)} to {counts[least]:,} of "
-        f"{printable(least)} in training: "
-        f"consider {' '.join(suggestions)}"
+        f"{printable(least)} in training: consider {' '.join(suggestions)}"
     )

@@ -122,18 +122,6 @@ def _key(record: TrialRecord) -> tuple[str, int]:
     return record.variant, record.config.seed
 
 
-@dataclass(frozen=True, kw_only=True)
-class MissingCell:
-    """Cell that was not trained with one of its seeds, and the reason."""
-
-    label: str
-    seed: int
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.label} (seed {self.seed}): {self.reason}"
-
-
 class GridScheduler(FixedScheduler):
     """Scheduler that trains the cells of a grid, all with one seed before the next seed.
 
@@ -166,30 +154,23 @@ class GridScheduler(FixedScheduler):
         ended = (record.state for record in self.records.values() if record.state is not State.RUNNING)
         return super().repeated_failure and all(state is State.ERROR for state in ended)
 
-    @property
-    def missing(self) -> list[MissingCell]:
-        """Return the planned trials without a result."""
-        return find_missing(self.records.values(), [cell.label for cell in self.cells], self.seeds)
-
     def _enter(self, record: TrialRecord) -> bool | None:
         return None  # there are no rungs, and running trials finish after the time limit
 
 
-def find_missing(
-    records: Iterable[TrialRecord], labels: Iterable[str], seeds: Iterable[int]
-) -> list[MissingCell]:
-    """Return the cells without a result of a seed: not started, not finished, or ended in an error."""
+def find_missing(records: Iterable[TrialRecord], labels: Iterable[str], seeds: Iterable[int]) -> list[str]:
+    """Name the cells without a result of a seed, with the reason: not started, not finished, or an error."""
     latest = {(record.variant, record.config.seed): record for record in records}
     missing = []
     for seed, label in product(seeds, labels):
         record = latest.get((label, seed))
-        reason = ""
         if record is None:
             reason = "not started"
         elif record.state in (State.RUNNING, State.PRUNED):
             reason = "not finished"
         elif record.state is State.ERROR:
             reason = record.reason or "error"
-        if reason:
-            missing.append(MissingCell(label=label, seed=seed, reason=reason))
+        else:
+            continue
+        missing.append(f"{label} (seed {seed}): {reason}")
     return missing

@@ -42,6 +42,8 @@ STOP_LEVEL = 0.98  # lowest `reach` that ends a search; see benchmarks/bench_sto
 DRAWS = 4000  # joint draws of all placements; the error of a probability is below one percent
 LISTED = 1000  # largest number of placements to compare, the best by their means
 
+Fit = Callable[[Study], EffectModel | None]
+
 
 @dataclass(frozen=True, kw_only=True)
 class EffectRow:
@@ -162,7 +164,7 @@ def best_trial(study: Study) -> FrozenTrial:
 def estimate_posterior(
     study: Study,
     margin: float,
-    fit: Callable[[Study], EffectModel | None] = fit_model,
+    fit: Fit = fit_model,
     *,
     more: int | None = None,
 ) -> Posterior:
@@ -253,9 +255,7 @@ def earlier_coefficients(study: Study) -> dict[str, tuple[float, float, float]]:
     return {name: (i["mean"], i["low"], i["high"]) for name, i in zip(model.prior, intervals, strict=True)}
 
 
-def _fitted(
-    study: Study, fit: Callable[[Study], EffectModel | None] = fit_model
-) -> tuple[EffectModel, list[tuple[FrozenTrial, Weights]]]:
+def _fitted(study: Study, fit: Fit = fit_model) -> tuple[EffectModel, list[tuple[FrozenTrial, Weights]]]:
     model = fit(study)
     if model is None:
         raise InputError("no trial that draws a placement has completed; train some first")

@@ -31,7 +31,6 @@ from search.placement_effects import (
 )
 from search.placement_model import EffectModel
 from search.placement_planner import PlacementChoices, Planner, list_modules
-from search.score_likelihood import Array
 
 VARIED, DRAWS = 200, 4  # draws of the variances, and of the effects for each one
 LEAST = 0.9  # below it, a bound is enough
@@ -86,20 +85,15 @@ def estimate_reach(
         within = np.where(totals.max(axis=0) > bar, 0.0, 1.0)  # probability that no placement is better
         if count:
             distances = np.partition(bar - of_untried @ extended, count - 1, axis=0)[:count]
-            within *= compute_within(distances / np.sqrt(variant.variance(Term.PLACEMENT)))
+            # The remainders of placements follow Student's t, with the variance of the model.
+            scale = np.sqrt(DEGREES / (DEGREES - 2) / variant.variance(Term.PLACEMENT))
+            within *= np.prod(stdtr(DEGREES, scale * distances), axis=0)
         by_placement += weight * float(1 - within.mean())
         by_settings += weight * float((setting_gains > margin / model.scale).mean())
         reach = 1 - placement_effect * by_placement - (1 - placement_effect) * by_settings
         if reach < LEAST:  # more draws can only lower it
             break
     return reach
-
-
-def compute_within(distances: Array) -> Array:
-    """Return the probability that all remainders are below `distances`, `(placements, draws)`, in sd."""
-    scale = np.sqrt(DEGREES / (DEGREES - 2))  # the standard deviation of Student's t
-    result: Array = np.prod(stdtr(DEGREES, scale * distances), axis=0)
-    return result
 
 
 def list_placements(

@@ -9,6 +9,7 @@ log does not.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,13 +109,16 @@ def open_records(
     for trial in own_trials(study):
         try:
             record = read_record(trial, configs=configs)
-            if record is not None and record.state is State.COMPLETE:
-                _check_metrics(trial, record, needed)
+            if record is None:
+                continue
+            missing = [name for name in needed if not record.has(name)]
+            if record.state is State.COMPLETE and missing:
+                attribute = f"{EPOCH}{len(record.history)}"
+                raise _DamagedAttributeError(trial, attribute, f"{', '.join(missing)} is missing")
         except _DamagedAttributeError as error:
             line = lines.line_of(trial.number, error.attribute)
             raise damaged_line(folder / STUDY_FILE, line, str(error)) from error
-        if record is not None:
-            records.append(record)
+        records.append(record)
     return study, records
 
 
@@ -161,17 +165,9 @@ def warm_start_study(study: optuna.Study, other: optuna.Study, *, name: str, com
     trials = [t for t in own_trials(other) if t.state.is_finished() and t.state is not TrialState.FAIL]
     if comparable:
         for trial in trials:
-            study.add_trial(
-                optuna.trial.create_trial(
-                    state=trial.state,
-                    values=trial.values,
-                    params=trial.params,
-                    distributions=trial.distributions,
-                    user_attrs={**trial.user_attrs, WARM_START: name},
-                    system_attrs=trial.system_attrs,
-                    intermediate_values=trial.intermediate_values,
-                )
-            )
+            copied = copy(trial)
+            copied.user_attrs = {**trial.user_attrs, WARM_START: name}
+            study.add_trial(copied)
         return
     complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
     sign = -1 if other.directions[0] is StudyDirection.MAXIMIZE else 1
@@ -242,13 +238,6 @@ def read_record(trial: FrozenTrial, *, configs: bool = True) -> TrialRecord | No
         if not {"epoch", "resource"} <= metrics.keys():
             raise _DamagedAttributeError(trial, f"{EPOCH}{number}", "epoch or resource is missing")
     return record
-
-
-def _check_metrics(trial: FrozenTrial, record: TrialRecord, needed: Collection[str]) -> None:
-    """Raise InputError if a completed trial lacks a metric that its search ranks by."""
-    if missing := [name for name in needed if not record.has(name)]:
-        attribute = f"{EPOCH}{len(record.history)}"
-        raise _DamagedAttributeError(trial, attribute, f"{', '.join(missing)} is missing")
 
 
 def read_attribute(folder: Path, name: str, key: str) -> Any:

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from attention import ATTENTIONS, Spec
-from attention.names import TIMM_NAMES
 from attention.options import OptionValue
+from attention.spec import TIMM_NAMES
 from automl.base.errors import InputError
 from automl.base.signals import handle_signals
 from automl.base.units import format_count

@@ -12,10 +12,10 @@ from typing import Any
 import optuna
 
 from attention import Spec
+from attention.spec import Placement
 from automl.base.errors import InputError
 from automl.base.options import format_command
 from automl.config.settings import Settings, with_shared_training
-from backbones.placement import Placement
 from search.config import Model, TrialConfig
 from search.record import Role, State, TrialRecord, model_name, placement_name, placement_names
 from search.space import Space, draw_randomly

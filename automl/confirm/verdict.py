@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from attention.spec import Placement
 from automl.base.errors import InputError
 from automl.base.escape import redact_all
 from automl.base.options import STORAGE
@@ -23,7 +24,6 @@ from automl.confirm.ledger import Decision
 from automl.confirm.scores import Scores
 from automl.confirm.statistics import Difference, Ratio
 from automl.confirm.variants import Variant
-from backbones.placement import Placement
 from search.config import TrialConfig
 
 CONFIRM_FOLDER, VERDICT_FILE = "confirm", "verdict.json"

@@ -18,16 +18,10 @@ import torch
 from torch import Tensor, nn
 
 import attention
+from attention.decoding import Mixer
 from automl.base.errors import InputError
 from automl.base.serialise import read_json, write_json
-from automl.config.device import (
-    device_name,
-    empty_cache,
-    is_gpu,
-    measures_peak_memory,
-    peak_memory,
-    start_peak_memory,
-)
+from automl.config import device
 from automl.config.runtime import Runtime, threads
 from automl.costs.time_ratio import Timings, compare_steps, measure_own_epoch, measure_time_ratio
 from automl.storage.cache_folder import cache_root, once
@@ -38,7 +32,6 @@ from automl.training.loop import start
 from automl.training.step import choose_mode
 from backbones import Example, call
 from backbones.cost import count_macs
-from backbones.mixer import Mixer
 from backbones.torch_internals import tree_leaves, tree_map_only
 from search.config import TrialConfig
 
@@ -120,14 +113,9 @@ def _measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime, timin
         time_ratio = measure_own_epoch(task, model)
     else:
         baseline_task = open_task(baseline, runtime)
-        time_ratio = measure_time_ratio(
-            task,
-            baseline_task,
-            timings,
-            model=model,
-            at_least_one=_adds_modules(described, baseline_described)
-            and not any(isinstance(m, Mixer) for m in model.modules()),
-        )
+        adds = _adds_modules(described, baseline_described)
+        floor = 1.0 if adds and not any(isinstance(m, Mixer) for m in model.modules()) else 0.0
+        time_ratio = measure_time_ratio(task, baseline_task, timings, model=model, floor=floor)
     _release(runtime)
     return CostProfile(
         params=params,
@@ -182,7 +170,7 @@ def _without_size(value: Any) -> Any:
 def _key(*contents: Any) -> str:
     """Return the cache key of a measurement with this code on this device. The runtime comes last."""
     *fields, runtime = contents
-    name = device_name(runtime.device)
+    name = device.device_name(runtime.device)
     modes = [str(runtime.dtype), choose_mode(runtime), runtime.memory_fraction]
     libraries = [version(library) for library in ("torch", "torchvision", "timm")]
     environment = [name, torch.get_num_threads(), *libraries, code_digest()]
@@ -210,14 +198,10 @@ def _latency(task: Task, model: nn.Module, example: Inputs) -> float:
     file = cache_root() / "profile" / f"latency-{_key(architecture, task.runtime)}.json"
 
     def measure_into(path: Path) -> None:
-        write_json(path, {"ms": measure_latency(task.serve(model, example), task.runtime)})
+        (latency,) = measure_latencies([task.serve(model, example)], task.runtime, FORWARDS)
+        write_json(path, {"ms": latency})
 
     return float(json.loads(once(file, measure_into).read_text())["ms"])
-
-
-def measure_latency(serve: Callable[[], object], runtime: Runtime) -> float:
-    """Return the latency [ms] of `serve`: the lower quartile of several calls."""
-    return measure_latencies([serve], runtime, FORWARDS)[0]
 
 
 def measure_latencies(serves: Sequence[Callable[[], object]], runtime: Runtime, times: int) -> list[float]:
@@ -237,12 +221,12 @@ def measure_step_memory(task: Task, model: nn.Module | None = None) -> int:
     The task's model is built if it is None.
     """
     runtime = task.runtime
-    measured = measures_peak_memory(runtime.device)
+    measured = device.measures_peak_memory(runtime.device)
     batch = next(iter(task.batches(0)))
     if measured:
         _release(runtime)
         tensors = [] if model is None else [*model.parameters(), *model.buffers()]
-        before = start_peak_memory(runtime.device) - sum(tensor.nbytes for tensor in tensors)
+        before = device.start_peak_memory(runtime.device) - sum(tensor.nbytes for tensor in tensors)
     state = start(task, model)
     for group in state.optimizer.param_groups:
         group["lr"] = 0.0  # The step must not change the model.
@@ -261,7 +245,7 @@ def measure_step_memory(task: Task, model: nn.Module | None = None) -> int:
     if measured:
         with torch.inference_mode(), runtime.autocast():
             call(state.model.eval(), task.example(2 * task.config.training.batch_size))
-        peak = peak_memory(runtime.device) - before
+        peak = device.peak_memory(runtime.device) - before
         del state, loss, losses
         _release(runtime)
         return peak
@@ -297,9 +281,9 @@ def measure_kept_memory(model: nn.Module, forward: Callable[[], object]) -> int:
 
 def _release(runtime: Runtime) -> None:
     """Free unused memory of a GPU. On a CPU, searching for garbage would take as long as steps."""
-    if is_gpu(runtime.device):
+    if device.is_gpu(runtime.device):
         gc.collect()
-        empty_cache(runtime.device)
+        device.empty_cache(runtime.device)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ value.
 import json
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import islice
@@ -92,11 +92,7 @@ class _Calls(TorchDispatchMode):
         self.operators = self.bytes = 0
 
     def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         output = func(*args, **(kwargs or {}))
         self.operators += 1
@@ -266,7 +262,7 @@ def measure_time_ratio(
     timings: Timings,
     *,
     model: nn.Module | None = None,
-    at_least_one: bool = False,
+    floor: float = 0.0,
 ) -> TimeRatio:
     """Measure the time ratio of `task` to `baseline`, which has the same images and runtime.
 
@@ -274,8 +270,7 @@ def measure_time_ratio(
         timings: Earlier timings of the same two models. New ones are added. If the time allowed for measuring
             did not suffice, a later trial continues from them.
         model: The task's model. Built if None.
-        at_least_one: One model is the other with modules added, so that a ratio below 1 is an error of
-            measurement.
+        floor: Least ratio. 1 if one model is the other with modules added, where less is a wrong measurement.
     """
     start_time, continues = elapsed(task.runtime), bool(timings.steps)
     epoch, baseline_epoch = Epoch(task, model), Epoch(baseline)
@@ -286,7 +281,7 @@ def measure_time_ratio(
         timings.steps.extend((first, second) for first, second in islice(steps, ROUND))
         count_of_passes = (1 if is_later_round else VALIDATIONS) if epoch.passes else 0
         timings.validations.extend((first, second) for first, second in islice(passes, count_of_passes))
-        measured = _ratio(epoch, baseline_epoch, timings, floor=1.0 if at_least_one else 0.0)
+        measured = _ratio(epoch, baseline_epoch, timings, floor=floor)
         fraction = MEASURING_FRACTION * baseline.config.training.epochs * measured.epoch / measured.ratio
         allowed = fraction if continues else max(fraction, ALLOWED)
         enough = len(timings.steps) >= LEAST

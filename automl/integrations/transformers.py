@@ -47,9 +47,7 @@ class TrialCallback(TrainerCallback):
         path: str | None = get_last_checkpoint(self.folder)
         return path
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, *others: Any, **kwargs: Any) -> None:
         """Raise InputError unless the `Trainer` writes to the folder of this callback."""
         if args.output_dir != self.folder:
             raise InputError(
@@ -57,31 +55,15 @@ class TrialCallback(TrainerCallback):
                 f"got output_dir={args.output_dir!r}. Use TrainingArguments(output_dir=callback.folder)."
             )
 
-    def on_epoch_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_epoch_end(self, args: Any, state: Any, control: TrainerControl, **kwargs: Any) -> None:
         """Ask for an evaluation and a checkpoint."""
         control.should_evaluate = control.should_save = self._has_ended = True
 
-    def on_evaluate(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        metrics: dict[str, float],
-        **kwargs: Any,
-    ) -> None:
+    def on_evaluate(self, *others: Any, metrics: dict[str, float], **kwargs: Any) -> None:
         """Keep the metrics, which come before the checkpoint."""
         self._metrics = {name: value for name, value in metrics.items() if not name.endswith(_NOT_METRICS)}
 
-    def on_save(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: nn.Module,
-        **kwargs: Any,
-    ) -> None:
+    def on_save(self, args: Any, state: TrainerState, control: Any, model: nn.Module, **kwargs: Any) -> None:
         """Report the metrics of the epoch."""
         if self._has_ended:
             self._has_ended = False

@@ -73,8 +73,7 @@ def _drawn(examples: MapExamples) -> Plot:
         figure=_pictures(examples),
         says=(
             f"{pluralize(len(examples.names), 'inputs')}. This module of the leading finalist has the "
-            f"largest {chosen}. "
-            f"The colours are {meaning}."
+            f"largest {chosen}. The colours are {meaning}."
         ),
         note=NOTE,
         warnings=(

@@ -6,6 +6,7 @@ they resemble each other more than all trials do, which makes the correlation lo
 
 import math
 from dataclasses import dataclass
+from itertools import cycle
 
 import altair as alt
 from scipy.stats import spearmanr
@@ -140,8 +141,8 @@ def _draw(search: SearchData, checks: list[Check]) -> Figure:
         for c in checks
         if c.correlation is not None
     ]  # fmt: skip
-    colours = [style.ORANGE, style.BLUE, style.GREEN, style.PURPLE]
-    shapes = ["circle", "square", "triangle-up", "diamond"]
+    colours = cycle([style.ORANGE, style.BLUE, style.GREEN, style.PURPLE])
+    shapes = cycle(["circle", "square", "triangle-up", "diamond"])
     axis = alt.Axis(values=[-1, -0.5, 0, 0.5, 1])
     title = f"rank correlation with the final {style.brief(search.metric, 20)}"
     x = alt.X("rank:Q", title=title, axis=axis, scale=alt.Scale(domain=[-1.05, 1.05], nice=False))
@@ -149,10 +150,8 @@ def _draw(search: SearchData, checks: list[Check]) -> Figure:
         x=x,
         y=alt.Y("type:N", sort=list(labels.values()), title=None,
                 scale=alt.Scale(domain=list(labels.values()))),
-        color=alt.Color("rung:N", scale=alt.Scale(
-            domain=rungs, range=[colours[i % 4] for i in range(len(rungs))])),
-        shape=alt.Shape("rung:N", scale=alt.Scale(
-            domain=rungs, range=[shapes[i % 4] for i in range(len(rungs))])),
+        color=alt.Color("rung:N", scale=style.named(dict(zip(rungs, colours, strict=False)))),
+        shape=alt.Shape("rung:N", scale=style.named(dict(zip(rungs, shapes, strict=False)))),
         tooltip=[
             alt.Tooltip("type:N"), alt.Tooltip("rung:N"),
             alt.Tooltip("rank:Q", title="rank correlation", format="+.2f"),

@@ -121,13 +121,10 @@ def _draw(shown: list[WrittenComparison], verdict: WrittenVerdict) -> Figure:
         alt.Tooltip("variant:N"), alt.Tooltip("difference:Q", title=unit, format=f"+.{digits}f"),
         alt.Tooltip("interval:N", title="95 % interval"), alt.Tooltip("inputs:N", title="over inputs too"),
     ]  # fmt: skip
-    scale = alt.Scale(
-        domain=list(_COLOURS_AND_SHAPES), range=[colour for colour, _ in _COLOURS_AND_SHAPES.values()]
+    colours, shapes = (
+        style.named({name: each[i] for name, each in _COLOURS_AND_SHAPES.items()}) for i in range(2)
     )
-    shapes = alt.Scale(
-        domain=list(_COLOURS_AND_SHAPES), range=[shape for _, shape in _COLOURS_AND_SHAPES.values()]
-    )
-    base = style.chart("variants").encode(y=y, tooltip=tips, color=alt.Color("said:N", scale=scale))
+    base = style.chart("variants").encode(y=y, tooltip=tips, color=alt.Color("said:N", scale=colours))
     band = (
         style.chart("margin")
         .mark_rect(color=style.GREY, opacity=0.18)

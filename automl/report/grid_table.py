@@ -116,16 +116,11 @@ def _cell(
 ) -> GridCell:
     done = [trial for trial in trials if trial in search.done]
     counts = Counter(outcome(trial) for trial in trials)
-    if not trials:
-        text = "not started"
-    elif len(counts) == 1:
-        text = next(iter(counts))
-    else:
-        text = ", ".join(f"{count} {word}" for word, count in counts.items())
+    words = counts if len(counts) == 1 else [f"{count} {word}" for word, count in counts.items()]
     return GridCell(
         label=label,
         params=params,
-        outcome=text,
+        outcome=", ".join(words) or "not started",
         records=list(trials),
         scores={metric.name: _scores(metric, done) for metric in metrics_of(search)},
     )

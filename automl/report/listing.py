@@ -5,8 +5,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
-from typing import Any
 
 from automl.base.escape import shell
 from automl.base.serialise import to_json
@@ -17,6 +17,7 @@ from search.record import State, TrialRecord, format_options, model_options
 
 KEPT = ("trial", "state", "what", "epochs", "steps")  # columns with one value that are kept
 SHOWN = 12  # trials of a group of failures that are named
+_json = partial(json.dumps, indent=2)
 WORDS = 200  # letters of a reason in a row; the groups and `error.txt` have all of it
 
 
@@ -152,10 +153,6 @@ def _seeds(search: SearchData) -> str:
         if seeds:
             text += f"; confirmation {', '.join(map(str, seeds))}"
     return text
-
-
-def _json(value: Mapping[str, Any]) -> str:
-    return json.dumps(value, indent=2)
 
 
 def failures(search: SearchData) -> Table:

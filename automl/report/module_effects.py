@@ -66,8 +66,7 @@ def parts(search: SearchData) -> Plot:
         note=(
             "Means and 90 % intervals of a Gaussian model in which a score is the sum of what sites, types, "
             "both together, options and pairs of them add, beside hyperparameters and shared partial "
-            "trainings. Above 0 is "
-            "better."
+            "trainings. Above 0 is better."
         ),
     )
 
@@ -108,10 +107,8 @@ def _replicates(search: SearchData) -> str:
         return ""
     size = search.factor * sqrt(sum(difference**2 for difference in apart) / len(apart))
     return (
-        f" {pluralize(len(apart), 'replicates')}, plain trainings from a shared partial training changed "
-        "by a "
-        f"millionth: {size:.2g} "
-        f"{search.unit} from that shared partial training's own (root mean square)."
+        f" {pluralize(len(apart), 'replicates')}, plain trainings from a shared partial training changed by "
+        f"a millionth: {size:.2g} {search.unit} from that shared partial training's own (root mean square)."
     )
 
 

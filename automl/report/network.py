@@ -48,17 +48,14 @@ def network(search: SearchData) -> Network | None:
     if config is None or not config.model.placement:
         return None
     model = config.model
-    of_type = style.colours_and_shapes(spec.name for spec in model.placement.values())
+    looks = style.colours_and_shapes(spec.name for spec in model.placement.values())
+    colours = {kind: colour for kind, (colour, _) in looks.items()}
     if ":" not in model.backbone and model.kinds:
-        colours = [of_type[kind][0] if kind in of_type else "" for kind in model.kinds]
-        layers = enumerate(zip(model.kinds, colours, strict=True), 1)
-        return Network(
-            title=f"{whose}: the kind of each layer.",
-            stages={
-                str(i): [Place(name="", kind=kind, colour=colour, about=f"layer {i}: {kind}")]
-                for i, (kind, colour) in layers
-            },
-        )
+        layers = {
+            str(i): [Place(name="", kind=kind, colour=colours.get(kind, ""), about=f"layer {i}: {kind}")]
+            for i, kind in enumerate(model.kinds, 1)
+        }
+        return Network(title=f"{whose}: the kind of each layer.", stages=layers)
     sites = {
         site
         for trial in search.trials
@@ -70,9 +67,7 @@ def network(search: SearchData) -> Network | None:
         stage, _, name = site.partition(".")
         spec = model.placement.get(site)
         kind = spec.name if spec else ""
-        place = Place(
-            name=name, kind=kind, colour=of_type[kind][0] if spec else "", about=f"{site}: {spec or 'none'}"
-        )
+        place = Place(name=name, kind=kind, colour=colours.get(kind, ""), about=f"{site}: {spec or 'none'}")
         stages.setdefault(stage, []).append(place)
     return Network(title=f"{whose}: its modules among the sites that trials used.", stages=stages)
 

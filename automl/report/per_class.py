@@ -1,7 +1,6 @@
 """Results by class: recall, precision and F1 of the best model beside the baseline, and its confusions."""
 
 from collections.abc import Sequence
-from functools import reduce
 
 import altair as alt
 import numpy as np
@@ -26,7 +25,10 @@ def per_class(search: SearchData) -> list[Section]:
     groups = [group for group in answers.of if group.trainings[0].labels]
     if not groups:
         return []
-    cards = [sum_cards([each.card for each in group.trainings]) for group in groups]
+    cards = [  # of all trainings of a configuration together
+        ScoreCard(labels=of[0].labels, matrix=np.sum([each.card.matrix for each in of], axis=0))
+        for of in (group.trainings for group in groups)
+    ]
     confusions = _confusions(cards[0], groups[0].what)
     return [
         Section(
@@ -36,11 +38,6 @@ def per_class(search: SearchData) -> list[Section]:
             plots=[_classes(cards), confusions, *_differing(search, answers.split)],
         )
     ]
-
-
-def sum_cards(cards: Sequence[ScoreCard]) -> ScoreCard:
-    """Return the score card of all trainings together."""
-    return ScoreCard(labels=cards[0].labels, matrix=reduce(np.add, [card.matrix for card in cards]))
 
 
 def _classes(cards: Sequence[ScoreCard]) -> Plot:
@@ -178,9 +175,8 @@ def _differing(search: SearchData, split: str) -> list[Plot]:
             figure=Pictures(kind="strip", pictures=list(zip(drawn, captions, strict=True))),
             says=(
                 f"{pluralize(better, f'inputs of the {split} split are right')} with the best model and "
-                "wrong with the "
-                f"baseline, and {worse} the other way round. Below each of those shown: the true class, the "
-                f"answer of the best model, and that of the baseline."
+                f"wrong with the baseline, and {worse} the other way round. Below each of those shown: the "
+                "true class, the answer of the best model, and that of the baseline."
             ),
             table=Table(columns=["true", "best", "baseline"], rows=answers),
         )

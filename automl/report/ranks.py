@@ -88,18 +88,8 @@ def _ranks(groups: Sequence[_Ranked]) -> Plot:
         seeds, queries = group.reciprocal.shape
         low, high = interval(group.reciprocal)
         mean, middle = float(group.reciprocal.mean()), float(np.median(group.ranks))
-        rows.append(
-            [
-                group.what,
-                seeds,
-                queries,
-                mean,
-                low,
-                high,
-                middle if np.isfinite(middle) else None,
-                *group.fractions,
-            ]
-        )
+        known = middle if np.isfinite(middle) else None
+        rows.append([group.what, seeds, queries, mean, low, high, known, *group.fractions])
         over = "queries" if seeds == 1 else f"queries and {pluralize(seeds, 'seeds')}"
         sentences.append(f"{group.what}: MRR {mean:.4f} (95 % CI {low:.4f} to {high:.4f} over {over})")
         if 1 < seeds < FEW:

@@ -225,9 +225,8 @@ def read_search(
     if not data.trials:
         check_not_lost(folder, metadata)
         raise InputError(
-            f"search {metadata.name!r} has no trials yet, so there is nothing to report; "
-            f"wait for its first one, or resume it: "
-            f"{format_command(metadata.settings.resume_command, metadata.name, storage)}"
+            f"search {metadata.name!r} has no trials yet, so there is nothing to report; wait for its first "
+            f"one, or resume it: {format_command(metadata.settings.resume_command, metadata.name, storage)}"
         )
     return data
 

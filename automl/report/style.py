@@ -89,11 +89,11 @@ def by_kind(search: SearchData, kinds: Iterable[str], *, columns: int = 3) -> di
     """Return the encodings of a mark for a trial of each kind, which are common to a search's figures."""
     present = order(kinds)
     every = colours_and_shapes(kind for trial in search.trials for kind in (*trial.types, trial.kind))
-    colours, shapes = zip(*(every[kind] for kind in present), strict=True)
+    colours, shapes = (named({kind: every[kind][i] for kind in present}) for i in range(2))
     legend = alt.Legend(columns=columns)
     return {
-        "color": alt.Color("kind:N", scale=alt.Scale(domain=present, range=list(colours)), legend=legend),
-        "shape": alt.Shape("kind:N", scale=alt.Scale(domain=present, range=list(shapes)), legend=legend),
+        "color": alt.Color("kind:N", scale=colours, legend=legend),
+        "shape": alt.Shape("kind:N", scale=shapes, legend=legend),
     }
 
 
@@ -102,9 +102,9 @@ def chart(data: str) -> alt.Chart:
     return alt.Chart(alt.NamedData(data))
 
 
-def named(colours: dict[str, str]) -> alt.Scale:
-    """Return a scale with a colour for each name, in this order."""
-    return alt.Scale(domain=list(colours), range=list(colours.values()))
+def named(values: dict[str, str]) -> alt.Scale:
+    """Return a scale with a colour or a shape for each name, in this order."""
+    return alt.Scale(domain=list(values), range=list(values.values()))
 
 
 def layer(*charts: alt.Chart, height: int) -> alt.LayerChart:

@@ -6,6 +6,7 @@ A value is set by a parameter of the space, such as `heads`, or by a dotted key 
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -163,14 +164,10 @@ def _scalar(text: str) -> Any:
     """Parse a number, truth value, list or object. Return any other text unchanged."""
     if text in ("True", "False", "None"):
         return {"True": True, "False": False, "None": None}[text]
-    try:
-        return json.loads(text)
-    except ValueError:
-        pass
-    try:
-        return float(text)  # JSON does not have `.5`
-    except ValueError:
-        return text
+    for parse in (json.loads, float):  # JSON does not have `.5`
+        with suppress(ValueError):
+            return parse(text)
+    return text
 
 
 class _FixedSampler(optuna.samplers.RandomSampler):

@@ -17,16 +17,9 @@ from automl.callbacks.retention import front
 from automl.report.read import SearchData, read_folder, read_prior
 from automl.storage.folder import NamedSearch, find_search, resolve_search
 from automl.tracking.run_spec import flat
+from search import record
 from search.fixed_scheduler import find_missing
-from search.record import (
-    State,
-    TrialRecord,
-    describe_placement,
-    format_options,
-    model_name,
-    model_options,
-    placement_key,
-)
+from search.record import State, TrialRecord
 from search.study import CELLS, PLACEMENT_VERDICT, read_attribute
 from search.trial_scheduler import rank_trials, select_leaders
 
@@ -141,7 +134,7 @@ class Search(Summary, SearchData):
         """Return the cells of a grid without a result, with the reason."""
         settings = self.metadata.settings
         cells = read_attribute(self.folder, self.metadata.name, CELLS) if settings.is_grid else None
-        return list(map(str, find_missing(self.trials, cells or (), settings.grid_seeds)))
+        return find_missing(self.trials, cells or (), settings.grid_seeds)
 
     @cached_property
     def grid(self) -> "Table | None":
@@ -168,7 +161,7 @@ class Search(Summary, SearchData):
             "number": trial.number,
             "state": str(trial.state),
             "role": str(trial.role),
-            "placement": placement_key(trial.config),
+            "placement": record.placement_key(trial.config),
             **flat(trial.config),
             **{name: trial.value(name) if trial.has(name) else None for name in self.plan.objectives},
             "epochs_done": len(trial.history),
@@ -226,8 +219,8 @@ class Search(Summary, SearchData):
 
     def describe(self, trial: TrialRecord) -> str:
         """Return the score of a completed trial, its number and its attention in one line."""
-        options = format_options(model_options(trial.config))
-        attention = describe_placement(trial.config) + (f", {options}" if options else "")
+        options = record.format_options(record.model_options(trial.config))
+        attention = record.describe_placement(trial.config) + (f", {options}" if options else "")
         return f"{self.describe_score(trial)}, trial {trial.number}: {attention}"
 
     def describe_score(self, trial: TrialRecord) -> str:
@@ -353,7 +346,7 @@ def load(search: str | NamedSearch | None = None, *, storage: str | PathLike[str
 
 def describe_model(trial: TrialRecord) -> str:
     """Return backbone with options, and placement of a trial."""
-    return f"{model_name(trial.config)}, {describe_placement(trial.config)}"
+    return f"{record.model_name(trial.config)}, {record.describe_placement(trial.config)}"
 
 
 def missing_cells(cells: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from optuna import Study
 from scipy.special import ndtr, ndtri
 
+from attention.spec import Placement
 from automl.base import loading
 from automl.base.errors import InputError
 from automl.base.options import format_command, option_name
@@ -27,7 +28,6 @@ from automl.storage.folder import NamedSearch, check_not_lost, find_model_search
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
 from automl.storage.user_code import check_trusted
-from backbones.placement import Placement
 from search.config import TrialConfig
 from search.metric import Metric
 from search.placement_effects import IndexedPlacement, Term, is_setting, placement_weights, trial_weights

@@ -17,19 +17,9 @@ from automl.base.options import STORAGE, with_keywords_of
 from automl.base.registry import contributions, resolve
 from automl.config.search_options import StudyOptions
 from automl.config.settings import Settings
+from automl.report import grid_table
 from automl.report.figure import Cell, Table
-from automl.report.grid_table import (
-    LAST,
-    GridCell,
-    csv_text,
-    heading,
-    kinds_of,
-    markdown_lines,
-    merged,
-    read_grid,
-    text_lines,
-    write_texts,
-)
+from automl.report.grid_table import LAST, GridCell
 from automl.report.read import SearchData
 from automl.search.prepare import Prepared
 from automl.search.run_search import start_or_resume
@@ -53,13 +43,13 @@ class TitledTable:
 
     def lines(self) -> list[str]:
         """Return the lines for a terminal."""
-        return [self.title, self.scale, *text_lines(merged(self.table)), *self.notes]
+        return [self.title, self.scale, *grid_table.text_lines(grid_table.merged(self.table)), *self.notes]
 
     def markdown(self) -> list[str]:
         """Return the lines of a Markdown file."""
         notes = [f"\n{markdown(note)}" for note in self.notes]
         head = [f"## {markdown(self.title)}", "", markdown(self.scale), ""]
-        return [*head, *markdown_lines(merged(self.table)), *notes, ""]
+        return [*head, *grid_table.markdown_lines(grid_table.merged(self.table)), *notes, ""]
 
 
 def table_of(rows: Sequence[Mapping[str, Cell]]) -> Table:
@@ -69,8 +59,8 @@ def table_of(rows: Sequence[Mapping[str, Cell]]) -> Table:
 
 def compare(study: Study, search: SearchData) -> TitledTable:
     """Return the published table with the figures of a grid beside each published one."""
-    cells = read_grid(search)
-    columns = ["in the source", *(heading(name) for name in cells[0].params), "runs", "result"]
+    cells = grid_table.read_grid(search)
+    columns = ["in the source", *(grid_table.heading(name) for name in cells[0].params), "runs", "result"]
     rows: list[list[Cell]] = [
         [row.name, *map(str, cell.params.values()), cell.runs, cell.outcome]
         for row, cell in zip(study.rows, cells, strict=True)
@@ -86,7 +76,7 @@ def compare(study: Study, search: SearchData) -> TitledTable:
     add("runs, published", [row.runs or None for row in study.rows])
     for metric, title in study.columns.items():
         scores = cells[0].scores.get(metric)
-        for kind in kinds_of(metric, maximize=scores is None or scores.metric.maximize):
+        for kind in grid_table.kinds_of(metric, maximize=scores is None or scores.metric.maximize):
             key, name = (metric, title) if kind == LAST else (f"{metric} {kind}", f"{title}, {kind}")
             add(f"{name}, published", [row.figures.get(key) for row in study.rows])
             columns += [f"{title}, {kind}", f"{title}, {kind} sd"]
@@ -122,8 +112,8 @@ def write_tables(tables: Sequence[TitledTable], source: str, folder: Path, name:
     }
     for number, table in enumerate(tables, start=1):
         part = f"-{number}" if len(tables) > 1 else ""
-        texts[f"{name}{part}.csv"] = csv_text(table.table, table.scale)
-    return write_texts(folder, texts)
+        texts[f"{name}{part}.csv"] = grid_table.csv_text(table.table, table.scale)
+    return grid_table.write_texts(folder, texts)
 
 
 def describe_scale(setup: Mapping[str, str], ready: Prepared) -> str:

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.amp import GradScaler
+from torch.optim import Optimizer
 
 from automl.base.errors import describe_error
 from automl.config.device import capture, is_out_of_memory, synchronise, synchronising_calls
@@ -56,8 +58,8 @@ class FastStep(Step):
         self,
         task: Task,
         forward: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        scaler: torch.amp.GradScaler,
+        optimizer: Optimizer,
+        scaler: GradScaler,
         *,
         mode: Mode,
         steps: int,

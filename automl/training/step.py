@@ -16,6 +16,8 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.amp import GradScaler
+from torch.optim import Optimizer
 
 from automl.config.device import has_graphs, is_gpu
 from automl.config.runtime import Runtime, log
@@ -46,8 +48,8 @@ def choose_mode(runtime: Runtime, accumulate: int = 1) -> Mode:
 def make_step(
     task: Task,
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    scaler: torch.amp.GradScaler,
+    optimizer: Optimizer,
+    scaler: GradScaler,
     steps: int = 0,
 ) -> "Step":
     """Return a step for the rest of the training of `model`.
@@ -88,8 +90,8 @@ class Step:
         self,
         task: Task,
         forward: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        scaler: torch.amp.GradScaler,
+        optimizer: Optimizer,
+        scaler: GradScaler,
         regions: AbstractContextManager[object] | None = None,
     ) -> None:
         self.task, self.forward, self.optimizer, self.scaler = task, forward, optimizer, scaler

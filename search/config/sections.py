@@ -7,9 +7,9 @@ from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import backbones
+from attention.spec import Placement, as_placement, name_modules
 from automl.base import loading
 from automl.base.errors import InputError
-from backbones.placement import Placement, as_placement, name_modules
 from search.metric import Metric
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from attention_cases import CAUSAL, CHANNELS, every_causal, features, new
 from torch import Tensor, nn
 
 from attention import Gated, Spec
-from attention.gated_delta import delta_rule, next_delta
-from attention.kda import KimiDeltaAttention
+from attention.gated_delta import KimiDeltaAttention, delta_rule, next_delta
 from attention.prefix_sums import CHUNK, causal_softmax_sums, causal_sums
 
 # In a chunk, at its end, and over several chunks.

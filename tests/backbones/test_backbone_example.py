@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from automl.base.errors import InputError
 from backbones import call
-from backbones.example import batch_size, describe, first_tensor
-from backbones.output import feature_map, with_feature_map
+from backbones.example import batch_size, describe, feature_map, first_tensor, with_feature_map
 
 X, Y = torch.zeros(2, 3), torch.ones(4, 5, 6)
 

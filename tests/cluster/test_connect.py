@@ -11,21 +11,23 @@ import ray
 
 from automl.base import cores
 from automl.base.errors import InputError
+from cluster import connect as cluster_connect
 from cluster.connect import connect, keep_ray, list_free_resources, wait_for_capacity
 from cluster.ray_internals import services, start_patiently, state
 from cluster.resources import TrialResources
 
 
-def free_resources(*answers):
-    """Return a stand-in for `list_free_resources`. It returns the answers in turn and repeats the last."""
+def give_free_resources(monkeypatch, *answers):
+    """Replace `list_free_resources`. It returns the answers in turn and repeats the last one."""
     remaining = list(answers)
 
     def list_free(labels):
         nodes = remaining.pop(0) if len(remaining) > 1 else remaining[0]
         return {f"node {i}": node for i, node in enumerate(nodes)}
 
-    list_free.remaining = remaining
-    return list_free
+    monkeypatch.setattr(cluster_connect, "list_free_resources", list_free)
+    monkeypatch.setattr(cluster_connect, "POLL", 0.01)
+    return remaining
 
 
 @pytest.mark.parametrize(
@@ -37,8 +39,9 @@ def free_resources(*answers):
         (TrialResources(gpus=1, workers=2), [{"CPU": 1.0, "GPU": 1.5}, {"CPU": 1.0, "GPU": 1.0}]),
     ],
 )
-def test_free_capacity_returns_at_once(trial, nodes):
-    wait_for_capacity(trial, seconds=0, list_free=free_resources(nodes))
+def test_free_capacity_returns_at_once(trial, nodes, monkeypatch):
+    give_free_resources(monkeypatch, nodes)
+    wait_for_capacity(trial, seconds=0)
 
 
 @pytest.mark.parametrize(
@@ -51,25 +54,24 @@ def test_free_capacity_returns_at_once(trial, nodes):
         (TrialResources(gpus=2), [{"CPU": 1.0, "GPU": 1.0}, {"CPU": 1.0, "GPU": 1.0}]),
     ],
 )
-def test_free_pieces_on_several_nodes_do_not_suffice(trial, nodes):
+def test_free_pieces_on_several_nodes_do_not_suffice(trial, nodes, monkeypatch):
+    give_free_resources(monkeypatch, nodes)
     with pytest.raises(
         InputError, match=r"a trial asks for .*; free are .* on node 0; .* on node 1, and no capacity"
     ):
-        wait_for_capacity(trial, seconds=0, list_free=free_resources(nodes))
+        wait_for_capacity(trial, seconds=0)
 
 
-def test_wait_ends_when_capacity_becomes_free():
-    list_free = free_resources([{}], [{"CPU": 1.0}], [{"CPU": 4.0}])
-    wait_for_capacity(TrialResources(cpus=4), seconds=60, poll=0.01, list_free=list_free)
-    assert len(list_free.remaining) == 1
+def test_wait_ends_when_capacity_becomes_free(monkeypatch):
+    remaining = give_free_resources(monkeypatch, [{}], [{"CPU": 1.0}], [{"CPU": 4.0}])
+    wait_for_capacity(TrialResources(cpus=4), seconds=60)
+    assert len(remaining) == 1
 
 
-def test_missing_capacity_names_the_free_resources():
-    nodes = [{"CPU": 0.5}, {"CPU": 3.0, "GPU": 0.5}, *[{}] * 5]
+def test_missing_capacity_names_the_free_resources(monkeypatch):
+    give_free_resources(monkeypatch, [{"CPU": 0.5}, {"CPU": 3.0, "GPU": 0.5}, *[{}] * 5])
     with pytest.raises(InputError) as error:
-        wait_for_capacity(
-            TrialResources(cpus=1, gpus=1, workers=2), 0.05, poll=0.01, list_free=free_resources(nodes)
-        )
+        wait_for_capacity(TrialResources(cpus=1, gpus=1, workers=2), 0.05)
     message = str(error.value)
     assert "2 workers of 1 CPUs and 1 GPUs each; free are 3 CPUs and 0.5 GPUs on node 1; 0.5 CPUs" in message
     assert "0 CPUs and 0 GPUs on node 4; less on 2 more, and no capacity became free in 0.05 s. " in message

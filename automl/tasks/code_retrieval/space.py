@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import optuna
 
 import backbones
+from attention.spec import Placement
 from automl.tasks.code_retrieval import CodeModel, RetrievalTraining
 from automl.tasks.published_study import read_studies
-from backbones.placement import Placement
 from search import choices
 from search.config import TrialConfig
 from search.grid import SMALL, grid

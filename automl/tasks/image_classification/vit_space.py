@@ -13,8 +13,8 @@ from typing import Any
 
 import optuna
 
+from attention.spec import Placement
 from automl.tasks.image_classification import ImageData, ImageTraining
-from backbones.placement import Placement
 from search import choices
 from search.config import Model, TrialConfig
 from search.space import Space

@@ -17,7 +17,7 @@ from attention.decoding import State
 from automl.base.errors import InputError
 from automl.tasks.deployment import MODEL, Deployment, Run
 from automl.tasks.language_modelling.gpt import Decoder
-from backbones.output import logits
+from backbones.example import logits
 
 PREFILL, STEP = "prefill", "step"
 TOKENS, TOKEN, POSITION, LOGITS = "tokens", "token", "position", "logits"

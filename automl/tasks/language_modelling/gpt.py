@@ -16,12 +16,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention import Gated
-from attention.decoding import Decodes, State
+from attention.decoding import Decodes, Mixer, State
 from attention.multihead import EPSILON, Norm, QueryKeyNorm, attend_causally
 from attention.position import turn, turns
 from automl.base.errors import InputError
 from automl.tasks.language_modelling.config import DecoderShape
-from backbones.mixer import Mixer
 
 Style = Literal["llama", "qwen3", "lfm2"]
 

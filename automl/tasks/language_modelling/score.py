@@ -11,7 +11,7 @@ from automl.config.runtime import Runtime
 from automl.storage.trial_files import Answers
 from automl.tasks.evaluator import Evaluator
 from automl.tasks.language_modelling.config import NEEDLES
-from backbones.output import logits
+from backbones.example import logits
 from search.class_statistics import pseudo_values
 
 UNMARKED = -100  # target of a position that does not count

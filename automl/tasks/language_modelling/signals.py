@@ -26,7 +26,7 @@ from attention import Spec
 from automl.config.device import is_gpu
 from automl.tasks.language_modelling.score import divergence
 from backbones import insert, sites
-from backbones.output import feature_map, logits, with_feature_map
+from backbones.example import feature_map, logits, with_feature_map
 from backbones.take_over import take_over
 
 if TYPE_CHECKING:

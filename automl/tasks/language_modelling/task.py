@@ -54,7 +54,7 @@ from automl.tasks.language_modelling.transformers_folder import save_transformer
 from automl.tasks.language_modelling.transformers_layers import NoCounterpartError
 from automl.tasks.task_data import SPLITS, Split
 from backbones import call, sites
-from backbones.output import logits
+from backbones.example import logits
 from backbones.take_over import find_exact, load_with_projections
 from search.config import TrialConfig
 from search.metric import Chance

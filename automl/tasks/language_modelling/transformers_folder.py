@@ -33,7 +33,7 @@ from automl.tasks.language_modelling.transformers_layers import (
     write_layer,
 )
 from automl.tasks.language_modelling.transformers_tokenizer import copy_files, write_tokenizer
-from backbones.output import logits
+from backbones.example import logits
 from backbones.take_over import repeat_heads
 
 transformers = optional("transformers", "hf")

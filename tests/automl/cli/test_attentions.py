@@ -11,7 +11,7 @@ import pytest
 from automl_cases import HERE, tiny
 
 from attention import ATTENTIONS, Spec
-from attention.names import TIMM_NAMES
+from attention.spec import TIMM_NAMES
 from automl.base.errors import OWN_PACKAGES
 from automl.cli.attentions import load_spec
 from automl.config.settings import Settings

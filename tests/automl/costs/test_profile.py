@@ -121,8 +121,8 @@ def test_ratio_is_bounded_only_if_modules_are_added(
 ) -> None:
     recorded = []
 
-    def record(task: Task, baseline: Task, timings: Timings, *, at_least_one: bool, **rest: Any) -> TimeRatio:
-        recorded.append(at_least_one)
+    def record(task: Task, baseline: Task, timings: Timings, *, floor: float, **rest: Any) -> TimeRatio:
+        recorded.append(floor == 1.0)
         return TimeRatio(ratio=1.1, low=1.1, high=1.1, estimated=True, validation=0.1, epoch=1.0)
 
     monkeypatch.setattr(profile, "measure_time_ratio", record)

@@ -55,11 +55,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return set_clock
 
 
-def measure(timings: Timings | None = None, *, at_least_one: bool = False, **training: int) -> TimeRatio:
+def measure(timings: Timings | None = None, *, floor: float = 0.0, **training: int) -> TimeRatio:
     """Measure the ratio of a task of ten steps and eight passes per epoch, in simulated time."""
     task, baseline = Regression(**training), Regression()
     task.config = task.config.change(seed=1)
-    return measure_time_ratio(task, baseline, timings or Timings(), at_least_one=at_least_one)
+    return measure_time_ratio(task, baseline, timings or Timings(), floor=floor)
 
 
 def test_precise_ratio_is_accepted_at_once(clock: Clock) -> None:
@@ -99,7 +99,7 @@ def test_imprecise_ratio_is_estimated_and_the_next_trial_adds_timings(clock: Clo
 
 def test_ratio_is_at_least_one_with_added_modules(clock: Clock) -> None:
     clock(0.7)
-    result = measure(at_least_one=True)
+    result = measure(floor=1.0)
     assert (result.ratio, result.low, result.high) == (1.0, 1.0, 1.0)
     assert measure().ratio == pytest.approx(0.7), "a model without added modules may be faster"
 
