@@ -163,16 +163,9 @@ def _is_decoder(run: Trace, path: str, maps: Mapping[str, Map]) -> bool:
         inner = _list_outermost([other for other in maps if _is_inside(other, inner[0])])
     for before, after in combinations(inner, 2):
         source, number = run.outputs[before].number, run.outputs[after].number
-        taken, smaller, larger = (
-            _count_taken(run, before, maps),
-            *(prod(maps[p].resolution) for p in (before, after)),
-        )
-        if (
-            taken <= smaller < larger
-            and source is not None
-            and number is not None
-            and run.flow.is_source(source, number)
-        ):
+        smaller, larger = (prod(maps[p].resolution) for p in (before, after))
+        grows = _count_taken(run, before, maps) <= smaller < larger
+        if grows and source is not None and number is not None and run.flow.is_source(source, number):
             return True
     return False
 

@@ -83,13 +83,9 @@ class FixedScheduler(TrialScheduler):
             return self.records[self._unfinished.popleft()]
         remaining = self._waiting()
         coming = {
-            trial.config.seed for trial in remaining if is_shared_training(trial.config)
+            t.config.seed for t in remaining if is_shared_training(t.config)
         } | self._shared_trainings.coming
-        ready = (
-            trial
-            for trial in remaining
-            if is_shared_training(trial.config) or trial.config.seed not in coming
-        )
+        ready = (t for t in remaining if is_shared_training(t.config) or t.config.seed not in coming)
         if (planned := next(ready, None)) is not None:
             return self._add(
                 planned.role,
@@ -104,11 +100,8 @@ class FixedScheduler(TrialScheduler):
     @property
     def standing(self) -> list[TrialRecord]:
         """Return the trials that count: without pruned ones and without errors of earlier runs."""
-        return [
-            record
-            for number, record in self.records.items()
-            if number not in self._failed and record.state is not State.PRUNED
-        ]
+        kept = (record for number, record in self.records.items() if number not in self._failed)
+        return [record for record in kept if record.state is not State.PRUNED]
 
     def _waiting(self) -> list[PlannedTrial]:
         started = {_key(record) for record in self.standing}

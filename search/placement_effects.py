@@ -120,14 +120,12 @@ def add_earlier(sums: Sequence[Weights], prior: Prior) -> Sequence[Weights]:
     """Return sums of effects with the coefficients of earlier searches, weighted by their predictions."""
     if not prior:
         return sums
+
+    def predict(known: Mapping[Effect, float], effects: Weights) -> float:
+        return sum(weight * known.get(effect, 0.0) for effect, weight in effects.items())
+
     return [
-        {
-            Effect(Term.EARLIER, name): sum(
-                weight * known.get(effect, 0.0) for effect, weight in effects.items()
-            )
-            for name, known in prior.items()
-        }
-        | effects
+        {Effect(Term.EARLIER, name): predict(known, effects) for name, known in prior.items()} | effects
         for effects in sums
     ]
 

@@ -208,13 +208,9 @@ class EffectModel:
         """Return the logarithms of the variances that maximise marginal likelihood times prior."""
         names = [*self._terms, NOISE]
         initial = np.clip([start.get(name, np.log(prior_of(name)[0])) for name in names], *LIMITS)
+        bounds = [LIMITS] * len(names)
         optimum = minimize(
-            self._loss,
-            initial,
-            jac=True,
-            method="L-BFGS-B",
-            bounds=[LIMITS] * len(names),
-            options={"maxiter": 30},
+            self._loss, initial, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 30}
         )
         return {name: float(log) for name, log in zip(names, optimum.x, strict=True)}
 
@@ -237,15 +233,10 @@ class EffectModel:
     def _curvature(self) -> tuple[Array, Array]:
         """Return the logarithms of the variances, and the curvature of `_loss` there."""
         logs = np.array([self.logs[name] for name in [*self._terms, NOISE]])
-        step = 1e-3
+        steps = 1e-3 * np.eye(len(logs))
         with _LIBRARIES.limit(limits=1, user_api="blas"):
-            curvature = np.array(
-                [
-                    (self._loss(logs + step * direction)[1] - self._loss(logs - step * direction)[1])
-                    / (2 * step)
-                    for direction in np.eye(len(logs))
-                ]
-            )
+            changes = [self._loss(logs + step)[1] - self._loss(logs - step)[1] for step in steps]
+        curvature = np.array(changes) / 2e-3
         return logs, (curvature + curvature.T) / 2
 
     def evidence(self) -> float:

@@ -168,12 +168,10 @@ class Planner:
 
     def placement(self, modules: Sequence[tuple[int, int]]) -> IndexedPlacement:
         types = self.choices.types
-        return IndexedPlacement(
-            self.choices.prefix,
-            tuple(
-                IndexedModule(site, types[kind], self.options[types[kind]]) for site, kind in sorted(modules)
-            ),
+        chosen = (
+            IndexedModule(site, types[kind], self.options[types[kind]]) for site, kind in sorted(modules)
         )
+        return IndexedPlacement(self.choices.prefix, tuple(chosen))
 
 
 def _largest(gains: Array) -> tuple[int, int]:

@@ -303,15 +303,13 @@ def _spread(model: EffectModel, tried: Sequence[IndexedPlacement]) -> float:
     columns = {effect: i for i, effect in enumerate(dict.fromkeys(e for gain in gains for e in gain))}
     z = make_matrix(gains, columns)
     deviations = (z * z).mean(axis=0) - z.mean(axis=0) ** 2
-    # The predictions of an earlier search vary as much as its coefficient makes them.
-    squares = np.array(
-        [
-            model.mean[model.columns[effect]] ** 2
-            if effect.term == Term.EARLIER
-            else model.variance(effect.term)
-            for effect in columns
-        ]
-    )
+    squares = np.array([model.variance(effect.term) for effect in columns])
+    for (
+        effect,
+        i,
+    ) in columns.items():  # an earlier search predicts as different scores as its coefficient makes
+        if effect.term == Term.EARLIER:
+            squares[i] = model.mean[model.columns[effect]] ** 2
     return model.scale * float(np.sqrt(max(0.0, deviations @ squares)))
 
 

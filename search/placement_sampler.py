@@ -71,11 +71,8 @@ def fit_model(
     known = {} if known is None else known
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     known.update({trial.number: trial_weights(trial) for trial in complete if trial.number not in known})
-    observations = [
-        (effects, sign * trial.values[0])
-        for trial in complete
-        if (effects := known[trial.number]) is not None
-    ]
+    pairs = ((known[trial.number], sign * trial.values[0]) for trial in complete)
+    observations = [(effects, score) for effects, score in pairs if effects is not None]
     if not observations:
         return None
     weights, scores = zip(*observations, strict=True)

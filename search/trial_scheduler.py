@@ -152,11 +152,8 @@ class TrialScheduler(ABC):
     @property
     def repeated_failure(self) -> bool:
         """Return True if the last trials all failed for the same reason."""
-        return (
-            len(self._recent) == REPEATED_FAILURES
-            and None not in self._recent
-            and len(set(self._recent)) == 1
-        )
+        reasons = set(self._recent)
+        return len(self._recent) == REPEATED_FAILURES and len(reasons) == 1 and None not in reasons
 
     def _recover(
         self, trial: FrozenTrial, record: TrialRecord, others: Sequence[tuple[optuna.Study, int]] = ()

@@ -277,11 +277,6 @@ class Settings(RuntimeOptions, SearchOptions):
         return [(self.seed + i) % 2**32 for i in range(self.seeds)]
 
     @property
-    def stops_decided(self) -> bool:
-        """Return True if the search ends once its placements are decided."""
-        return self.stop == "decided" or (self.stop is None and self.shares_training)
-
-    @property
     def shares_training(self) -> bool:
         """True if trials continue shared partial trainings."""
         return self.init == "shared"

@@ -78,13 +78,8 @@ def measure_gpu_use(config: TrialConfig, runtime: Runtime) -> GpuUse:
 
     busy_seconds(epoch.step, device)  # The first trace initialises the tracer.
     busy = busy_seconds(run, device)
-    return GpuUse(
-        memory=peak_memory(device),
-        free=free,
-        total=total,
-        step=step,
-        busy=None if busy is None else min(step, busy / traced),
-    )
+    busy = None if busy is None else min(step, busy / traced)
+    return GpuUse(memory=peak_memory(device), free=free, total=total, step=step, busy=busy)
 
 
 @dataclass(frozen=True, kw_only=True)

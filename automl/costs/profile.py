@@ -251,12 +251,8 @@ def measure_step_memory(task: Task, model: nn.Module | None = None) -> int:
         return peak
     weights = sum(p.nbytes for p in state.model.parameters())
     average = 0 if state.average is None else weights
-    states = sum(
-        value.nbytes
-        for values in state.optimizer.state.values()
-        for value in values.values()
-        if isinstance(value, Tensor)
-    )
+    values = (value for states in state.optimizer.state.values() for value in states.values())
+    states = sum(value.nbytes for value in values if isinstance(value, Tensor))
     return 2 * weights + average + states + saved
 
 

@@ -306,13 +306,9 @@ def _ratio(epoch: Epoch, baseline: Epoch, timings: Timings, *, floor: float) -> 
     of_passes = epoch.passes / max(1, baseline.passes) * validation / duration
     steps = interval([first / second for first, second in timings.steps])
     ratio, low, high = (max(floor, of_steps * s + of_passes * v) for s, v in zip(steps, passes, strict=True))
+    validation = min(1.0, of_passes * passes[0] / ratio)
     return TimeRatio(
-        ratio=ratio,
-        low=low,
-        high=high,
-        estimated=False,
-        validation=min(1.0, of_passes * passes[0] / ratio),
-        epoch=ratio * duration,
+        ratio=ratio, low=low, high=high, estimated=False, validation=validation, epoch=ratio * duration
     )
 
 

@@ -38,14 +38,8 @@ def attention(search: SearchData) -> Sequence[Section]:
     """Return the section with the maps. There is none for tasks whose inputs are not drawn."""
     if not search.trials or not find_spec(search.trials[0].config.task).drawn:
         return []
-    return [
-        Section(
-            id=NAME,
-            title="What the strongest module looks at",
-            lead="Six inputs of the test split, which the module was not trained on.",
-            plots=[_plot(search)],
-        )
-    ]
+    lead = "Six inputs of the test split, which the module was not trained on."
+    return [Section(id=NAME, title="What the strongest module looks at", lead=lead, plots=[_plot(search)])]
 
 
 def _plot(search: SearchData) -> Plot:

@@ -44,12 +44,8 @@ class Check:
 
     @property
     def doubtful(self) -> bool:
-        return (
-            self.correlation is not None
-            and self.correlation < LOW
-            and self.count >= ENOUGH
-            and self.pruned > 0
-        )
+        is_low = self.correlation is not None and self.correlation < LOW
+        return is_low and self.count >= ENOUGH and self.pruned > 0
 
 
 def checks(search: SearchData) -> list[Check]:

@@ -93,16 +93,9 @@ def _best(search: SearchData, posterior: Posterior, sites: Sites) -> str:
 def _replicates(search: SearchData) -> str:
     """Return the sentence on the noise between replicates of one shared partial training."""
     metric = search.plan.metric.name
-    plain = {
-        record.config.seed: record.value(metric)
-        for record in search.done
-        if is_shared_training(record.config)
-    }
-    apart = [
-        record.value(metric) - plain[record.config.seed]
-        for record in search.done
-        if record.role is Role.REPLICATE and record.config.seed in plain
-    ]
+    plain = {t.config.seed: t.value(metric) for t in search.done if is_shared_training(t.config)}
+    replicates = [t for t in search.done if t.role is Role.REPLICATE and t.config.seed in plain]
+    apart = [trial.value(metric) - plain[trial.config.seed] for trial in replicates]
     if not apart:
         return ""
     size = search.factor * sqrt(sum(difference**2 for difference in apart) / len(apart))

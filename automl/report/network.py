@@ -56,12 +56,8 @@ def network(search: SearchData) -> Network | None:
             for i, kind in enumerate(model.kinds, 1)
         }
         return Network(title=f"{whose}: the kind of each layer.", stages=layers)
-    sites = {
-        site
-        for trial in search.trials
-        if trial.config.model.backbone == model.backbone
-        for site in trial.config.model.placement
-    }
+    alike = [t.config.model for t in search.trials if t.config.model.backbone == model.backbone]
+    sites = {site for other in alike for site in other.placement}
     stages: dict[str, list[Place]] = {}
     for site in sorted(sites | model.placement.keys(), key=natural):
         stage, _, name = site.partition(".")

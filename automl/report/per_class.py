@@ -30,14 +30,8 @@ def per_class(search: SearchData) -> list[Section]:
         for of in (group.trainings for group in groups)
     ]
     confusions = _confusions(cards[0], groups[0].what)
-    return [
-        Section(
-            id="classes",
-            title="By class",
-            lead=answers.lead,
-            plots=[_classes(cards), confusions, *_differing(search, answers.split)],
-        )
-    ]
+    plots = [_classes(cards), confusions, *_differing(search, answers.split)]
+    return [Section(id="classes", title="By class", lead=answers.lead, plots=plots)]
 
 
 def _classes(cards: Sequence[ScoreCard]) -> Plot:

@@ -46,14 +46,9 @@ def ranks(search: SearchData) -> list[Section]:
     groups = [ranked for group in answers.of if (ranked := _ranked(group)) is not None]
     if not groups:
         return []
-    return [
-        Section(
-            id="ranks",
-            title="What was found",
-            lead=f"{answers.lead} A query's rank is the place of the function that it is for, from 1 on.",
-            plots=[_ranks(groups), *_examples(groups[0])],
-        )
-    ]
+    lead = f"{answers.lead} A query's rank is the place of the function that it is for, from 1 on."
+    plots = [_ranks(groups), *_examples(groups[0])]
+    return [Section(id="ranks", title="What was found", lead=lead, plots=plots)]
 
 
 def _ranked(group: Answered) -> _Ranked | None:

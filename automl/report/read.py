@@ -101,13 +101,8 @@ class SearchData:
     @cached_property
     def done(self) -> list[TrialRecord]:
         """Completed trials with a finite score."""
-        return [
-            trial
-            for trial in self.trials
-            if trial.state is State.COMPLETE
-            and (score := self.final(trial)) is not None
-            and math.isfinite(score)
-        ]
+        finals = ((trial, self.final(trial)) for trial in self.trials if trial.state is State.COMPLETE)
+        return [trial for trial, score in finals if score is not None and math.isfinite(score)]
 
     @property
     def at_chance(self) -> bool:

@@ -46,14 +46,8 @@ PAGE, PLOTS, CONTENTS = "index.html", "plots", "report.json"
 FEW_EPOCHS = 3  # below which a headline says how few they were
 FEW_TRIALS = 10  # finished ones, below which plots of many trials are folded
 MARKS = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": "?", "cannot tell": "?"}
-STATES = {
-    State.COMPLETE: "complete",
-    State.PRUNED: "pruned",
-    NOT_NEEDED: NOT_NEEDED,
-    State.INFEASIBLE: "infeasible",
-    State.ERROR: "errors",
-    State.RUNNING: "running",
-}
+CONDITIONS = (State.COMPLETE, State.PRUNED, NOT_NEEDED, State.INFEASIBLE, State.ERROR, State.RUNNING)
+STATES = {state: "errors" if state == State.ERROR else str(state) for state in CONDITIONS}  # their words
 
 
 @dataclass(frozen=True, kw_only=True)

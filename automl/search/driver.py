@@ -153,7 +153,7 @@ def _open_scheduler(
         adjust=settings.adjust,
         forecast=forecast,
         shared_trainings=settings.shared_trainings if settings.shares_training else 0,
-        stop_decided=settings.stops_decided,
+        stop_decided=settings.stop == "decided" or (settings.stop is None and settings.shares_training),
     )
 
 

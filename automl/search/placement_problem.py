@@ -191,7 +191,5 @@ def fit_costs(
 
 def _weights(placement: IndexedPlacement) -> Weights:
     return {
-        effect: weight
-        for effect, weight in placement_weights(placement).items()
-        if effect.term not in (Term.PAIR, Term.PLACEMENT)
+        e: w for e, w in placement_weights(placement).items() if e.term not in (Term.PAIR, Term.PLACEMENT)
     }

@@ -249,10 +249,8 @@ class Search(Summary, SearchData):
             yield "verdict", self.verdicts[-1].headline
         yield "folder", str(self.folder)
         if self.at_chance and not self.stopped:
-            yield (
-                "next",
-                "search again as the warning says: a confirmation of these trials would show nothing",
-            )
+            advice = "search again as the warning says: a confirmation of these trials would show nothing"
+            yield "next", advice
         elif (verb := self._next()) is not None:
             storage = None if self.storage == STORAGE else self.storage
             yield "next", f"{call('load', self.search, storage=storage)}.{verb}()"

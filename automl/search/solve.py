@@ -332,11 +332,8 @@ def _points(
         matters = probability_of_effects(model, weights, without=(*UNKNOWN, Term.IN_BLOCK))
     else:
         name = f"{describe_placement(baseline.config)} (trial {baseline.number})"
-        base = {
-            effect: weight
-            for effect, weight in (trial_weights(problem.best) or {}).items()
-            if is_setting(effect)
-        }
+        own = trial_weights(problem.best) or {}
+        base = {effect: weight for effect, weight in own.items() if is_setting(effect)}
         score = metric.sign * baseline.value(metric.name) - float(model.centres.mean())
         noise, matters = model.noise, 1.0
     sums = [{**placement_weights(placement)} for placement in placements]

@@ -166,9 +166,8 @@ class Course:
         """Return the fraction of the training's time, 0 to 1, that its first `steps` steps take."""
         if steps < self.shared_training:
             return self.shared_fraction * steps / self.shared_training
-        return self.shared_fraction + (1 - self.shared_fraction) * (
-            (steps - self.shared_training) / (self.total - self.shared_training)
-        )
+        after = (steps - self.shared_training) / (self.total - self.shared_training)
+        return self.shared_fraction + (1 - self.shared_fraction) * after
 
 
 def plan_course(task: Task, time_ratio: float = 1.0, validation: float = 0.0) -> Course:

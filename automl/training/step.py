@@ -31,12 +31,8 @@ Mode = Literal["off", "auto", "graphs", "inductor"]
 def choose_mode(runtime: Runtime, accumulate: int = 1) -> Mode:
     """Return the mode of the steps. `accumulate` is the number of batches whose gradients are accumulated."""
     # A replay overwrites the gradients of the previous one, and the scale of a loss is a number of the host.
-    possible = (
-        has_graphs(runtime.device)
-        and runtime.workers == 1
-        and accumulate == 1
-        and runtime.dtype != torch.float16
-    )
+    simple = runtime.workers == 1 and accumulate == 1 and runtime.dtype != torch.float16
+    possible = simple and has_graphs(runtime.device)
     if runtime.compile == "graphs" and not possible:
         log.warning(
             "--compile graphs needs a CUDA GPU, one worker, no accumulated gradients, and another precision "

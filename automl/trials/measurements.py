@@ -182,14 +182,9 @@ class PaceWorker:
         with tempfile.TemporaryDirectory() as folder:
             storage = Storage(folder)
             writes = self._repeat(lambda: checkpoint.save(storage, self.task.config, epoch.state, []), until)
-        cpu = self.runtime.device.type == "cpu"
-        return Pace(
-            step=fmean(steps),
-            validation=fmean(passes),
-            checkpoint=fmean(writes),
-            model=fmean(models),
-            load=max(1.0, load) if cpu else 1.0,
-        )
+        load = max(1.0, load) if self.runtime.device.type == "cpu" else 1.0
+        step, validation, written, model = map(fmean, (steps, passes, writes, models))
+        return Pace(step=step, validation=validation, checkpoint=written, model=model, load=load)
 
     def _repeat(self, run: Callable[[], object], until: float) -> list[float]:
         times: list[float] = []

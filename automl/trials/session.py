@@ -105,11 +105,6 @@ class Workers:
         """Return the number of devices (GPUs or cores) of one trial."""
         return self.shape.workers * (self.shape.gpus or self.shape.cpus)
 
-    @property
-    def device(self) -> str:
-        """Return the name of a device."""
-        return "GPU" if self.shape.gpus else "core"
-
     def share_gpus(
         self,
         folder: Path,
@@ -210,7 +205,7 @@ class Workers:
             summary=summary,
             budget=budget,
             devices=self.devices,
-            device=self.device,
+            device="GPU" if self.shape.gpus else "core",
             part=lambda record: read_part(location / record.folder, after=record.epoch),
         )
 

@@ -79,11 +79,7 @@ class TrainOptions(RuntimeOptions):
 
 
 # Keys of a configuration, of any task, by the options that set them.
-KEYS = {
-    declared.name: declared.metadata[OPTION].key
-    for declared in fields(TrainOptions)
-    if declared.metadata[OPTION].key
-}
+KEYS = {name: key for name, key in ((f.name, f.metadata[OPTION].key) for f in fields(TrainOptions)) if key}
 
 
 @dataclass(frozen=True, kw_only=True)

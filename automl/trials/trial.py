@@ -137,6 +137,10 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Generator[Report
     history: list[Metrics] = []
     profile: dict[str, float] = {}
     violations: dict[str, float] = {}
+
+    def report(**values: Any) -> Report:
+        return Report(profile=profile, device=device, violations=violations, **values)
+
     shared.use(config["data"])
     try:
         content = _read_checkpoint(folder, trial, runtime.device)
@@ -147,7 +151,7 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Generator[Report
         limits = Limits(**config["limits"])
         violations = limits.violations(profile)
         if excess := limits.excess(profile):
-            yield Report(infeasible=excess, violations=violations, profile=profile, device=device)
+            yield report(infeasible=excess)
             return
         job = Job(
             config=trial,
@@ -163,13 +167,7 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Generator[Report
         del content
         with closing(train(job)) as histories:
             for history in histories:
-                yield Report(
-                    history=history,
-                    profile=profile,
-                    device=device,
-                    violations=violations,
-                    finished=job.is_spent(history),
-                )
+                yield report(history=history, finished=job.is_spent(history))
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
@@ -182,7 +180,7 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Generator[Report
     else:
         return
     empty_cache(runtime.device)
-    yield Report(history=history, profile=profile, device=device, violations=violations, infeasible=reason)
+    yield report(history=history, infeasible=reason)
 
 
 def _read_checkpoint(folder: Storage, trial: TrialConfig, device: torch.device) -> dict[str, Any] | None:
