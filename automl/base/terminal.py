@@ -23,8 +23,7 @@ class EscapedStream:
 
     def write(self, text: str) -> int:
         encoding = self.plain.encoding or "utf-8"
-        safe = printable(text, keep=KEPT).encode(encoding, "backslashreplace").decode(encoding)
-        self.plain.write(safe)
+        self.plain.write(printable(text, keep=KEPT).encode(encoding, "backslashreplace").decode(encoding))
         return len(text)
 
     def writelines(self, lines: list[str]) -> None:

@@ -71,8 +71,7 @@ def draw_scenes() -> Iterator[Scene]:
 def _draw_scene(
     digits: np.ndarray, labels: np.ndarray, draw: np.random.Generator
 ) -> tuple[np.ndarray, list[np.ndarray], list[int]]:
-    dark = draw.uniform(0, 70, (6, 6, 3))
-    canvas = _scale(dark, SIDE) + draw.normal(0, 8, (SIDE, SIDE, 3))
+    canvas = _scale(draw.uniform(0, 70, (6, 6, 3)), SIDE) + draw.normal(0, 8, (SIDE, SIDE, 3))
     seen: list[np.ndarray] = []
     categories: list[int] = []
     for _ in range(draw.integers(0, MOST + 1)):

@@ -146,8 +146,7 @@ def compare_manifests(before: Manifest, after: Manifest) -> Differences:
 
 def _comparable(manifest: Manifest, by_name: bool) -> pa.Table:
     table = manifest.plain()
-    content = table["name" if by_name else "content"].cast(pa.binary())
-    return table.set_column(3, "content", content)
+    return table.set_column(3, "content", table["name" if by_name else "content"].cast(pa.binary()))
 
 
 def _rows_missing_in(table: pa.Table, other: pa.Table) -> set[Row]:

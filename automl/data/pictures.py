@@ -373,5 +373,4 @@ def decode(
         if changes is not None:
             changes += new_changes
     # Pillow widens BILINEAR when it scales down, so it antialiases, and interpolates when it scales up.
-    square = picture.resize((side, side), Image.Resampling.BILINEAR)
-    return np.asarray(square), size[0] / size[1]
+    return np.asarray(picture.resize((side, side), Image.Resampling.BILINEAR)), size[0] / size[1]

@@ -203,8 +203,7 @@ def write_index(
         for name, kind in COLUMNS.items()
     }
     columns["vector"] = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
-    about = {"files": {file: (*stamp, why) for file, (stamp, why) in files.items()}}
-    write_columns(path, columns, about)
+    write_columns(path, columns, {"files": {file: (*stamp, why) for file, (stamp, why) in files.items()}})
 
 
 def _write(

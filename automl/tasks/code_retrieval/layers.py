@@ -183,8 +183,7 @@ class Pooling(nn.Module):
         """Return the pooled vectors `(B, D)` of `x`, `(B, T, D)`, with a mask, bool `(B, T)`."""
         real = mask.unsqueeze(2)  # (B, T, 1)
         if self.pool == "max":
-            most = x.masked_fill(~real, float("-inf")).amax(1)
-            return most.masked_fill(~real.any(1), 0.0)
+            return x.masked_fill(~real, float("-inf")).amax(1).masked_fill(~real.any(1), 0.0)
         if self.pool in ("first", "bert"):
             first = x[:, 0]
             if self.pool == "bert":

@@ -30,8 +30,7 @@ BATCH = 1024  # queries that are scored against the whole corpus at once
 
 def compute_ranks(scores: Tensor, answers: Tensor) -> Tensor:
     """Return ranks from 1, int64 `(Q,)`, from scores `(Q, N)` and the column of each answer, int64 `(Q,)`."""
-    answer_scores = scores.gather(1, answers[:, None])
-    return (~(scores < answer_scores)).sum(1)
+    return (~(scores < scores.gather(1, answers[:, None]))).sum(1)
 
 
 def ranks_among(queries: Tensor, codes: Tensor, own: Tensor) -> Tensor:

@@ -115,8 +115,7 @@ class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
                 return F.cross_entropy(scores / self.training.temperature, own)
             mine = scores.gather(1, own[:, None])
             over = (self.training.margin - mine + scores).relu()
-            others = over.scatter(1, own[:, None], 0.0)
-            return others.sum() / (len(queries) * (len(codes) - 1))
+            return over.scatter(1, own[:, None], 0.0).sum() / (len(queries) * (len(codes) - 1))
 
     def parts(self, split: Split) -> Iterator[EvaluationBatch]:
         retrieval, texts = self._retrieval_split(split), self.texts.texts

@@ -84,8 +84,7 @@ class DetectionDeployment(TaskDeployment):
         Without them it is the file name, as a number if possible.
         """
         picture = open_picture(name).image
-        scaled_size = scale_size(*picture.size, exported["details"]["size"])
-        scale = np.array(picture.size) / scaled_size
+        scale = np.array(picture.size) / scale_size(*picture.size, exported["details"]["size"])
         labels, categories = (exported["details"][key] for key in ("labels", "category_ids"))
         number = _image_id(Path(name))
         is_detected = outputs["scores"] > 0

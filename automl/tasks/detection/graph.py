@@ -58,8 +58,7 @@ class DetectorGraph(nn.Module):
         self.roi_heads: Any = detector.roi_heads
         self.canvas, self.normalisation = canvas, normalisation
         self.has_masks = self.roi_heads.has_mask()
-        parameter = next(detector.parameters())
-        image = parameter.new_zeros(1, 3, canvas, canvas)
+        image = next(detector.parameters()).new_zeros(1, 3, canvas, canvas)
         with torch.no_grad():
             maps = list(detector.eval().backbone(image).values())
             anchors = self.rpn.anchor_generator(ImageList(image, [(canvas, canvas)]), maps)[0]
@@ -95,16 +94,14 @@ class DetectorGraph(nn.Module):
         for level in range(len(maps)):
             score = logits[level].permute(0, 2, 3, 1).flatten(1)  # (N, anchors)
             delta = _by_anchor(deltas[level], 4)
-            count = min(rpn.pre_nms_top_n(), self.counts[level])
-            score, chosen = score.topk(count, dim=1)
+            score, chosen = score.topk(min(rpn.pre_nms_top_n(), self.counts[level]), dim=1)
             delta = delta.gather(1, chosen.unsqueeze(2).expand(-1, -1, 4))
             boxes = _decode(rpn.box_coder, delta, anchors[level][chosen])
             boxes = _clip(boxes, sizes)
             # Logits and their sigmoids give proposals the same order.
             score = score.sigmoid()
             score = score.masked_fill(~_has_area(boxes, RPN_LEAST), -torch.inf)
-            kept = _suppress(boxes, score, None, rpn.nms_thresh)
-            levels.append(Boxes(boxes, kept))
+            levels.append(Boxes(boxes, _suppress(boxes, score, None, rpn.nms_thresh)))
         boxes, scores = (torch.cat(values, 1) for values in zip(*levels, strict=True))
         return _best(Boxes(boxes, scores), min(rpn.post_nms_top_n(), scores.shape[1]))[0]
 

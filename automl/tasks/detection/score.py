@@ -75,8 +75,7 @@ class DetectionEvaluator(Evaluator):
         """Add the `boxes`, `scores`, `labels` and `masks` of each image, in torchvision's format."""
         for output, truth in zip(outputs, targets, strict=True):
             boxes = output["boxes"].double().cpu().numpy()
-            scale = np.array(truth.original) / truth.stored
-            corners = boxes * np.tile(scale, 2)
+            corners = boxes * np.tile(np.array(truth.original) / truth.stored, 2)
             corners[:, 2:] -= corners[:, :2]
             masks = (
                 encode_masks((output["masks"][:, 0] >= SURE).cpu().numpy())

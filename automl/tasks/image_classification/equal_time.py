@@ -86,8 +86,7 @@ def _epochs(cell: GridCell, plain: GridCell) -> Cell:
     theirs = [(r.steps, len(r.history)) for r in plain.records if r.history and r.steps]
     if not ours or not theirs:
         return cell.outcome
-    of_epoch = statistics.fmean(steps / epochs for steps, epochs in theirs)
-    return statistics.fmean(ours) / of_epoch
+    return statistics.fmean(ours) / statistics.fmean(steps / epochs for steps, epochs in theirs)
 
 
 def tests(cells: Sequence[GridCell]) -> list[str]:

@@ -47,8 +47,7 @@ def _xresnet(
 
 
 def _rates(trial: optuna.Trial, *, data: ImageData, epochs: int, options: Mapping[str, Any]) -> TrialConfig:
-    rate = trial.suggest_categorical("learning_rate", RATES)
-    return _xresnet(data, epochs, options, None, rate)
+    return _xresnet(data, epochs, options, None, trial.suggest_categorical("learning_rate", RATES))
 
 
 def _compared(

@@ -226,8 +226,7 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
 
     def _crops(self, split: Split, index: Tensor) -> Tensor:
         data = load_images(self.data, split)
-        crops = centre_crop(data.gather(index), data.aspect[index], self.data.size)
-        return crops.to(self.runtime.device)
+        return centre_crop(data.gather(index), data.aspect[index], self.data.size).to(self.runtime.device)
 
     @classmethod
     def read_inputs(
@@ -287,8 +286,7 @@ def draw_mixup(count: int, alpha: float, generator: torch.Generator) -> tuple[Te
     """
     # Beta(a, a) from two gamma draws, since torch's own distributions take no generator. In logarithms, by
     # G(a) = G(a + 1) U^(1/a): for a below about 0.05, draws of G(a) itself underflow to 0, and 0 / 0.
-    ones = torch.ones(2, count, dtype=torch.float64)
-    gamma = standard_gamma(ones + alpha, generator)
+    gamma = standard_gamma(torch.ones(2, count, dtype=torch.float64) + alpha, generator)
     uniform = 1 - torch.rand(2, count, dtype=torch.float64, generator=generator)  # not 0
     first, second = gamma.log() + uniform.log() / alpha
     return torch.randperm(count, generator=generator), torch.sigmoid((first - second).abs()).float()

@@ -180,8 +180,7 @@ def decoding_difference(model: nn.Module, windows: Tensor, runs: Mapping[str, Ru
     for i in range(half, tokens.shape[1]):
         differences.append(np.abs(outputs[LOGITS] - expected[:, i - 1]).max())
         past = {name.replace(PRESENT, PAST): value for name, value in outputs.items() if name != LOGITS}
-        position = np.full(len(tokens), i)
-        outputs = runs[STEP]({TOKEN: tokens[:, i : i + 1], POSITION: position, **past})
+        outputs = runs[STEP]({TOKEN: tokens[:, i : i + 1], POSITION: np.full(len(tokens), i), **past})
     differences.append(np.abs(outputs[LOGITS] - expected[:, -1]).max())
     return float(max(differences))
 

@@ -162,8 +162,7 @@ def _values_of(model: Decoder, kind: str, context: int) -> dict[str, Any]:
 
 def _state_of(model: Decoder) -> dict[str, Tensor]:
     """Return the weights of the built-in decoder beside its mixers, by their names in transformers."""
-    is_lfm2 = STYLES[model.style] == "lfm2"
-    norm, names = ("embedding_norm", OF_LFM2) if is_lfm2 else ("norm", USUAL)
+    norm, names = ("embedding_norm", OF_LFM2) if STYLES[model.style] == "lfm2" else ("norm", USUAL)
     embedding = model.embedding.weight
     state = {"model.embed_tokens": embedding, "lm_head": embedding, f"model.{norm}": model.norm.weight}
     for i, layer in enumerate(model.layers):

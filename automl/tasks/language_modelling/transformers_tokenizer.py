@@ -60,8 +60,7 @@ def write_tokenizer(folder: Path, tokenizer: TextTokenizer, windows: Tensor) -> 
 
     Raises InputError if what is read back gives other tokens.
     """
-    library = tokenizers.Tokenizer
-    backend = library.from_str(tokenizer.content) if tokenizer.content else _byte_tokenizer()
+    backend = tokenizers.Tokenizer.from_str(tokenizer.content) if tokenizer.content else _byte_tokenizer()
     if backend.id_to_token(tokenizer.end) is None and backend.token_to_id(END) is None:
         backend.add_special_tokens([END])
     end = backend.id_to_token(tokenizer.end)

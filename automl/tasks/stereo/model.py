@@ -34,8 +34,7 @@ CHANNELS = 32  # of the features at width 1
 
 def conv_norm(inputs: int, outputs: int, kernel: int, stride: int = 1, dilation: int = 1) -> list[nn.Module]:
     """Return a 2-D convolution with padding that keeps the size, apart from its stride, and a norm."""
-    padding = dilation * (kernel // 2)
-    conv = nn.Conv2d(inputs, outputs, kernel, stride, padding, dilation, bias=False)
+    conv = nn.Conv2d(inputs, outputs, kernel, stride, dilation * (kernel // 2), dilation, bias=False)
     return [conv, nn.BatchNorm2d(outputs)]
 
 
@@ -260,8 +259,7 @@ def correlations(left: Tensor, right: Tensor, disparities: int, groups: int) -> 
 
 def interpolation_weights(source: int, target: int) -> Tensor:
     """Return weights of linear interpolation from `source` to `target` points, float64 `(target, source)`."""
-    eye = torch.eye(source, dtype=torch.float64)[None]
-    return F.interpolate(eye, size=target, mode="linear")[0].T
+    return F.interpolate(torch.eye(source, dtype=torch.float64)[None], size=target, mode="linear")[0].T
 
 
 def resize_costs(costs: Tensor, weights: Tensor, size: tuple[int, int]) -> Tensor:

@@ -80,8 +80,7 @@ def list_images(source: str, path: str | Path | None, size: int) -> Listing[Item
     if archive is None:
         raise InputError(f"{source} needs the path of a folder or archive; pass --data PATH")
     dataset = next(dataset for dataset in DATASETS if dataset.key == archive)
-    folder = fetch_files(archive, dataset.files)
-    return replace(read_image_folder(folder, known.readable), archive=archive)
+    return replace(read_image_folder(fetch_files(archive, dataset.files), known.readable), archive=archive)
 
 
 def get_archive_name(source: str, path: str | Path | None, size: int) -> str | None:

@@ -106,8 +106,7 @@ def find_text_files(path: str | Path) -> TextFiles:
         else:
             texts.append((file, name_to_text(within), _find_split(within)))
     if SPLITS.index("train") in {split for _, _, split in texts}:
-        outside = [name for _, name, split in texts if split < 0]
-        tally.leave_out("outside of the folders of splits", outside)
+        tally.leave_out("outside of the folders of splits", [name for _, name, split in texts if split < 0])
         texts = [text for text in texts if text[2] >= 0]
     else:
         texts = [(file, name, -1) for file, name, _ in texts]

@@ -149,8 +149,7 @@ class TokenFile(RecordFile):
 
     @cached_property
     def tally(self) -> Tally:
-        left_out = {kind: (count, names) for kind, (count, names) in self.about["left_out"].items()}
-        tally = Tally(left_out)
+        tally = Tally({kind: (count, names) for kind, (count, names) in self.about["left_out"].items()})
         tally.keep_copies("copies of another document", zip(self.names, map(bytes, self.keys), strict=True))
         return tally
 

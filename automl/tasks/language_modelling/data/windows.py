@@ -133,8 +133,7 @@ class TextWindows(Documents[TokenFile]):
         starts = np.minimum(rows * step, len(tokens) - 1 - context)[:, None]
         scored = np.where(rows > 0, (rows - 1) * step + context, 0)[:, None]  # in the windows before
         targets = starts + np.arange(1, context + 1)
-        window = tokens[starts + np.arange(context + 1)].astype(np.int64)
-        return window, targets > scored
+        return tokens[starts + np.arange(context + 1)].astype(np.int64), targets > scored
 
     def bytes_per_token(self, split: str) -> float:
         """Return the mean number of bytes of text of a token.

@@ -48,8 +48,7 @@ def find_files(path: Path) -> tuple[Path, ...] | None:
             return None
         path = trains[0]
     name = path.name.removesuffix(SUFFIX)
-    is_single = path.name.endswith(SUFFIX) and not name.endswith((TRAIN, TEST))
-    if is_single:
+    if path.name.endswith(SUFFIX) and not name.endswith((TRAIN, TEST)):
         return (path,) if path.is_file() else None
     name = name.removesuffix(TRAIN).removesuffix(TEST)
     train, test = (path.with_name(f"{name}{ending}{SUFFIX}") for ending in (TRAIN, TEST))

@@ -16,8 +16,7 @@ class WindowAttention:
         self.m = self._by_head(m)  # (2, T, heads, d, B)
         self.offsets = None if offsets is None else self._by_head(offsets.unsqueeze(2))
         self.shape = self.m.shape[2:]
-        n = min(kind.window, len(m))
-        self.products = m.new_empty(n, *self.shape)
+        self.products = m.new_empty(min(kind.window, len(m)), *self.shape)
 
     def attend(self, t: int, query: Tensor, out: Tensor) -> None:
         """Attend with `query`, (H, B), and write the result to `out`, (H, B)."""

@@ -130,8 +130,7 @@ def _load_materials() -> tuple[list[np.ndarray], np.ndarray]:
     """Return the photographs, float `(h, w, 3)`, and digits `(1797, 8, 8)` from 0 to 1."""
     from sklearn.datasets import load_digits, load_sample_images  # The import takes a second.
 
-    photographs = [image.astype(np.float64) for image in load_sample_images().images]
-    return photographs, load_digits().images / 16
+    return [image.astype(np.float64) for image in load_sample_images().images], load_digits().images / 16
 
 
 def draw_scene(draw: np.random.Generator, height: int = HEIGHT, width: int = WIDTH) -> list[Surface]:
@@ -159,8 +158,7 @@ def draw_scene(draw: np.random.Generator, height: int = HEIGHT, width: int = WID
         # The disparities of the whole surface must stay within the range.
         reach = abs(b) * w / 2 + abs(c) * h / 2
         depth = float(np.clip(depth, LEAST + reach, MOST - reach))
-        plane = (depth - b * (x + w / 2) - c * (y + h / 2), b, c)
-        return Surface(plane, *texture(), box, mask)
+        return Surface((depth - b * (x + w / 2) - c * (y + h / 2), b, c), *texture(), box, mask)
 
     surfaces = [surface(float(draw.uniform(FARTHEST, 12.0)))]
     nearer = np.sort(draw.uniform(8.0, NEAREST, draw.integers(3, 8)))
@@ -176,5 +174,4 @@ def draw_scene(draw: np.random.Generator, height: int = HEIGHT, width: int = WID
 
 def draw_pair(split: str, i: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return pair `i` of a split, always the same, like `render`."""
-    draw = np.random.default_rng([17, [*COUNTS].index(split), i])
-    return render(draw_scene(draw), HEIGHT, WIDTH)
+    return render(draw_scene(np.random.default_rng([17, [*COUNTS].index(split), i])), HEIGHT, WIDTH)
