@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 from torch import Tensor, nn
 
 from automl.base.errors import InputError, unknown
-from automl.base.registry import contributions
+from automl.base.lazy import contributions
 from backbones import vit
 from backbones.libraries import IMAGENET, Normalisation, xresnet
 

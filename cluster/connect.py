@@ -16,7 +16,7 @@ import grpc
 import ray
 from ray.exceptions import AuthenticationError
 
-from automl.base.cores import count_cores
+from automl.base.process import count_cores
 from automl.base.errors import InputError, check_utf8
 from cluster import cuda_mps
 from cluster.ray_internals import LocalJob, ask_cluster_id, draining_nodes, free_resources, start_patiently

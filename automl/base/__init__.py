@@ -4,11 +4,10 @@ errors        `InputError`, for mistakes of the user
 loading       Loads user-defined objects, and sends their code to other machines
 own_imports   The imports of a user's files, and the finder of modules beside them
 live_objects  Functions of a notebook or a script
-lazy          Imports on first use: of exports, and of packages that only one task needs
+lazy          Imports on first use: of exports, the built-in tasks, and packages that only one task needs
 serialise     Convert dataclasses to JSON and back
 atomic        Temporary names of files that are being written, and their removal after a crash
-cores         The number of cores that this process may use
-signals       Handlers of signals for the duration of a block
+process       This process: the number of its cores, and handlers of signals for a block
 text          Text of users' files: its encoding
 units         Parse and format quantities: `2h30m`, `5M`, `2GB`
 names         Names of searches and experiments
@@ -16,5 +15,4 @@ escape        Escape names for each kind of output, and redact tokens in address
 terminal      Output on a terminal: control characters are escaped, and progress
 summary       Short text and notebook representations of results
 options       Options: fields of a dataclass give the command line, the API and the pages; their names
-registry      The built-in tasks: the folders of the package `automl.tasks`
 """

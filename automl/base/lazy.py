@@ -1,11 +1,13 @@
-"""Imports on first use: the exports of a package, and packages that only one task needs."""
+"""Imports on first use: exports of a package, the built-in tasks, and packages that only one task needs."""
 
 import ast
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 from automl.base.errors import InputError
@@ -81,3 +83,34 @@ class _Optional:
                 f"{EXTRAS[self._extra]} needs the package {package}, which is not installed. Run: "
                 f'pip install "attention-automl[{self._extra}]"'
             ) from error
+
+
+GROUP = "automl.tasks"  # the package, and the group of entry points
+
+
+@cache
+def task_packages() -> Mapping[str, str]:
+    """Return the package of each built-in task by the task's name. Import none of them.
+
+    The folder `NAME_OF_TASK` declares the task `name-of-task` by `SPEC`, a `search.config.TaskSpec`, in its
+    `__init__`. Packages of others declare theirs by entry points. Built-in tasks have none, since a job that
+    runs from a folder of sources has no metadata of installed packages.
+    """
+    spec = find_spec(GROUP)
+    folders = spec.submodule_search_locations if spec is not None else None
+    return {
+        info.name.replace("_", "-"): f"{GROUP}.{info.name}" for info in iter_modules(folders) if info.ispkg
+    }
+
+
+def resolve(reference: str) -> Any:
+    """Import the object that `package.module:name` refers to."""
+    module, _, name = reference.partition(":")
+    return getattr(import_module(module), name)
+
+
+def contributions(field: str) -> Iterator[Any]:
+    """Import and yield what built-in tasks contribute to a table: the objects that this field refers to."""
+    for package in task_packages().values():
+        if reference := getattr(import_module(package).SPEC, field):
+            yield resolve(reference)

@@ -79,7 +79,8 @@ def _used(function: Any) -> list[Any]:
         each = inspect.unwrap(waiting.pop())
         if each not in used:
             used.append(each)
-            waiting += [value for name in _names(each) if _is_own(value := notebook.get(name))]
+            values = (notebook.get(name) for name in _names(each))
+            waiting += [v for v in values if callable(v) and getattr(v, "__module__", None) == MAIN]
     return used
 
 
@@ -92,10 +93,6 @@ def _names(value: Any) -> list[str]:
         names += code.co_names
         codes += [constant for constant in code.co_consts if hasattr(constant, "co_names")]
     return sorted(set(names))
-
-
-def _is_own(value: Any) -> bool:
-    return callable(value) and getattr(value, "__module__", None) == MAIN
 
 
 def _source(value: Any) -> bytes:

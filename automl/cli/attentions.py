@@ -13,7 +13,7 @@ from attention import ATTENTIONS, Spec
 from attention.options import OptionValue
 from attention.spec import TIMM_NAMES
 from automl.base.errors import InputError
-from automl.base.signals import handle_signals
+from automl.base.process import handle_signals
 from automl.base.units import format_count
 from automl.export.formats import find_missing_formats
 from automl.tasks.subject import make_subject

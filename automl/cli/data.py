@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from automl.base.registry import resolve
+from automl.base.lazy import resolve
 from automl.config.runtime import Runtime
 from automl.config.settings import Settings
 from automl.data.splits import SPLITS

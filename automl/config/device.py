@@ -1,17 +1,19 @@
-"""Devices. Only this module contains code specific to CUDA or Apple's MPS.
+"""Devices, and generators of random numbers. Only this module contains code specific to CUDA or Apple's MPS.
 
 It is not in `automl/training` because data and storage use it and must not import training. MPS is only
 tested on a fake device, so `auto` never selects it.
 """
 
 import os
+import random
 import sys
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, supported_activities
@@ -339,3 +341,46 @@ def capture(run: Callable[[], Tensor], device: torch.device) -> tuple[Replay, Te
         generator.graphsafe_set_state(state)  # After a failed capture, the old one draws no numbers any more.
         raise
     return graph.replay, result
+
+
+PYTHON, NUMPY, OWN = "python", "numpy", "own"
+
+
+def seed_all(seed: int) -> None:
+    """Seed the generators."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def all_generator_states(own: torch.Generator) -> dict[str, Any]:
+    """Return the states of the generators and of a trial's `own` generator."""
+    version, numbers, gauss = random.getstate()
+    name, keys, *rest = np.random.get_state(legacy=True)
+    return {
+        **generator_states(),
+        PYTHON: [version, list(numbers), gauss],
+        NUMPY: [name, torch.tensor(np.asarray(keys, np.int64)), *rest],
+        OWN: own.get_state(),
+    }
+
+
+def restore_all_generators(states: Mapping[str, Any], own: torch.Generator) -> None:
+    """Restore the states of `all_generator_states`."""
+    restore_generator_states({name: state for name, state in states.items() if isinstance(state, Tensor)})
+    version, numbers, gauss = states[PYTHON]
+    random.setstate((version, tuple(numbers), gauss))
+    name, keys, *rest = states[NUMPY]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
+    own.set_state(states[OWN].cpu())
+
+
+@contextmanager
+def kept_generators() -> Iterator[None]:
+    """Restore the generators after the block."""
+    own = torch.Generator()
+    states = all_generator_states(own)
+    try:
+        yield
+    finally:
+        restore_all_generators(states, own)

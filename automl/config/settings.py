@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from attention.spec import parse_option
 from automl.base import live_objects, loading
 from automl.base.errors import InputError, unknown
+from automl.base.lazy import resolve
 from automl.base.names import data_name, short_name
 from automl.base.options import document_fields, option_name, split_option
-from automl.base.registry import resolve
 from automl.base.serialise import convert_fields
 from automl.base.units import parse_amounts, parse_count, parse_labels, parse_seconds, parse_size
 from automl.config.limits import Limits

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from automl.base.cores import count_cores
+from automl.base.process import count_cores
 from automl.base.terminal import progress
 from automl.data.digest import SIZE
 from automl.data.tally import Tally

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from automl.base.cores import count_cores
+from automl.base.process import count_cores
 from automl.base.terminal import progress
 from automl.data.files import unreadable_error
 from automl.storage.cache_folder import cache_root, once

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from automl.base.errors import InputError, unknown
 from automl.base.escape import redact
-from automl.base.registry import contributions
+from automl.base.lazy import contributions
 from automl.base.serialise import from_json
 from automl.base.terminal import progress
 from automl.data.archive import MAX_FRACTION_OF_DISK, enter_single_folder, unpack
@@ -88,7 +88,13 @@ def fetch_files(name: str, files: Sequence[Remote]) -> Path:
                 shutil.copyfile(path, temporary / file.name)
                 continue
             inside = temporary / f".{file.name}"
-            _unpack(path, inside, file)
+            try:  # An incomplete download is detected here, since an archive's checksum comes last.
+                unpack(path, inside)
+            except InputError as error:
+                _remove(path)
+                raise InputError(
+                    f"{_mirrored(file.address)} was not received completely ({error}); {REMEDY}"
+                ) from error
             for child in list(inside.iterdir()):
                 shutil.move(child, temporary / child.name)
             inside.rmdir()
@@ -96,16 +102,6 @@ def fetch_files(name: str, files: Sequence[Remote]) -> Path:
             _remove(path)
 
     return enter_single_folder(once(cache_root() / "downloads" / name, fetch))
-
-
-def _unpack(path: Path, folder: Path, file: Remote) -> None:
-    try:  # An incomplete download is detected here, since an archive's checksum comes last.
-        unpack(path, folder)
-    except InputError as error:
-        _remove(path)
-        raise InputError(
-            f"{_mirrored(file.address)} was not received completely ({error}); {REMEDY}"
-        ) from error
 
 
 def _check(path: Path, address: str, expected: Checksum) -> None:

@@ -22,7 +22,7 @@ from attention import AttentionMap, Gated, Layout, Spec
 from attention.attention_map import map_of
 from attention.padding import padding
 from automl.base.errors import InputError
-from automl.base.registry import resolve
+from automl.base.lazy import resolve
 from automl.export.formats import open_onnx
 from automl.export.predict import input_reader, list_inputs
 from automl.tasks.deployment import MODEL, Arrays

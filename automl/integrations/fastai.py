@@ -7,8 +7,8 @@ from fastai.data.load import DataLoader
 from fastai.learner import load_model, save_model
 
 from automl.base.errors import InputError
+from automl.config.device import all_generator_states, restore_all_generators
 from automl.integrations.checkpoint import CheckpointFiles
-from automl.tasks.function.generators import read_states, restore_states
 from automl.tasks.function.trial import Trial
 
 
@@ -57,7 +57,7 @@ class TrialCallback(Callback):
         state = {
             "loaders": [loader.rng.getstate() for loader in self._loaders()],
             "scalers": [scaler.state_dict() for scaler in self._scalers()],
-            "generators": read_states(self._trial.rng),
+            "generators": all_generator_states(self._trial.rng),
         }
         torch.save(state, self._random_path)
         values = dict(zip(self.learn.recorder.metric_names, self.learn.recorder.log, strict=True))
@@ -78,7 +78,7 @@ class TrialCallback(Callback):
             loader.rng.setstate(loader_state)
         for scaler, scaler_state in zip(self._scalers(), state["scalers"], strict=True):
             scaler.load_state_dict(scaler_state)
-        restore_states(state["generators"], self._trial.rng)
+        restore_all_generators(state["generators"], self._trial.rng)
 
     after_fit = before_train  # if no epoch was left to train
 

@@ -8,8 +8,8 @@ try:
 except ImportError:
     from pytorch_lightning import Callback, LightningModule, Trainer
 
+from automl.config.device import all_generator_states, restore_all_generators
 from automl.integrations.checkpoint import CheckpointFiles
-from automl.tasks.function.generators import read_states, restore_states
 from automl.tasks.function.trial import Trial
 
 
@@ -55,12 +55,12 @@ class TrialCallback(Callback):
     # when the epoch has ended. It calls these two methods for a callback's part of its checkpoint.
     def state_dict(self) -> dict[str, Any]:
         """Return the metrics and the states of the random generators."""
-        return {"metrics": self._metrics, "generators": read_states(self._trial.rng)}
+        return {"metrics": self._metrics, "generators": all_generator_states(self._trial.rng)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the random generators."""
         self._resumed = state_dict["metrics"]
-        restore_states(state_dict["generators"], self._trial.rng)
+        restore_all_generators(state_dict["generators"], self._trial.rng)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Do the missing step of plateau schedulers in the first epoch of a resumed training."""

@@ -17,7 +17,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from attention import Spec
 from automl.base import loading
 from automl.base.errors import InputError, unknown
-from automl.base.registry import contributions
+from automl.base.lazy import contributions
 from automl.base.serialise import to_json
 from automl.confirm.protocol import latest_verdict
 from automl.storage.folder import find_model_search

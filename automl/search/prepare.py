@@ -13,7 +13,7 @@ from typing import Any
 
 from automl.base import loading
 from automl.base.errors import InputError
-from automl.base.registry import resolve
+from automl.base.lazy import resolve
 from automl.callbacks.user import check_callbacks
 from automl.config.runtime import Runtime
 from automl.config.settings import Settings

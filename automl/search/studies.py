@@ -13,8 +13,8 @@ from typing import Any
 from automl.base import loading
 from automl.base.errors import InputError, unknown
 from automl.base.escape import markdown
+from automl.base.lazy import contributions, resolve
 from automl.base.options import STORAGE, with_keywords_of
-from automl.base.registry import contributions, resolve
 from automl.config.search_options import StudyOptions
 from automl.config.settings import Settings
 from automl.report import grid_table

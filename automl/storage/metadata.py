@@ -9,10 +9,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
 
-from automl.base.cores import count_cores
 from automl.base.errors import InputError
 from automl.base.escape import redact
 from automl.base.options import format_command
+from automl.base.process import count_cores
 from automl.base.serialise import read_json, write_json
 from automl.config.settings import Settings
 from automl.storage.git import GitError, run_git

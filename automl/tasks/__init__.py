@@ -9,7 +9,6 @@ deployment               Deployment of a trained model: module, named inputs and
 initial                  Initial weights: published, from a file, or from a trained trial
 memo                     Results that are computed once in a process
 same_data                Checks whether a search's data have changed since it was created
-shown                    What a report shows: inputs to look at, and the scores with one layer replaced
 subject                  A model without a dataset, for `automl cost`
 stereo                   The disparity of each pixel of the left of two rectified images
 sequence_classification  Classification of sequences of sensor readings
@@ -27,7 +26,7 @@ A folder declares its task by `SPEC` in its `__init__`. It usually has `config` 
 configuration), `data`, `model`, `score` (the evaluator), `deploy`, `space` (search spaces), `study`
 (published experiments) and `task`, the subclass of `Task`. Tables and texts are beside them: `studies.toml`,
 `data/datasets.toml`, and `usage.md.template` for the model card. Nothing outside of a folder imports it:
-`automl.base.registry` finds it by its name.
+`automl.base.lazy` finds it by its name.
 
 A package declares a task by an entry point of the group `automl.tasks`. Other tasks are named by
 `register_task`, or as `file.py:Class`.

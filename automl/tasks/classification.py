@@ -159,3 +159,11 @@ def cross_entropy(
         return losses.mean()
     total = sum(((fraction * weights[label]).sum() for label, fraction in terms), start=weights.new_zeros(()))
     return losses.sum() / (runtime.total(total) / runtime.workers)
+
+
+def spread_over_classes(labels: Tensor, count: int) -> Tensor:
+    """Return the indices of the first inputs: the first of each class, then the second of each, int64."""
+    order = labels.argsort(stable=True)
+    counts = labels.bincount()
+    rank = torch.arange(len(labels)) - (counts.cumsum(0) - counts)[labels[order]]
+    return order[rank.argsort(stable=True)][:count]

@@ -3,8 +3,8 @@
 import re
 
 from automl.base.errors import InputError
+from automl.base.lazy import contributions, resolve
 from automl.base.loading import load_object
-from automl.base.registry import contributions, resolve
 from automl.config.runtime import Runtime
 from automl.data.archive import enter_single_folder, extract_if_archive
 from automl.data.csv_table import read_labels

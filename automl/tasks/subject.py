@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import backbones
 from automl.base.errors import InputError, unknown
-from automl.base.registry import resolve
+from automl.base.lazy import resolve
 from backbones import Example, find
 from backbones.example import sum_outputs
 from search.config import Model

@@ -2,8 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from automl.base.errors import InputError
 from automl.base.escape import printable
@@ -14,6 +18,22 @@ from search.metric import Chance, Metric
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 SHOWN = 10  # largest number of class names in a description
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownInputs:
+    """Inputs of a model, and pictures of them.
+
+    Attributes:
+        pictures: Images uint8 `(H, W, 3)`; signals `(C, T)` without padding; or lists of tokens.
+        names: A name for each input, such as its class.
+        padded: Number of steps or tokens with padding.
+    """
+
+    inputs: Any
+    pictures: Sequence[NDArray[np.generic] | list[str]]
+    names: Sequence[str]
+    padded: int = 1
 
 
 class TaskData(ABC):

@@ -8,8 +8,8 @@ from typing import Any
 
 from automl.base.errors import InputError, error_line
 from automl.base.escape import redact
+from automl.base.lazy import resolve
 from automl.base.loading import send_own_objects
-from automl.base.registry import resolve
 from automl.config.device import UnusableGpu
 from automl.config.runtime import Runtime
 from automl.maps.kept import save_examples

@@ -20,9 +20,9 @@ from ray import tune
 from ray.exceptions import RayActorError
 from ray.tune.integration.ray_train import TuneReportCallback
 
-from automl.base.cores import count_cores
 from automl.base.errors import InputError
 from automl.base.options import format_command
+from automl.base.process import count_cores
 from automl.config.device import device_for, is_gpu
 from automl.config.limits import Limits
 from automl.config.runtime import Runtime, memory_fraction

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from automl.base.errors import InputError, error_message
-from automl.base.signals import handle_signals
+from automl.base.process import handle_signals
 from automl.callbacks.retention import ErrorTraces
 from automl.callbacks.search_progress import Progress
 from automl.config.limits import Limits

@@ -18,7 +18,7 @@ from typing import Any
 
 from automl.base import loading
 from automl.base.errors import InputError
-from automl.base.registry import GROUP, resolve, task_packages
+from automl.base.lazy import GROUP, resolve, task_packages
 from search.config.sections import Data, Model, Training
 from search.metric import Metric
 

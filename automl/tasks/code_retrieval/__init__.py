@@ -5,10 +5,9 @@ data    Functions of source code and their queries: reading, cleaning, splits an
 deploy  Deployment of the two encoders of code search: a graph of each, from sub-tokens to vectors
 index   The index of a folder of code: a vector of each function, by an exported encoder
 layers  Layers of the encoders of texts: self-attention, convolutions, and pooling to one vector
-maps    Functions of source files, whose attention maps an exported encoder draws
 model   The encoders of text and their options, and two of them whose vectors are compared
 score   Metrics of retrieval with one right answer per query, over batches and workers
-search  Search a folder of code with an exported model
+search  Search a folder of code with an exported model, and read functions for its attention maps
 space   The space of code search, and the published comparison of two encoders
 task    Code search: finds a function by its docstring, with the vectors of two encoders
 """
@@ -25,7 +24,7 @@ SPEC = TaskSpec(
     training=RetrievalTraining,
     metrics=(MRR,),
     tabled=(MRR, replace(MRR, name="mrr_names")),
-    map_reader="automl.tasks.code_retrieval.maps:READER",
+    map_reader="automl.tasks.code_retrieval.search:READER",
     drawn=True,
     task="automl.tasks.code_retrieval.task:CodeRetrieval",
     spaces=("automl.tasks.code_retrieval.space",),

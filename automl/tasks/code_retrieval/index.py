@@ -31,7 +31,7 @@ from automl.data.digest import SIZE
 from automl.data.files import name_to_text
 from automl.export.formats import onnx_file, open_onnx
 from automl.storage.cache_folder import cache_root, once
-from automl.tasks.code_retrieval.data.function import Function
+from automl.tasks.code_retrieval.data.python import Function
 from automl.tasks.code_retrieval.data.source_folder import (
     list_source_files,
     no_functions_error,

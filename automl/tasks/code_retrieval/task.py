@@ -29,8 +29,7 @@ from automl.tasks.code_retrieval.score import (
     similarity_vectors,
 )
 from automl.tasks.deployment import Deployment, spread_indices
-from automl.tasks.shown import ShownInputs
-from automl.tasks.task_data import Split
+from automl.tasks.task_data import ShownInputs, Split
 from backbones import call
 from search.config import TrialConfig
 from search.metric import Chance

@@ -253,15 +253,14 @@ def subject(backbone: str, size: int | None, options: Mapping[str, Any]) -> Subj
     if size % STRIDES[-1]:
         raise InputError(f"--size must be a multiple of {STRIDES[-1]} for a detector; got {size}")
 
-    def build_model() -> nn.Module:
-        return build_detector(chosen, chosen.build(classes=2, size=size), classes=OBJECTS, canvas=size)
-
     def example(count: int) -> Example:  # noise, so that the detector finds objects
         return list(torch.rand(count, 3, size, size, generator=torch.Generator().manual_seed(0)))
 
     return Subject(
         name=backbone,
-        build=build_model,
+        build=lambda: build_detector(
+            chosen, chosen.build(classes=2, size=size), classes=OBJECTS, canvas=size
+        ),
         example=example,
         description=f"an image of {size}x{size} pixels: Mask R-CNN with {OBJECTS} kinds of objects",
         batch=2,

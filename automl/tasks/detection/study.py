@@ -20,7 +20,7 @@ BACKBONES = ("torchvision:resnet50", "torchvision:resnet101", "torchvision:resne
 SMALL_BACKBONES = ("xresnet18", "xresnet34", "xresnet50")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Detector:
     """Settings of the grids of detection. `more` holds further options of a module."""
 
@@ -80,18 +80,9 @@ class _Detector:
         return self.config(trial.suggest_categorical("modules", [0, 7]), {}, backbone=backbone)
 
 
-_FULL = _Detector()
-_SMALL = _Detector(
-    data=space.SCENES,
-    model=space.SMALL,
-    training=space.SCENES_TRAINING,
-    backbones=SMALL_BACKBONES,
-    more=NARROW,
-)
-
-
 def _grids() -> Iterator[Space]:
-    for form, detector in (("", _FULL), (SMALL, _SMALL)):
+    small = _Detector(space.SCENES, space.SMALL, space.SCENES_TRAINING, SMALL_BACKBONES, NARROW)
+    for form, detector in (("", _Detector()), (SMALL, small)):
         for name, draw, reference in (
             ("da-normalisation", detector.normalisation, {"normalisation": "softmax"}),
             ("da-heads", detector.heads, {"heads": 1}),

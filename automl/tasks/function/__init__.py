@@ -1,6 +1,5 @@
 """A training by the user's own function.
 
-generators  Random generators of Python, NumPy and torch, which a training function may draw from
 loop        Trains a trial with a training function, which runs in a thread and yields what it reports
 space       The search space of a training function
 start       Runs the start of a training function, which declares its model, hyperparameters and epochs

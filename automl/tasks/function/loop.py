@@ -21,10 +21,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from automl.base.errors import InputError, describe_error
-from automl.config.device import forked_generators, make_current
+from automl.config.device import (
+    all_generator_states,
+    forked_generators,
+    make_current,
+    restore_all_generators,
+    seed_all,
+)
 from automl.config.runtime import Runtime
 from automl.storage.trial_files import Answers
-from automl.tasks.function.generators import read_states, restore_states, seed_all
 from automl.tasks.function.models import Placed
 from automl.tasks.function.start import TrainingFunction, find_function
 from automl.tasks.function.task import insert_placement
@@ -207,7 +212,7 @@ class RunningTrial(Trial):
             raise self._other_parameters(self.parameters)
         start = self._last
         if self._content is not None:
-            restore_states(self._content["generators"], self.rng)
+            restore_all_generators(self._content["generators"], self.rng)
             self._content = None
         self._start_clocks()
         epochs = Epochs(self, start, self._fitting if partial else count_whole(self._fitting))
@@ -315,7 +320,7 @@ class RunningTrial(Trial):
             "average": {},
             "optimizer": states,
             "scaler": {},
-            "generators": {} if finished else read_states(self.rng),
+            "generators": {} if finished else all_generator_states(self.rng),
         }
 
 

@@ -16,7 +16,7 @@ import optuna
 
 from automl.base.errors import InputError, describe_error
 from automl.base.loading import load_object
-from automl.tasks.function.generators import kept_generators, seed_all
+from automl.config.device import kept_generators, seed_all
 from automl.tasks.function.models import Exported, Placed
 from automl.tasks.function.trial import Epochs, Trial
 from search.config.tasks import TASKS

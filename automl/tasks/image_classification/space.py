@@ -84,10 +84,6 @@ def digits(trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialCo
     )
 
 
-def digits_papers() -> list[dict[str, Any]]:
-    return choices.papers(list_digits_sites())
-
-
 @dataclass(frozen=True)
 class Photographs:
     """The space of photographs of the source `name`, and with `augment` of the strength of augmentation."""
@@ -190,7 +186,7 @@ SPACES = (
         name="digits",
         draw=digits,
         baseline=PLAIN,
-        published=digits_papers,
+        published=lambda: choices.papers(list_digits_sites()),
         summary="8x8 handwritten digits at 32 px, quarter-width xresnet18; seconds an epoch on a CPU",
     ),
     Photographs("nette", "Imagenette at 128 px, xresnet18/34/50 or --backbone").space(),

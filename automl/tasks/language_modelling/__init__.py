@@ -2,14 +2,13 @@
 
 config        Configuration of language modelling, and the sizes of a decoder's layers
 data          Text for language models, and sequences of associative recall
-deploy        Deployment of a causal decoder: its graphs, with a state or without, and their usage
+deploy        Deployment of a causal decoder: its graphs, with a state or without, their usage and its speed
 gpt           A decoder for causal language models: from tokens to the logits of each next token
 hugging_face  Causal language models of Hugging Face, from a local folder or by name: `hf:FOLDER`, `hf:NAME`
 needles       Recall of planted facts, at the length of the training and at up to eight times that length
 model         The causal language models: the built-in decoder, and those of Hugging Face by the prefix `hf:`
 score         Metrics of predicted tokens, over batches and workers
 signals       Signals of which layers of a trained decoder need full attention, for `--prior`
-decoding      Time of one more token after thousands
 space         Spaces of hybrid decoders: the mixer of each layer
 task          Language modelling: a causal decoder predicts the next token
 transformers_folder  A trained decoder in the format of transformers

@@ -1,6 +1,6 @@
 """The causal language models: the built-in decoder, and those of Hugging Face by the prefix `hf:`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -26,23 +26,17 @@ OWN = table(
 VOCABULARY = 10_000  # Vocabulary of a decoder without data.
 
 
-class _Decoders(Mapping[str, Backbone]):
+class _Decoders(dict[str, Backbone]):
     """Decoders by name, with `build(vocabulary=, length=, **options)`. It lists the built-in ones."""
 
-    def __getitem__(self, name: str) -> Backbone:
+    def __missing__(self, name: str) -> Backbone:
         return find_decoder(name)
 
     def __contains__(self, name: object) -> bool:
-        return name in OWN or str(name).startswith(hugging_face.PREFIX)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(OWN)
-
-    def __len__(self) -> int:
-        return len(OWN)
+        return super().__contains__(name) or str(name).startswith(hugging_face.PREFIX)
 
 
-DECODERS = _Decoders()
+DECODERS = _Decoders(OWN)
 
 
 def find_decoder(name: str) -> Backbone:

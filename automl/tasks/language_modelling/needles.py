@@ -62,7 +62,7 @@ def plant(tokens: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]
         rows: Their numbers `(B,)`, which alone decide where and what is planted.
 
     Returns:
-        The tokens with a fact and its repetition at the end, and marks bool `(B, N)`, see `Windows.batch`.
+        The tokens with a fact and its repetition at the end, and marks as of `TextWindows.batch`, `(B, N)`.
     """
     tokens, N = tokens.copy(), tokens.shape[1] - 1
     for text, row in zip(tokens, rows.tolist(), strict=True):

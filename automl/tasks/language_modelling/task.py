@@ -34,7 +34,6 @@ from automl.tasks.language_modelling.config import FULL
 from automl.tasks.language_modelling.data import Windows, open_windows, shared_name
 from automl.tasks.language_modelling.data.tokens import TextTokenizer
 from automl.tasks.language_modelling.data.windows import TextWindows
-from automl.tasks.language_modelling.decoding import decoding_times
 from automl.tasks.language_modelling.deploy import (
     DECODING,
     EXAMPLES,
@@ -43,6 +42,7 @@ from automl.tasks.language_modelling.deploy import (
     STEP,
     TOKENS,
     decoding_difference,
+    decoding_times,
     language_deployments,
     language_request,
     language_usage,

@@ -1,6 +1,5 @@
 """Classification of sequences of sensor readings.
 
-config     Configuration of the classification of sequences
 data       Sequences of sensor readings: file formats, a memory-mapped cache, padded batches
 larnn      LARNN: an LSTM whose cell attends to its own latest states
 model      The models of sequences
@@ -11,10 +10,19 @@ space      Spaces of sensor sequences: the two published searches of LARNN, and 
 task       Classification of sequences of sensor readings
 """
 
-from automl.tasks.sequence_classification.config import SequenceData
+from dataclasses import dataclass
+
 from search.class_metrics import CLASSIFICATION
-from search.config.sections import ClassificationTraining
+from search.config.sections import ClassificationTraining, Data
 from search.config.tasks import TaskSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceData(Data):
+    """Sequences of sensor readings. The source `ucihar` is downloaded if no path is set."""
+
+    source: str = "ucihar"
+
 
 SPEC = TaskSpec(
     order=20,

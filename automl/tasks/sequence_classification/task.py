@@ -13,7 +13,7 @@ from automl.base.errors import InputError
 from automl.base.serialise import to_json
 from automl.config.runtime import Runtime
 from automl.tasks.base import EvaluationBatch, Inputs
-from automl.tasks.classification import Classification
+from automl.tasks.classification import Classification, spread_over_classes
 from automl.tasks.deployment import Deployment, read_usage, spread_indices
 from automl.tasks.initial import initialise
 from automl.tasks.sequence_classification import SPEC, SequenceData
@@ -28,8 +28,7 @@ from automl.tasks.sequence_classification.data import (
     shared_name,
 )
 from automl.tasks.sequence_classification.data.formats import FORMATS, read_unlabelled
-from automl.tasks.shown import ShownInputs, spread_over_classes
-from automl.tasks.task_data import SPLITS, Split
+from automl.tasks.task_data import SPLITS, ShownInputs, Split
 from backbones.example import materialise
 from search.config import TrialConfig
 from search.config.sections import ClassificationTraining

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import automl
-from automl.base.registry import resolve
+from automl.base.lazy import resolve
 from search.config import TASKS
 from search.spaces import load_space
 

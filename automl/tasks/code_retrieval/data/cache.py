@@ -15,7 +15,7 @@ vocabulary.
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
@@ -28,8 +28,8 @@ from automl.data.arrow import ArrowFile, write_columns
 from automl.data.digest import SIZE, hash_contents
 from automl.data.records import RecordFile
 from automl.tasks.code_retrieval.data.corpus import Corpus, find_corpus_root, list_corpus_files, open_corpus
-from automl.tasks.code_retrieval.data.function import Function
 from automl.tasks.code_retrieval.data.published import RealQuery
+from automl.tasks.code_retrieval.data.python import Function
 from automl.tasks.code_retrieval.data.tokenizer import Ragged, Tokenizer, train_tokenizer
 
 FORMAT = 3  # Raise it when the format of the file or a reader changes.
@@ -87,17 +87,16 @@ def _write(path: Path, corpus: Corpus) -> None:
     functions = corpus.functions
     queries = {split: [(q.text, q.answer) for q in queries] for split, queries in corpus.queries.items()}
     about = {"queries": queries, "skipped": dict(corpus.skipped)}
+    texts = {
+        name: [getattr(f, name).encode("utf-8", "replace").decode() for f in functions] for name in TEXTS
+    }
     columns: dict[str, pa.Array] = {
-        **{name: _column([getattr(function, name) for function in functions]) for name in TEXTS},
+        **{name: pa.array(values, pa.large_string()) for name, values in texts.items()},
         "line": pa.array([function.line for function in functions], pa.int64()),
         "key": pa.array([function.key for function in functions], pa.binary(SIZE)),
         "split": pa.array(corpus.split, pa.int8()),
     }
     write_columns(path, columns, about)
-
-
-def _column(texts: Sequence[str]) -> pa.Array:
-    return pa.array([text.encode("utf-8", "replace").decode() for text in texts], pa.large_string())
 
 
 TOKEN_FORMAT = 2  # Raise it when the format of the file, the tokenizer or a kind of text changes.

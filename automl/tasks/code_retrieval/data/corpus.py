@@ -17,7 +17,6 @@ from automl.data.archive import extract_if_archive
 from automl.data.files import is_clutter
 from automl.data.pictures import SUFFIXES as IMAGES
 from automl.data.splits import SPLITS, TEST, VALIDATION, hash_fractions, pack_keys
-from automl.tasks.code_retrieval.data.function import Function
 from automl.tasks.code_retrieval.data.published import (
     CORPUS,
     QUERIES,
@@ -28,6 +27,7 @@ from automl.tasks.code_retrieval.data.published import (
     read_codesearchnet,
     read_cosqa,
 )
+from automl.tasks.code_retrieval.data.python import Function
 from automl.tasks.code_retrieval.data.source_folder import join_reasons, list_source_files, read_source_folder
 
 WITHIN = (".", "final/jsonl", "python/final/jsonl")  # folders of the splits in CodeSearchNet's archives

@@ -18,8 +18,8 @@ from automl.tasks.code_retrieval.data.cache import (
     open_cached_tokens,
 )
 from automl.tasks.code_retrieval.data.corpus import HOW, MIN_DOCUMENTED
-from automl.tasks.code_retrieval.data.function import Function
 from automl.tasks.code_retrieval.data.published import RealQuery
+from automl.tasks.code_retrieval.data.python import Function
 from automl.tasks.code_retrieval.data.tokenizer import Ragged, Tokenizer
 
 

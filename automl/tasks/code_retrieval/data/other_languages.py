@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from automl.base.lazy import optional
-from automl.tasks.code_retrieval.data.function import Function
+from automl.tasks.code_retrieval.data.python import Function
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -256,7 +256,8 @@ def extract_docstring(node: Node, content: bytes, line: Line | None) -> str:
     if last.startswith("/*"):
         if line is None and (not last.startswith("/**") or last == "/**/"):
             return ""
-        return _describe(_strip_block(last))
+        rows = re.sub(r"^/\*+|\*+/$", "", last).split("\n")
+        return _describe("\n".join(re.sub(r"^\s*\*+ ?", "", row).rstrip() for row in rows))
     if line is None or not last.startswith(line):
         return ""
     own = [*takewhile(lambda text: text.startswith(line), reversed(comments))][::-1]
@@ -286,11 +287,6 @@ def _comments_before(node: Node, content: bytes) -> list[str]:
 
 def _is_comment(node: Node) -> bool:
     return "comment" in node.type
-
-
-def _strip_block(text: str) -> str:
-    inner = re.sub(r"^/\*+|\*+/$", "", text)
-    return "\n".join(re.sub(r"^\s*\*+ ?", "", line).rstrip() for line in inner.split("\n"))
 
 
 def _describe(text: str) -> str:

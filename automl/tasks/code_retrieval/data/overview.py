@@ -11,8 +11,8 @@ from pathlib import Path
 from automl.base.units import pluralize
 from automl.data.splits import SPLITS
 from automl.data.tally import join_examples
-from automl.tasks.code_retrieval.data.corpus import HOW, Corpus, open_corpus
-from automl.tasks.code_retrieval.data.function import Function
+from automl.tasks.code_retrieval.data.corpus import HOW, open_corpus
+from automl.tasks.code_retrieval.data.python import Function
 from automl.tasks.code_retrieval.data.source_folder import join_reasons
 
 RUN = 5  # consecutive words of a docstring; shorter runs occur by chance
@@ -84,18 +84,14 @@ class CodeOverview:
 def summarise_code(path: str | Path) -> CodeOverview:
     """Return the overview of a folder. Raises InputError like `open_corpus`."""
     corpus = open_corpus(path)
+    alike: dict[bytes, list[str]] = {}
+    for function in corpus.functions:
+        alike.setdefault(function.key, []).append(function.location)
     return CodeOverview(
         functions={name: int((corpus.split == number).sum()) for number, name in enumerate(SPLITS)},
         docstrings={split: len(corpus.documented_rows(split)) for split in SPLITS},
         queries={split: len(corpus.queries.get(split, ())) for split in SPLITS},
-        alike=_find_duplicates(corpus),
+        alike=[locations for locations in alike.values() if len(locations) > 1],
         repeated=[function.location for function, _ in find_leaks(corpus.functions)],
         skipped=corpus.skipped,
     )
-
-
-def _find_duplicates(corpus: Corpus) -> list[list[str]]:
-    groups: dict[bytes, list[str]] = {}
-    for function in corpus.functions:
-        groups.setdefault(function.key, []).append(function.location)
-    return [locations for locations in groups.values() if len(locations) > 1]

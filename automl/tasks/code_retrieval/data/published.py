@@ -26,9 +26,8 @@ from automl.base.text import open_text, read_text
 from automl.data.download import read_datasets
 from automl.data.files import is_clutter, name_to_text
 from automl.data.splits import SPLITS
-from automl.tasks.code_retrieval.data.function import Function
 from automl.tasks.code_retrieval.data.other_languages import LANGUAGES, parse_functions
-from automl.tasks.code_retrieval.data.python import parse_python
+from automl.tasks.code_retrieval.data.python import Function, parse_python
 from automl.tasks.code_retrieval.data.source_folder import SourceFunctions
 
 CORPUS = "code_idx_map.txt"

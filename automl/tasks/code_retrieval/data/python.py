@@ -1,4 +1,4 @@
-"""Parse the functions of a Python file with `ast`: also methods, but not functions within functions.
+"""A function of source code, and those of a Python file: also methods, but not functions within functions.
 
 Functions that differ only in names have one key: copies, forks, and code that fills in a template.
 """
@@ -7,8 +7,38 @@ import ast
 import hashlib
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from automl.tasks.code_retrieval.data.function import Function
+
+@dataclass(frozen=True, kw_only=True)
+class Function:
+    """A function or method.
+
+    Attributes:
+        name: qualified, such as `Reader.close`.
+        file: relative to its folder.
+        line: line of its `def`, from 1.
+        code: the searched text, without docstrings and comments.
+        docstring: its docstring with the original indentation; empty if there is none.
+        key: equal for functions that differ only in names.
+    """
+
+    name: str
+    file: str
+    line: int
+    code: str
+    docstring: str
+    key: bytes
+
+    @property
+    def query(self) -> str:
+        """The first paragraph of the docstring, as in CodeSearchNet (arXiv 1909.09436, section 2)."""
+        return " ".join(self.docstring.strip().split("\n\n")[0].split())
+
+    @property
+    def location(self) -> str:
+        return f"{self.file}:{self.line}"
+
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
 

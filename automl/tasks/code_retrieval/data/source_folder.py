@@ -10,9 +10,8 @@ from automl.base.text import NotUtf8, read_text
 from automl.base.units import pluralize
 from automl.data.files import OTHERS, is_clutter, name_to_text
 from automl.data.tally import join_examples
-from automl.tasks.code_retrieval.data.function import Function
 from automl.tasks.code_retrieval.data.other_languages import BY_SUFFIX, LANGUAGES, parse_functions
-from automl.tasks.code_retrieval.data.python import parse_python
+from automl.tasks.code_retrieval.data.python import Function, parse_python
 
 PYTHON = ".py"
 SUFFIXES = (PYTHON, *BY_SUFFIX)

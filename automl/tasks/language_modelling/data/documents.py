@@ -27,7 +27,7 @@ from automl.base.text import HEAD, encoding_of, guess_encoding, open_text, read_
 from automl.base.units import pluralize
 from automl.data.arrow import write_rows
 from automl.data.digest import SIZE, hash_contents
-from automl.data.files import OTHERS, name_to_text, walk
+from automl.data.files import OTHERS, name_to_text, unreadable_error, walk
 from automl.data.pictures import SUFFIXES as IMAGES
 from automl.data.records import RecordFile
 from automl.data.splits import SPLITS
@@ -139,9 +139,7 @@ def _kind_of_binary(file: Path) -> str:
         with file.open("rb") as stream:
             head = stream.read(HEAD)
     except OSError as error:
-        raise InputError(
-            f"{file} cannot be read ({error.strerror}); make it readable or remove it"
-        ) from error
+        raise unreadable_error(file, error) from error
     if b"\0" not in head or encoding_of(head) != "utf-8-sig":
         return ""
     encoding = guess_encoding(head)

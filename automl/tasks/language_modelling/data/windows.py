@@ -3,12 +3,10 @@
 from copy import copy
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
 from automl.base.errors import InputError
-from automl.data.manifest import Manifest
 from automl.data.splits import SPLITS
 from automl.data.tally import Tally
 from automl.tasks.language_modelling import LanguageData
@@ -16,45 +14,7 @@ from automl.tasks.language_modelling.data.recall import Recall
 from automl.tasks.language_modelling.data.tokens import Documents, TokenFile, name_tokens, open_tokens
 
 
-class Windows(Protocol):
-    """Windows of tokens with the positions that count, for each of SPLITS.
-
-    Attributes:
-        vocabulary: number of different tokens.
-        tally: documents that were left out or duplicated.
-    """
-
-    vocabulary: int
-
-    @property
-    def tally(self) -> Tally: ...
-
-    def size(self, split: str) -> int:
-        """Return the number of windows of a split."""
-
-    def batch(self, split: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return windows by their numbers.
-
-        Args:
-            split: one of SPLITS.
-            rows: numbers from 0, `(B,)`.
-
-        Returns:
-            Tokens int64 `(B, context + 1)`, and marks bool `(B, context)`: `marks[:, i]` is True if the
-            prediction of `tokens[:, i + 1]` counts for loss and accuracy.
-        """
-
-    def longer(self, factor: int) -> "Windows | None":
-        """Return windows of so many contexts, or None if a split is shorter than one of them."""
-
-    def bytes_per_token(self, split: str) -> float:
-        """Return the mean number of bytes of text of a token. It is 0 if tokens are no text."""
-
-    def manifest(self) -> Manifest: ...
-    def describe_splits(self) -> dict[str, str]: ...
-
-
-def open_windows(data: LanguageData) -> Windows:
+def open_windows(data: LanguageData) -> "Windows":
     """Open the windows of all splits.
 
     Args:
@@ -116,7 +76,7 @@ class TextWindows(Documents[TokenFile]):
         return max(1, self._context // 2)
 
     def longer(self, factor: int) -> "TextWindows | None":
-        """Return windows of so many contexts, see `Windows.longer`."""
+        """Return windows of so many contexts, or None if a split is shorter than one of them."""
         windows = copy(self)
         windows._context *= factor
         return windows if min(map(len, self._tokens.values())) > windows._context else None
@@ -127,7 +87,16 @@ class TextWindows(Documents[TokenFile]):
         return 1 + (rest // self._context if split == "train" else -(-rest // self._stride))
 
     def batch(self, split: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return windows by their numbers, see `Windows.batch`."""
+        """Return windows by their numbers.
+
+        Args:
+            split: one of SPLITS.
+            rows: numbers from 0, `(B,)`.
+
+        Returns:
+            Tokens int64 `(B, context + 1)`, and marks bool `(B, context)`: `marks[:, i]` is True if the
+            prediction of `tokens[:, i + 1]` counts for loss and accuracy.
+        """
         tokens, context = self._tokens[split], self._context
         step = context if split == "train" else self._stride
         starts = np.minimum(rows * step, len(tokens) - 1 - context)[:, None]
@@ -155,6 +124,9 @@ class TextWindows(Documents[TokenFile]):
         ]
         tally.keep("documents of validation or test that are also in training (remove them)", leaked)
         return tally
+
+
+Windows = TextWindows | Recall
 
 
 def open_text(

@@ -6,20 +6,21 @@ ucihar     The UCI HAR dataset
 long_csv   CSV files in the long format: one row per step
 npz        NPZ files of NumPy
 reading    What all readers share: numbers in text, their result, and its checks
-normalise  Fills gaps, and normalises each channel by the statistics of the training data
-cache      A dataset in a memory-mapped Arrow file
+cache      A dataset in a memory-mapped Arrow file, whose gaps are filled
 overview   The summary that `automl data` prints of sequences
-dataset    A split for the training loop; held-out subjects, subsets and manifests
+dataset    A normalised split for the training loop; held-out subjects, subsets and manifests
 """
 
+from automl.tasks.sequence_classification.data.cache import fill_gaps
 from automl.tasks.sequence_classification.data.dataset import (
     SequenceRecords,
     Sequences,
+    normalise,
     open_sequence_records,
     open_sequences,
+    padding_mask,
 )
 from automl.tasks.sequence_classification.data.formats import are_sequences, shared_name
-from automl.tasks.sequence_classification.data.normalise import fill_gaps, normalise, padding_mask
 
 __all__ = [
     "SequenceRecords", "Sequences", "are_sequences", "fill_gaps", "normalise", "open_sequence_records",

@@ -2,7 +2,7 @@
 
 The name of the file is a hash of the content of the original files, so changed data get another file. All
 splits are in one file, since they come from the same text, which takes long to parse. Sequences are stored
-without padding, since one long sequence would enlarge all others. Gaps are filled (`impute`). Nothing is
+without padding, since one long sequence would enlarge all others. Gaps are filled (`fill_gaps`). Nothing is
 normalised, since that depends on the subset that is trained on.
 
 Columns in addition to those of a `RecordFile`: values (binary: float32 (C, T) with a T of its own), label
@@ -22,8 +22,7 @@ from automl.data.arrow import write_columns
 from automl.data.digest import SIZE, hash_contents
 from automl.data.records import RecordFile
 from automl.data.splits import SPLITS
-from automl.tasks.sequence_classification.data.normalise import fill_gaps
-from automl.tasks.sequence_classification.data.reading import MIN_STEPS, Recording, SplitSequences
+from automl.tasks.sequence_classification.data.reading import MIN_STEPS, Recording
 
 FORMAT = 3  # Raise it when the format of the file, a reader or `fill_gaps` changes.
 
@@ -100,6 +99,7 @@ def _make_columns(recording: Recording) -> tuple[dict[str, pa.Array], dict[str, 
     splits = [(SPLITS.index(split), sequences) for split, sequences in recording.splits.items()]
     raw = [values for _, sequences in splits for values in sequences.values]
     filled = [fill_gaps(values) for values in raw]
+    subjects = [subject for _, s in splits for subject in s.subjects or [None] * len(s.labels)]
     about = {"classes": recording.classes, "channels": recording.channels}
     columns: dict[str, pa.Array] = {
         "values": _make_ragged(filled),
@@ -107,19 +107,13 @@ def _make_columns(recording: Recording) -> tuple[dict[str, pa.Array], dict[str, 
             [label_of[label] for _, sequences in splits for label in sequences.labels], pa.int32()
         ),
         "split": pa.array([i for i, sequences in splits for _ in sequences.labels], pa.int8()),
-        "group": pa.array(
-            [subject for _, sequences in splits for subject in _get_subjects(sequences)], pa.string()
-        ),
+        "group": pa.array(subjects, pa.string()),
         "name": pa.array([name for _, sequences in splits for name in sequences.names], pa.string()),
         "content": pa.array([_hash_values(values) for values in raw], pa.binary(SIZE)),
         "mean": _make_channel_column([values.mean(axis=1, dtype=np.float64) for values in filled]),
         "variance": _make_channel_column([values.var(axis=1, dtype=np.float64) for values in filled]),
     }
     return columns, about
-
-
-def _get_subjects(sequences: SplitSequences) -> Sequence[str | None]:
-    return [None] * len(sequences.labels) if sequences.subjects is None else sequences.subjects
 
 
 def _make_ragged(arrays: Sequence[np.ndarray]) -> pa.Array:
@@ -138,3 +132,19 @@ def _hash_values(values: np.ndarray) -> bytes:
     """Hash the original values. All NaN bit patterns are treated alike."""
     unified = np.where(np.isnan(values), np.float32(np.nan), values)
     return hashlib.sha256(f"{values.shape}".encode() + unified.tobytes()).digest()
+
+
+def fill_gaps(values: np.ndarray) -> np.ndarray:
+    """Return a sequence `(C, T)` whose NaN values are filled by linear interpolation over steps.
+
+    Before the first and after the last value of a channel, that value is repeated. A channel without any
+    value stays NaN: `normalise` replaces it by the mean of the training data.
+    """
+    missing = np.isnan(values)
+    if not missing.any():
+        return values
+    filled, steps = values.copy(), np.arange(values.shape[1])
+    for channel in np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1)):
+        known = ~missing[channel]
+        filled[channel] = np.interp(steps, steps[known], values[channel, known])
+    return filled

@@ -11,9 +11,9 @@ from pygments.token import Comment, String
 from automl.base.errors import InputError
 from automl.tasks.code_retrieval.data.cache import get_text
 from automl.tasks.code_retrieval.data.corpus import is_code, open_corpus
-from automl.tasks.code_retrieval.data.function import Function
 from automl.tasks.code_retrieval.data.other_languages import BY_SUFFIX, LANGUAGES, MAX_LINE, parse_functions
 from automl.tasks.code_retrieval.data.overview import find_leaks
+from automl.tasks.code_retrieval.data.python import Function
 from automl.tasks.code_retrieval.data.source_folder import SUFFIXES, read_source_folder
 
 pytestmark = pytest.mark.usefixtures("cache")

@@ -9,7 +9,7 @@ from torch import Tensor
 from attention import ATTENTIONS, Spec
 from automl.base.errors import InputError
 from automl.tasks.language_modelling import gpt
-from automl.tasks.language_modelling.decoding import LENGTHS, READ, lengthen
+from automl.tasks.language_modelling.deploy import LENGTHS, READ, lengthen
 from automl.tasks.language_modelling.gpt import Decoder
 from automl.tasks.language_modelling.model import DECODERS, check_decoder
 from automl.tasks.language_modelling.space import mixer

@@ -31,7 +31,7 @@ from automl.tasks import open_task
 from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
 from automl.tasks.language_modelling.data.tokens import TextTokenizer
 from automl.tasks.language_modelling.data.windows import TextWindows
-from automl.tasks.language_modelling.decoding import LENGTHS
+from automl.tasks.language_modelling.deploy import LENGTHS
 from automl.tasks.language_modelling.task import LanguageModelling
 from search.config import TrialConfig
 

@@ -19,7 +19,7 @@ from automl.tasks.sequence_classification.data import (
     open_sequences,
 )
 from automl.tasks.sequence_classification.data import cache as caches
-from automl.tasks.sequence_classification.data.normalise import compute_statistics
+from automl.tasks.sequence_classification.data.dataset import compute_statistics
 from automl.tasks.sequence_classification.data.reading import sort_labels
 
 pytestmark = pytest.mark.usefixtures("cache")
