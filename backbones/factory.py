@@ -25,8 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from automl.base.errors import InputError, error_message, unknown
-from automl.base.loading import load_object
 from automl.base.lazy import contributions
+from automl.base.loading import load_object
 from backbones.backbone_table import BACKBONES, TASK_PARAMETERS, Backbone, check_option
 from backbones.example import logits, materialise
 from backbones.libraries import IMAGENET, LIBRARIES

@@ -16,8 +16,8 @@ import grpc
 import ray
 from ray.exceptions import AuthenticationError
 
-from automl.base.process import count_cores
 from automl.base.errors import InputError, check_utf8
+from automl.base.process import count_cores
 from cluster import cuda_mps
 from cluster.ray_internals import LocalJob, ask_cluster_id, draining_nodes, free_resources, start_patiently
 from cluster.resources import TrialResources, count_fitting, describe_free

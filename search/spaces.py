@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import Any
 
 from automl.base.errors import InputError
-from automl.base.loading import load_object
 from automl.base.lazy import contributions
+from automl.base.loading import load_object
 from search.config.tasks import TASKS, TaskSpec, registered_specs
 from search.space import Space, SpaceFunction, space_name, without_attention
 
