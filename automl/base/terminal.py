@@ -60,14 +60,13 @@ def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    console = Console(file=plain(sys.stderr))
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=True) as bar:
+    with Progress(*columns, console=Console(file=plain(sys.stderr)), transient=True) as bar:
         task = bar.add_task(title, total=total)
         yield lambda count: bar.advance(task, count)
 

@@ -225,8 +225,7 @@ def _read_zip(archive: Path) -> Iterator[_Member]:
     with zipfile.ZipFile(archive) as file:
         for info in file.infolist():
             name = info.filename.replace("\\", "/")  # Some Windows programs write backslashes.
-            mode = stat.S_IFMT(info.external_attr >> 16)
             kind = "other"
-            if mode in (0, stat.S_IFREG, stat.S_IFDIR):
+            if stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG, stat.S_IFDIR):
                 kind = "folder" if name.endswith("/") else "file"
             yield _Member(name, info.file_size, kind, partial(file.open, info))

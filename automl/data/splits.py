@@ -29,6 +29,7 @@ SPLIT_NAMES = {
     "validation": ("val", "valid", "validation"),
     "test": ("test", "testing"),
 }
+SPLIT_OF = {name: split for split, names in SPLIT_NAMES.items() for name in names}
 TEST, VALIDATION, SUBSET = range(3)  # which 64 bits of a key decide
 FRACTION = 0.2  # of the inputs that are held out for test or validation
 HALF = 0.5  # of the validation images, for a missing test split

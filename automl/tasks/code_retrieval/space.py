@@ -114,9 +114,8 @@ def _sites(encoder: str) -> list["Site"]:
 
     from automl.tasks.code_retrieval.model import ENCODERS
 
-    model = ENCODERS[encoder].build(vocabulary=2, length=8)
     example = (torch.zeros(2, 8, dtype=torch.int64), torch.ones(2, 8, dtype=torch.bool))
-    return backbones.sites(model, example)
+    return backbones.sites(ENCODERS[encoder].build(vocabulary=2, length=8), example)
 
 
 SPACES = (

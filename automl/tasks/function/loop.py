@@ -210,12 +210,11 @@ class RunningTrial(Trial):
     def _begin(self, count: int, *, partial: bool) -> Epochs:
         if set(self.parameters) != set(self._training.parameters):
             raise self._other_parameters(self.parameters)
-        start = self._last
         if self._content is not None:
             restore_all_generators(self._content["generators"], self.rng)
             self._content = None
         self._start_clocks()
-        epochs = Epochs(self, start, self._fitting if partial else count_whole(self._fitting))
+        epochs = Epochs(self, self._last, self._fitting if partial else count_whole(self._fitting))
         self._total = len(epochs)
         if epochs.exact < max(self._least, 1e-9):
             raise TooSlow(

@@ -49,8 +49,6 @@ class Suggestion:
         _, low, high = self.args
         step = self.options.get("step")
         value = exp((log(low) + log(high)) / 2) if self.options.get("log") else (low + high) / 2
-        if self.method == "suggest_int":
-            return low + round((value - low) / step) * step
         return value if step is None else low + round((value - low) / step) * step
 
 

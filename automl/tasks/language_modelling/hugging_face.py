@@ -98,9 +98,8 @@ def build(name: str, /, *, vocabulary: int, length: int) -> HuggingFaceDecoder:
             f"{PREFIX}{name} has positions for {most:,} tokens; got a context of {length:,}. Take --size "
             f"{most} or less"
         )
-    model = _new(name)
     _check_causal(name)
-    return model
+    return _new(name)
 
 
 def published(name: str, /, **_: object) -> Mapping[str, Tensor]:

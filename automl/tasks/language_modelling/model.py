@@ -67,8 +67,7 @@ def check_decoder(name: str, options: Mapping[str, Any]) -> None:
     Raises:
         InputError: The model or an option is unknown, or a value is invalid.
     """
-    record = find_decoder(name)
-    values = with_defaults("decoder", {name: record}, name, options)
+    values = with_defaults("decoder", {name: find_decoder(name)}, name, options)
     if name in OWN:
         gpt.check(**values)
 

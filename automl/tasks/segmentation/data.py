@@ -36,7 +36,7 @@ from automl.data.digest import SIZE, hash_contents
 from automl.data.files import find_labels_of_images, list_files, name_to_text
 from automl.data.pictures import Picture, is_image, open_picture, read_channel
 from automl.data.records import RecordFile, Records
-from automl.data.splits import SPLIT_NAMES, SPLITS
+from automl.data.splits import SPLIT_OF, SPLITS
 from automl.data.tally import join_examples
 from automl.tasks.segmentation import SegmentationData
 
@@ -188,7 +188,7 @@ def _make_sample(path: Path, images: Path, masks: Path, listed: str) -> Sample:
     """Return the sample of an image. `listed` is its split in Pascal VOC's lists."""
     first, *rest = path.parent.parts or ("",)
     folder = listed or first.rstrip("0123456789")
-    split = next((i for i, name in enumerate(SPLITS) if folder in SPLIT_NAMES[name]), -1)
+    split = SPLITS.index(SPLIT_OF[folder]) if folder in SPLIT_OF else -1
     group = name_to_text("/".join(rest if split >= 0 and not listed else path.parent.parts))
     return Sample(name_to_text(path), split, group or None, images / path, masks / path.with_suffix(".png"))
 

@@ -86,7 +86,6 @@ def shared_name(path: str | Path | None) -> str:
 def _write(path: Path, corpus: Corpus) -> None:
     functions = corpus.functions
     queries = {split: [(q.text, q.answer) for q in queries] for split, queries in corpus.queries.items()}
-    about = {"queries": queries, "skipped": dict(corpus.skipped)}
     texts = {
         name: [getattr(f, name).encode("utf-8", "replace").decode() for f in functions] for name in TEXTS
     }
@@ -96,7 +95,7 @@ def _write(path: Path, corpus: Corpus) -> None:
         "key": pa.array([function.key for function in functions], pa.binary(SIZE)),
         "split": pa.array(corpus.split, pa.int8()),
     }
-    write_columns(path, columns, about)
+    write_columns(path, columns, {"queries": queries, "skipped": dict(corpus.skipped)})
 
 
 TOKEN_FORMAT = 2  # Raise it when the format of the file, the tokenizer or a kind of text changes.

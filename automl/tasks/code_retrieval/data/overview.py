@@ -70,9 +70,8 @@ class CodeOverview:
                 yield f"{name:11}" + "".join(f"{counts[split]:>12}" for split in SPLITS)
         yield f"{'splits':11} {HOW}"
         if self.alike:
-            count = sum(map(len, self.alike))
             pairs = join_examples([" and ".join(locations[:2]) for locations in self.alike])
-            alike = pluralize(count, "functions are the same as another up to names")
+            alike = pluralize(sum(map(len, self.alike)), "functions are the same as another up to names")
             yield f"{'duplicates':11} {alike}: {pairs}"
         if self.repeated:
             names = join_examples(self.repeated)

@@ -33,7 +33,7 @@ from automl.data.files import (
     normalise_nfc,
 )
 from automl.data.records import Listing
-from automl.data.splits import SPLIT_NAMES
+from automl.data.splits import SPLIT_OF
 from automl.data.tally import Tally, join_examples
 from automl.tasks.detection.data.annotations import Annotations, check_names, read_annotations, read_content
 from automl.tasks.detection.data.objects import Photo
@@ -41,7 +41,7 @@ from automl.tasks.detection.data.objects import Photo
 SPLIT_PREFIXES = {"train": "train", "val": "validation", "test": "test"}  # by a file's first letters
 ROBOFLOW, LABEL_STUDIO = "_annotations.coco.json", "result.json"
 # Splits by the names of Roboflow's folders.
-FOLDERS = {name: split for split, names in SPLIT_NAMES.items() for name in names} | {".": "train"}
+FOLDERS = {**SPLIT_OF, ".": "train"}
 LAYOUTS = f"annotations/instances_train*.json, train/{ROBOFLOW} or {LABEL_STUDIO} beside images/"
 COPY = "copies of another image in their annotation file"
 SAMPLED = 20  # images that are looked for to find the folder of a file's images

@@ -176,9 +176,6 @@ class Images:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __repr__(self) -> str:
-        return f"Images({len(self)} images, {len(self.classes)} classes, side {self.side})"
-
     def names(self) -> list[str]:
         """Return the names of the N images: paths relative to the dataset's folder."""
         names = self.file.names

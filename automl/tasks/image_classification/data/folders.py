@@ -36,7 +36,7 @@ from automl.data.files import (
 )
 from automl.data.pictures import FORMATS, HEIF, HEIF_HINT, SUFFIXES, get_suffix, is_image, is_picture
 from automl.data.records import Item, Listing
-from automl.data.splits import SPLIT_NAMES
+from automl.data.splits import SPLIT_NAMES, SPLIT_OF
 from automl.data.tally import Tally, join_examples
 
 LAYOUT = "one folder of images per class, or train/ and val/ or test/ that each hold one folder per class"
@@ -149,11 +149,10 @@ def _list_labelled(root: Path, content: Table) -> dict[str, dict[str, list[Path]
 
 
 def _parse_split(text: str, table: Path, line: int) -> str:
-    for split, names in SPLIT_NAMES.items():
-        if text.strip().lower() in names:
-            return split
-    known = ", ".join(name for names in SPLIT_NAMES.values() for name in names)
-    raise InputError(f"{table}, line {line}: the split must be one of {known}; got {text!r}")
+    if (name := text.strip().lower()) not in SPLIT_OF:
+        known = ", ".join(SPLIT_OF)
+        raise InputError(f"{table}, line {line}: the split must be one of {known}; got {text!r}")
+    return SPLIT_OF[name]
 
 
 def _has_annotations(folder: Path) -> bool:
@@ -188,7 +187,7 @@ def _is_unlabelled(folder: Path) -> bool:
 def _find_split_folders(root: Path) -> dict[str, Path]:
     """Return the folder of each split that exists, by the split's name."""
     folders = {entry.name.lower(): Path(entry.path) for entry in os.scandir(root) if entry.is_dir()}
-    named = [folders[name] for names in SPLIT_NAMES.values() for name in names if name in folders]
+    named = [folders[name] for name in SPLIT_OF if name in folders]
     if not named:
         return {"train": root}
     others = sorted(folder.name for folder in folders.values() if folder not in named)

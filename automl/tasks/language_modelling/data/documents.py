@@ -30,19 +30,12 @@ from automl.data.digest import SIZE, hash_contents
 from automl.data.files import OTHERS, name_to_text, unreadable_error, walk
 from automl.data.pictures import SUFFIXES as IMAGES
 from automl.data.records import RecordFile
-from automl.data.splits import SPLITS
+from automl.data.splits import SPLIT_OF, SPLITS
 from automl.data.tally import Tally
 
 COMPRESSED = ".jsonl.gz"
 LINES = (".jsonl", COMPRESSED)
 SUFFIXES = (*LINES, ".txt", ".md", ".markdown", ".rst", ".tex", ".org")  # that mark data as texts
-SPLIT_OF = {
-    "train": "train",
-    "valid": "validation",
-    "val": "validation",
-    "validation": "validation",
-    "test": "test",
-}  # by the first folder, or by the name of a file without one of SPLIT_ENDS
 SPLIT_ENDS = (*LINES, ".txt")
 BINARY = "that are binary"
 
@@ -147,6 +140,7 @@ def _kind_of_binary(file: Path) -> str:
 
 
 def _find_split(within: Path) -> int:
+    """Return the split by the first folder, or by the name of a file without one of SPLIT_ENDS."""
     first = within.parts[0]
     if len(within.parts) == 1:
         first = next((first.removesuffix(end) for end in SPLIT_ENDS if first.endswith(end)), "")

@@ -100,7 +100,6 @@ def _make_columns(recording: Recording) -> tuple[dict[str, pa.Array], dict[str, 
     raw = [values for _, sequences in splits for values in sequences.values]
     filled = [fill_gaps(values) for values in raw]
     subjects = [subject for _, s in splits for subject in s.subjects or [None] * len(s.labels)]
-    about = {"classes": recording.classes, "channels": recording.channels}
     columns: dict[str, pa.Array] = {
         "values": _make_ragged(filled),
         "label": pa.array(
@@ -113,7 +112,7 @@ def _make_columns(recording: Recording) -> tuple[dict[str, pa.Array], dict[str, 
         "mean": _make_channel_column([values.mean(axis=1, dtype=np.float64) for values in filled]),
         "variance": _make_channel_column([values.var(axis=1, dtype=np.float64) for values in filled]),
     }
-    return columns, about
+    return columns, {"classes": recording.classes, "channels": recording.channels}
 
 
 def _make_ragged(arrays: Sequence[np.ndarray]) -> pa.Array:

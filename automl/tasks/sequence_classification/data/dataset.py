@@ -91,12 +91,6 @@ class Sequences:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __repr__(self) -> str:
-        return (
-            f"Sequences({len(self)} sequences, {len(self.channels)} channels, {self.steps} steps, "
-            f"{len(self.classes)} classes)"
-        )
-
     @property
     def subjects(self) -> list[str] | None:
         subjects = [self.file.groups[row] for row in self._rows]
