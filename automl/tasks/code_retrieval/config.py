@@ -80,7 +80,6 @@ class RetrievalTraining(Training):
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
-        if not (isfinite(self.temperature) and self.temperature > 0):
-            yield f"training.temperature must be above 0; got {self.temperature}"
-        if not (isfinite(self.margin) and self.margin > 0):
-            yield f"training.margin must be above 0; got {self.margin}"
+        for name in ("temperature", "margin"):
+            if not (isfinite(value := getattr(self, name)) and value > 0):
+                yield f"training.{name} must be above 0; got {value}"

@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from automl.base.terminal import progress
+from automl.base.units import pluralize
 from automl.data.arrow import ArrowFile, write_columns
 from automl.data.digest import SIZE
 from automl.data.files import name_to_text
@@ -249,7 +250,7 @@ def _write(
             vectors[row] = old.vectors[known[indexed.code]]
     write_index(path, functions, vectors, files)
     if old is None:
-        done = f"{_count_text(len(functions), 'function')} of {_count_text(len(files), 'file')}"
+        done = f"{pluralize(len(functions), 'functions')} of {pluralize(len(files), 'files')}"
         print(f"indexed {done} in {time.monotonic() - begin:.1f} s", file=sys.stderr, flush=True)
     elif change := _difference(old.functions, functions):
         print(f"updated the index: {change}", file=sys.stderr, flush=True)
@@ -263,11 +264,7 @@ def _difference(old: Sequence[Indexed], new: Sequence[Indexed]) -> str:
     gone -= Counter((function.file, function.name) for function in new)
     if not changed and not gone:
         return ""
-    return f"{_count_text(changed.total(), 'function')} new or changed, {gone.total()} gone"
-
-
-def _count_text(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+    return f"{pluralize(changed.total(), 'functions')} new or changed, {gone.total()} gone"
 
 
 def _indexed(function: Function, code: str) -> Indexed:

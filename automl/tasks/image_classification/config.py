@@ -50,9 +50,8 @@ class ImageTraining(ClassificationTraining):
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
-        if not (isfinite(self.mixup) and self.mixup >= 0):
-            yield f"training.mixup must be 0 or more; got {self.mixup}"
-        if not (isfinite(self.cutmix) and self.cutmix >= 0):
-            yield f"training.cutmix must be 0 or more; got {self.cutmix}"
+        for name in ("mixup", "cutmix"):
+            if not (isfinite(value := getattr(self, name)) and value >= 0):
+                yield f"training.{name} must be 0 or more; got {value}"
         if not 0 <= self.erasing <= 1:
             yield f"training.erasing must lie between 0 and 1; got {self.erasing}"

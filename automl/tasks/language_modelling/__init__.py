@@ -30,7 +30,7 @@ SPEC = TaskSpec(
     detect="automl.tasks.language_modelling.data:is_text",
     guesses=True,
     space="hybrid",
-    overview="automl.tasks.language_modelling.data.overview:summarise_text",
+    overview="automl.tasks.language_modelling.data.windows:summarise_text",
     models="automl.tasks.language_modelling.model:DECODERS",
     subject="automl.tasks.language_modelling.model:subject",
 )

@@ -34,8 +34,8 @@ from automl.tasks.sequence_classification.data import open_sequence_records as o
 from automl.tasks.sequence_classification.data.overview import summarise_sequences
 from automl.tasks.stereo import StereoData
 from automl.tasks.stereo.data import open_pairs
+from automl.tasks.stereo.data.dataset import summarise_stereo
 from automl.tasks.stereo.data.files import write_pfm
-from automl.tasks.stereo.data.overview import summarise_stereo
 from tests.code_corpus import write_corpus
 
 COUNT, MEMBERS = 80, 4

@@ -3,8 +3,7 @@
 files     Reads one image or disparity map; portable float maps
 pairs     Finds pairs: Scene Flow, KITTI 2012 and 2015, Middlebury, or a CSV
 planes    The bundled set: slanted planes and digits, with exact disparities and occlusions
-dataset   All pairs in a memory-mapped Arrow file; splits, crops and manifests
-overview  The summary that `automl data` prints of stereo pairs
+dataset   All pairs in a memory-mapped Arrow file; splits, crops, manifests and an overview
 """
 
 from automl.tasks.stereo.data.dataset import StereoPairs, open_pairs, shared_name

@@ -20,9 +20,8 @@ from automl.storage.storage import Storage
 from automl.tasks.language_modelling import LanguageData
 from automl.tasks.language_modelling.data import is_text, open_windows, shared_name
 from automl.tasks.language_modelling.data.documents import cut
-from automl.tasks.language_modelling.data.overview import summarise_text
 from automl.tasks.language_modelling.data.tokens import TextTokenizer, TokenFile, train_pairs
-from automl.tasks.language_modelling.data.windows import TextWindows, open_text
+from automl.tasks.language_modelling.data.windows import TextWindows, open_text, summarise_text
 
 pytestmark = pytest.mark.usefixtures("cache")
 

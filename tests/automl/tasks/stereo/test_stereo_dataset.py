@@ -9,8 +9,8 @@ from PIL import Image
 from automl.base.errors import InputError
 from automl.tasks.stereo import StereoData
 from automl.tasks.stereo.data import open_pairs, planes
+from automl.tasks.stereo.data.dataset import summarise_stereo
 from automl.tasks.stereo.data.files import write_pfm
-from automl.tasks.stereo.data.overview import summarise_stereo
 
 pytestmark = pytest.mark.usefixtures("cache")
 
