@@ -4,10 +4,9 @@ download   Downloads the files of a dataset once, and the datasets that are publ
 archive    Extracts untrusted archives
 tally      Counts inputs that were left out, turned, rescaled or duplicated
 csv_table  Tables in CSV files with line numbers, and the labels and groups of a folder
-files      Walks and lists folders, finds files that a dataset names, and converts their names
+files      Walks and lists folders, finds files that a dataset names, converts names, and hashes contents
 splits     Holds out inputs by a hash of their content, or whole groups
 records    The inputs of a dataset by number: splits and manifest
-digest     SHA-256 of files, cached
 manifest   The list of a search's inputs with their hashes, and comparisons of two lists
 arrow      Memory-mapped Arrow files of the cache
 shared     Cache files in a search's storage, for all nodes

@@ -20,8 +20,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, NamedTuple
 
 from automl.base.errors import InputError
-from automl.data.digest import hash_file
-from automl.data.files import is_clutter
+from automl.data.files import hash_file, is_clutter
 from automl.storage.cache_folder import cache_root, once
 
 SUFFIXES = (".tgz", ".tar.gz", ".tar", ".zip")

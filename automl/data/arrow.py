@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from automl.base.process import count_cores
 from automl.base.terminal import progress
-from automl.data.digest import SIZE
+from automl.data.files import SIZE
 from automl.data.tally import Tally
 from automl.storage.cache_folder import cache_root, once
 

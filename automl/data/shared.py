@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from automl.base.errors import InputError
 from automl.base.serialise import from_json, parse_json, read_file, write_json
 from automl.data.arrow import ArrowFile
-from automl.data.digest import hash_file
+from automl.data.files import hash_file
 from automl.data.splits import RULE
 from automl.storage.cache_folder import cache_root, once
 from automl.storage.storage import Storage

@@ -28,8 +28,7 @@ import pyarrow as pa
 from automl.base.terminal import progress
 from automl.base.units import pluralize
 from automl.data.arrow import ArrowFile, write_columns
-from automl.data.digest import SIZE
-from automl.data.files import name_to_text
+from automl.data.files import SIZE, name_to_text
 from automl.export.formats import onnx_file, open_onnx
 from automl.storage.cache_folder import cache_root, once
 from automl.tasks.code_retrieval.data.python import Function

@@ -32,8 +32,7 @@ from automl.data import digits as scenes
 from automl.data import shared
 from automl.data.arrow import map_in_threads, write_rows
 from automl.data.csv_table import read_groups, read_labels
-from automl.data.digest import SIZE, hash_contents
-from automl.data.files import find_labels_of_images, list_files, name_to_text
+from automl.data.files import SIZE, find_labels_of_images, hash_contents, list_files, name_to_text
 from automl.data.pictures import Picture, is_image, open_picture, read_channel
 from automl.data.records import RecordFile, Records
 from automl.data.splits import SPLIT_OF, SPLITS

@@ -14,7 +14,7 @@ from PIL import Image
 
 from automl.base.errors import InputError
 from automl.data import arrow
-from automl.data import digest as digests
+from automl.data import files as digests
 from automl.storage.cache_folder import cache_root, once
 from automl.tasks.image_classification.data import dataset as caches
 from automl.tasks.image_classification.data.dataset import ImageCache, open_image_cache

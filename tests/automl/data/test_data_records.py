@@ -12,7 +12,7 @@ import pytest
 from automl.base.errors import InputError
 from automl.data import arrow
 from automl.data.arrow import map_in_threads, write_rows
-from automl.data.digest import SIZE
+from automl.data.files import SIZE
 from automl.data.records import RecordFile, Records
 from automl.data.splits import SPLITS
 

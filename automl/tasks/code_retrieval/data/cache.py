@@ -25,7 +25,7 @@ import pyarrow as pa
 from automl.base.units import pluralize
 from automl.data import shared
 from automl.data.arrow import ArrowFile, write_columns
-from automl.data.digest import SIZE, hash_contents
+from automl.data.files import SIZE, hash_contents
 from automl.data.records import RecordFile
 from automl.tasks.code_retrieval.data.corpus import Corpus, find_corpus_root, list_corpus_files, open_corpus
 from automl.tasks.code_retrieval.data.published import RealQuery

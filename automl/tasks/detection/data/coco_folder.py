@@ -22,11 +22,11 @@ from automl.base.text import open_text
 from automl.base.units import pluralize
 from automl.data.archive import extract_if_archive
 from automl.data.csv_table import read_groups, read_labels
-from automl.data.digest import hash_contents
 from automl.data.download import read_datasets
 from automl.data.files import (
     find_labels_of_images,
     find_on_disk,
+    hash_contents,
     is_file,
     list_folders,
     name_to_text,

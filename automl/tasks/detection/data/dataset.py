@@ -22,8 +22,8 @@ from automl.base.errors import InputError, unknown
 from automl.base.units import pluralize
 from automl.data import shared
 from automl.data.arrow import ArrowFile, map_in_threads, write_rows
-from automl.data.digest import SIZE
 from automl.data.digits import COUNTS, SIDE, Scene, draw_scenes
+from automl.data.files import SIZE
 from automl.data.pictures import read_picture
 from automl.data.records import ImageRecords
 from automl.data.splits import select_subset

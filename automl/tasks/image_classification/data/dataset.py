@@ -21,7 +21,7 @@ from automl.base.errors import InputError, unknown
 from automl.base.units import pluralize
 from automl.data import shared
 from automl.data.arrow import ArrowFile, map_in_threads, write_rows
-from automl.data.digest import SIZE, hash_all
+from automl.data.files import SIZE, hash_all
 from automl.data.pictures import cache_side, decode
 from automl.data.records import ImageRecords, Item, Listing
 from automl.data.splits import SPLITS, hash_names, select_subset

@@ -24,9 +24,9 @@ from pathlib import Path
 from automl.base.errors import InputError
 from automl.base.text import read_text
 from automl.data.csv_table import COLUMNS, LABELS, Table, read_groups, read_labels, resolve_file
-from automl.data.digest import hash_contents
 from automl.data.files import (
     find_on_disk,
+    hash_contents,
     is_clutter,
     is_file,
     links_to_parent,

@@ -9,9 +9,9 @@ import numpy as np
 
 from automl.base.errors import InputError, unknown
 from automl.data.archive import SUFFIXES, extract_cached, is_archive
-from automl.data.digest import hash_contents
 from automl.data.digits import read_digits
 from automl.data.download import fetch_files, read_datasets
+from automl.data.files import hash_contents
 from automl.data.records import Item, Listing
 from automl.tasks.image_classification.data.folders import read_image_folder
 

@@ -26,8 +26,7 @@ from automl.base.errors import InputError
 from automl.base.text import HEAD, encoding_of, guess_encoding, open_text, read_text
 from automl.base.units import pluralize
 from automl.data.arrow import write_rows
-from automl.data.digest import SIZE, hash_contents
-from automl.data.files import OTHERS, name_to_text, unreadable_error, walk
+from automl.data.files import OTHERS, SIZE, hash_contents, name_to_text, unreadable_error, walk
 from automl.data.pictures import SUFFIXES as IMAGES
 from automl.data.records import RecordFile
 from automl.data.splits import SPLIT_OF, SPLITS

@@ -25,7 +25,7 @@ from automl.base.terminal import progress
 from automl.base.units import pluralize
 from automl.data import shared
 from automl.data.arrow import write_columns
-from automl.data.digest import SIZE
+from automl.data.files import SIZE
 from automl.data.records import File, RecordFile, Records
 from automl.data.splits import SPLITS, order_subsets
 from automl.data.tally import Tally

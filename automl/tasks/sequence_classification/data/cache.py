@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from automl.data.arrow import write_columns
-from automl.data.digest import SIZE, hash_contents
+from automl.data.files import SIZE, hash_contents
 from automl.data.records import RecordFile
 from automl.data.splits import SPLITS
 from automl.tasks.sequence_classification.data.reading import MIN_STEPS, Recording

@@ -19,7 +19,7 @@ import pyarrow as pa
 from automl.base.errors import InputError, unknown
 from automl.data import shared
 from automl.data.arrow import map_in_threads, write_rows
-from automl.data.digest import SIZE, hash_contents
+from automl.data.files import SIZE, hash_contents
 from automl.data.records import RecordFile, Records
 from automl.data.splits import SPLITS
 from automl.data.tally import Tally
