@@ -72,7 +72,8 @@ class UserCallbacks(Callback):
             except Exception:
                 if (i, event) not in self._failed:
                     self._failed.add((i, event))
-                    name = f"{type(callback).__name__}.{event} failed"
                     log.exception(
-                        "%s failed; the search continues, and its further errors are not shown", name
+                        "%s.%s failed; the search continues, and its further errors are not shown",
+                        type(callback).__name__,
+                        event,
                     )

@@ -5,7 +5,7 @@ A value is set by a parameter of the space, such as `heads`, or by a dotted key 
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import UnionType
@@ -164,7 +164,8 @@ def _scalar(text: str) -> Any:
     """Parse a number, truth value, list or object. Return any other text unchanged."""
     if text in ("True", "False", "None"):
         return {"True": True, "False": False, "None": None}[text]
-    for parse in (json.loads, float):  # JSON does not have `.5`
+    parsers: tuple[Callable[[str], Any], ...] = (json.loads, float)  # JSON does not have `.5`
+    for parse in parsers:
         with suppress(ValueError):
             return parse(text)
     return text
