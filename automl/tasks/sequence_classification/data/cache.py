@@ -99,7 +99,9 @@ def _make_columns(recording: Recording) -> tuple[dict[str, pa.Array], dict[str, 
     splits = [(SPLITS.index(split), sequences) for split, sequences in recording.splits.items()]
     raw = [values for _, sequences in splits for values in sequences.values]
     filled = [fill_gaps(values) for values in raw]
-    subjects = [subject for _, s in splits for subject in s.subjects or [None] * len(s.labels)]
+    subjects: list[str | None] = []
+    for _, own in splits:
+        subjects += [None] * len(own.labels) if own.subjects is None else own.subjects
     columns: dict[str, pa.Array] = {
         "values": _make_ragged(filled),
         "label": pa.array(
