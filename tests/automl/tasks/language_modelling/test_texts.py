@@ -222,8 +222,8 @@ def test_overview_counts_documents_and_lists_files(folder: Path) -> None:
     assert overview.documents["train"] + overview.documents["validation"] + overview.documents["test"] == 41
     lines = "\n".join(overview.lines())
     for part in (
-        "left out    1 that are binary: a/photo.png; ",
-        "; 1 that are empty: empty.txt; 1 that are not UTF-8: latin.txt; used: ",
+        "left out    1 that is binary: a/photo.png; ",
+        "; 1 that is empty: empty.txt; 1 that is not UTF-8: latin.txt; used: ",
         "; used: 1 copy of another document: ",
     ):
         assert part in lines
