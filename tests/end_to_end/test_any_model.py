@@ -64,7 +64,7 @@ def test_from_photographs_to_a_served_model_by_what_each_command_suggests(automl
     assert model["backbone"] == (f"{folder}/{backbone}" if own else backbone)
     assert bool(model["code"]) == own
 
-    output = automl(*suggested(output, "automl confirm"), "--top", 1, "--seeds", 2, "--json")
+    output = automl("confirm", "--search", result["search"], "--top", 1, "--seeds", 2, "--json")
     verdict = last(output)
     assert verdict["complete"]
     page = automl(*suggested(output, "automl report")).split()[1]
