@@ -48,8 +48,8 @@ def network(search: SearchData) -> Network | None:
     if config is None or not config.model.placement:
         return None
     model = config.model
-    looks = style.colours_and_shapes(spec.name for spec in model.placement.values())
-    colours = {kind: colour for kind, (colour, _) in looks.items()}
+    marks = style.colours_and_shapes(spec.name for spec in model.placement.values())
+    colours = {kind: colour for kind, (colour, _) in marks.items()}
     if ":" not in model.backbone and model.kinds:
         layers = {
             str(i): [Place(name="", kind=kind, colour=colours.get(kind, ""), about=f"layer {i}: {kind}")]
