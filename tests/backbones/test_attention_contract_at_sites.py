@@ -182,6 +182,7 @@ FAULTS = [
 def test_correct_modules_keep_it(module: type[Gated], monkeypatch: pytest.MonkeyPatch) -> None:
     record = Attention(name="own", module=module, cost=None, source="test")
     monkeypatch.setattr("attention.attention_table.ATTENTIONS", MappingProxyType({"own": record}))
+    monkeypatch.setattr("attention.spec.NAMES", ("own",))
     checks = check_contract(Spec("own"), site(16, 16, 16))
     assert [check.message for check in checks if not check.passed] == []
 
@@ -192,6 +193,7 @@ def test_each_fault_has_one_message(
 ) -> None:
     record = Attention(name="own", module=module, cost=None, source="test")
     monkeypatch.setattr("attention.attention_table.ATTENTIONS", MappingProxyType({"own": record}))
+    monkeypatch.setattr("attention.spec.NAMES", ("own",))
     failed = [check for check in check_contract(Spec("own"), site(16, 7, 6), padded=True) if not check.passed]
     assert [check.name for check in failed] == [name]
     assert re.match(f"own at stage2.block1 {message}", failed[0].message), failed[0].message

@@ -19,11 +19,12 @@ from search.study import read_records
 # A later version, whose table and default types have one more, continues the search and confirms it.
 LATER = """
 from dataclasses import replace
-from attention import attention_table
+from attention import attention_table, spec
 from search import choices
 
 record = attention_table.ATTENTIONS["ssa"]
 attention_table.ATTENTIONS = {**attention_table.ATTENTIONS, "new": replace(record, name="new")}
+spec.NAMES = (*spec.NAMES, "new")
 choices.TYPES = (*choices.TYPES, "new")
 from automl.cli.main import main
 

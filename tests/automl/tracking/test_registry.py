@@ -62,7 +62,7 @@ def test_the_version_belongs_to_its_run(registered: ExportResult, at_work: Path)
     logged = client.get_logged_model(outputs[0].model_id)
     assert logged.source_run_id == registered.run_id
     assert logged.status == "READY"
-    assert logged.artifact_location.startswith(str(at_work / "mlruns"))
+    assert logged.artifact_location.startswith((at_work / "mlruns").as_uri())
 
 
 @pytest.fixture
