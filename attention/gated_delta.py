@@ -105,11 +105,9 @@ class GatedDeltaNet(TokenMixer):
         return self._output(x, mixed), (signal[:, 1:], new)
 
     def _inputs(self, x: Tensor, signal: Tensor, real: Tensor | None = None) -> tuple[Tensor, ...]:
-        """Return the inputs of `delta_rule`, in float32 or float64.
-
-        `signal` is the projection of the positions `x`, `(B, N, C)`, with the earlier and later ones of the
-        taps. Where `real` is False, the state stays.
-        """
+        """Return the inputs of `delta_rule`, in float32 or float64."""
+        # `signal` is the projection of the positions `x`, `(B, N, C)`, with the earlier and later ones of the
+        # taps. Where `real` is False, the state stays.
         qkv = precise(F.silu(convolve(self.conv1d, signal)))
         q, k, v = qkv.unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
         q, k = (t * (t.square().sum(-1, keepdim=True) + EPSILON).rsqrt() for t in (q, k))
@@ -184,11 +182,9 @@ def delta_rule(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, beta: Tensor) -> 
 
 
 def _decayed_products(k: Tensor, total: Tensor) -> Callable[[Tensor], Tensor]:
-    """Return a function from queries `(..., size, d)` to their products with the keys at or before them.
-
-    Keys decay until the query. `total` is the decay since the start of the chunk, `(..., size, 1)`. If it is
-    that of each channel, the exponents are of pairs of positions, since a position's own would overflow.
-    """
+    """Return a function from queries `(..., size, d)` to their products with the keys at or before them."""
+    # Keys decay until the query. `total` is the decay since the start of the chunk, `(..., size, 1)`. If it
+    # is that of each channel, the exponents are of pairs of positions, since a position's own would overflow.
     size = k.shape[-2]
     later = torch.ones(size, size, dtype=torch.bool, device=k.device).triu(1)
     if total.shape[-1] == 1:

@@ -89,10 +89,8 @@ def _pairs(x: Tensor, diagonal: int) -> Tensor:
 
 
 def _weights(q: Tensor, k: Tensor, log_sums: Tensor) -> Tensor:
-    """Return the lower triangles of `sum_c q_ic exp(k_jc - L_ic)` in each chunk, `(..., CHUNK, CHUNK)`.
-
-    Triangles of neighbours are joined, by the square of the pairs between them, until they fill a chunk.
-    """
+    """Return the lower triangles of `sum_c q_ic exp(k_jc - L_ic)` in each chunk, `(..., CHUNK, CHUNK)`."""
+    # Triangles of neighbours are joined, by the square of the pairs between them, until they fill a chunk.
     L = log_sums
     if isinstance(k.shape[-3], torch.SymInt):  # An export cannot reshape an unknown number of triangles.
         return (q.unsqueeze(-2) * (_pairs(k, 0) - L.unsqueeze(-2)).exp()).sum(-1)

@@ -96,10 +96,8 @@ def __dir__() -> list[str]:
 
 
 def _check_packages() -> None:
-    """Raise ImportError if another package hides one of this project.
-
-    Their names are common, so other distributions and scripts may use them.
-    """
+    """Raise ImportError if another package hides one of this project."""
+    # Their names are common, so other distributions and scripts may use them.
     here = Path(__file__).resolve().parents[1]
     for name in ("attention", "backbones", "cluster", "search"):
         spec = find_spec(name)

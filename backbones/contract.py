@@ -231,10 +231,8 @@ def _check_gradient(module: Gated, x: Tensor) -> None:
 
 
 def _check_padding(module: Gated, x: Tensor) -> None:
-    """Check that real positions depend neither on values at padded positions nor on their number.
-
-    Several inputs and values of the parameters are tried, since activations may be zero for some.
-    """
+    """Check that real positions depend neither on values at padded positions nor on their number."""
+    # Several inputs and values of the parameters are tried, since activations may be zero for some.
     for _ in range(ATTEMPTS):
         _perturb(module)
         _compare_padded(module, torch.randn_like(x))

@@ -209,12 +209,10 @@ def xresnet(
 
 
 def _import_fastai() -> ModuleType:
-    """Import fastai's module without the other imports of its package.
-
-    These include scikit-learn, and all of torchvision with torch's compiler, in which the module seeks a
-    function that is no longer there. They take each process of a trial seconds, and no xresnet needs them.
-    Other imports of the module or its package get the same module, before or after this.
-    """
+    """Import fastai's module without the other imports of its package."""
+    # These include scikit-learn, and all of torchvision with torch's compiler, in which the module seeks a
+    # function that is no longer there. They take each process of a trial seconds, and no xresnet needs them.
+    # Other imports of the module or its package get the same module, before or after this.
     package, gone = "fastai.vision.models", "torchvision.models.utils"
     name = f"{package}.xresnet"
     if package not in sys.modules and name not in sys.modules:

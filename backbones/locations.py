@@ -154,10 +154,8 @@ def _is_inside(path: str, module: str) -> bool:
 
 
 def _is_decoder(run: Trace, path: str, maps: Mapping[str, Map]) -> bool:
-    """Return whether a module in the one at `path` computes a larger map from the map of another one.
-
-    A map that its own module has pooled, as in a pyramid pooling, does not count.
-    """
+    """Return whether a module in the one at `path` computes a larger map from the map of another one."""
+    # A map that its own module has pooled, as in a pyramid pooling, does not count.
     inner = [path]
     while len(inner) == 1:  # A module may only wrap another one.
         inner = _list_outermost([other for other in maps if _is_inside(other, inner[0])])

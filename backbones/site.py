@@ -211,11 +211,9 @@ def _stride(input_resolution: tuple[int, ...], resolution: tuple[int, ...]) -> i
 
 
 def _takes_insertion(model: nn.Module, path: str, output: Output) -> bool:
-    """Return whether a child can be added to the submodule without changing its output.
-
-    A Sequential with its own forward may run its children in any way. One with several outputs would pass
-    them all to the child.
-    """
+    """Return whether a child can be added to the submodule without changing its output."""
+    # A Sequential with its own forward may run its children in any way. One with several outputs would pass
+    # them all to the child.
     module = model.get_submodule(path)
     return not isinstance(module, nn.Sequential) or (
         type(module).forward is nn.Sequential.forward and output.alone

@@ -282,10 +282,9 @@ class _Recorder(TorchFunctionMode):
                 self._join(block)
 
     def _find_block(self, operands: Sequence[Tensor]) -> str:
-        """Return the path of the residual block: the running module, or one around it.
-
-        In BERT, a module `output(y, x)` ends the branch of `y` and adds `x`, the input of a module around it.
-        """
+        """Return the path of the residual block: the running module, or one around it."""
+        # In BERT, a module `output(y, x)` ends the branch of `y` and adds `x`, the input of a module around
+        # it.
         shortcut, branch = sorted(operands, key=lambda t: self.depth.get(id(t), 0))
         for call in reversed(self.running):
             first, others = call.arguments[:1], [id(t) for t in call.arguments[1:]]

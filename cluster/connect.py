@@ -174,10 +174,8 @@ def wait_for_capacity(trial: TrialResources, seconds: float) -> None:
 
 
 def _shorten_temporary_folder() -> None:
-    """Set RAY_TMPDIR to a folder whose path is short enough for Ray's sockets, if it must be.
-
-    Raises `InputError` if the user has set RAY_TMPDIR and it is too long.
-    """
+    """Set RAY_TMPDIR to a folder whose path is short enough for Ray's sockets, if it must be."""
+    # Raises `InputError` if the user has set RAY_TMPDIR and it is too long.
     chosen = os.environ.get("RAY_TMPDIR")
     folder = chosen or os.environ.get("TMPDIR") or SHORT
     if len(os.fsencode(folder)) <= LONGEST:
@@ -198,10 +196,8 @@ def _shorten_temporary_folder() -> None:
 
 
 def _start(dashboard: bool) -> None:
-    """Start a Ray that uses 127.0.0.1 as its address and listens only there. Print that it takes long.
-
-    Raises `InputError` if one of its processes ends.
-    """
+    """Start a Ray that uses 127.0.0.1 as its address and listens only there. Print that it takes long."""
+    # Raises `InputError` if one of its processes ends.
     # Local runs send no usage statistics.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray's default is 15. At that niceness, two busy processes at 0 leave the workers 1/30 of their cores.

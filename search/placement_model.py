@@ -170,11 +170,9 @@ class EffectModel:
         return self._solved / precision, 1 / precision
 
     def _too_low(self) -> Array:
-        """Return by how much each score is more than `OUTLIER` deviations below its prediction, mostly 0.
-
-        A failed training shows that it is bad, but not how bad. Left as it is, its score would inflate the
-        noise of all trials.
-        """
+        """Return by how much each score is more than `OUTLIER` deviations below its prediction, mostly 0."""
+        # A failed training shows that it is bad, but not how bad. Left as it is, its score would inflate the
+        # noise of all trials.
         if len(self._y) < FEW:
             return np.zeros_like(self._y)
         errors, variances = self._left_out()
@@ -215,10 +213,8 @@ class EffectModel:
         return {name: float(log) for name, log in zip(names, optimum.x, strict=True)}
 
     def _loss(self, logs: Array) -> tuple[float, Array]:
-        """Return the negative log density of scores and variances, up to a constant, and its gradient.
-
-        `logs` holds the logarithm of the variance of each term, and of the noise last.
-        """
+        """Return the negative log density of scores and variances, up to a constant, and its gradient."""
+        # `logs` holds the logarithm of the variance of each term, and of the noise last.
         variances = np.exp(logs)
         fit, slopes = self._likelihood.loss(
             self._y - self._offsets, np.array([*variances[:-1], *self._unknown]), variances[-1]

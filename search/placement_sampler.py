@@ -275,10 +275,8 @@ class PlacementSampler(BaseSampler):
 
 
 def _is_known(model: EffectModel, placement: IndexedPlacement) -> bool:
-    """Return whether one more training of a placement would teach nothing, as its mean score is known.
-
-    False if trials differ in hyperparameters, as then it may teach something about these.
-    """
+    """Return whether one more training of a placement would teach nothing, as its mean score is known."""
+    # False if trials differ in hyperparameters, as then it may teach something about these.
     if any(map(is_setting, model.columns)):
         return False
     _, covariance = model.predict([placement_weights(placement)])

@@ -146,10 +146,8 @@ def load_file(name: str) -> Any:
 
 
 def _file_of(path: str) -> tuple[Path, Path]:
-    """Return the absolute path of a file where it was named, and its path on this machine.
-
-    Raises `InputError` if there is no file.
-    """
+    """Return the absolute path of a file where it was named, and its path on this machine."""
+    # Raises `InputError` if there is no file.
     try:
         original = Path(path).expanduser().resolve()
         local = _received.get(original, original)

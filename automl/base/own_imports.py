@@ -41,10 +41,8 @@ def _imports(path: Path, top: Path) -> Iterator[Path]:
 
 @lru_cache(maxsize=256)
 def _statements(content: bytes) -> Sequence[tuple[int, Sequence[str]]]:
-    """Return the imports of a file: the number of leading dots and the parts of each name.
-
-    Raises `SyntaxError`.
-    """
+    """Return the imports of a file: the number of leading dots and the parts of each name."""
+    # Raises `SyntaxError`.
     imports: list[tuple[int, Sequence[str]]] = []
     for node in ast.walk(ast.parse(content)):
         if isinstance(node, ast.Import):

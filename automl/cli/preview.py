@@ -216,10 +216,8 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
 def _time_trainings(
     ready: Prepared, count_until: CountUntil, tell: Callable[[str], None], started: float, imported: float
 ) -> Timing:
-    """Time trainings of the baseline, as many at once as the search would run.
-
-    The forecast began at `started`. The imports before took the processor time `imported`.
-    """
+    """Time trainings of the baseline, as many at once as the search would run."""
+    # The forecast began at `started`. The imports before took the processor time `imported`.
     settings, plan, baseline = ready.settings, ready.plan, ready.baseline
     until = started + LIMIT
     tell("starting Ray")

@@ -223,9 +223,7 @@ def _files(path: Path) -> Iterator[os.stat_result]:
 
 
 def _last_use(path: Path) -> float:
-    """Return the time of the last use [s since 1970]. File systems may note reading once a day only.
-
-    Listing a folder is no use of it.
-    """
+    """Return the time of the last use [s since 1970]. File systems may note reading once a day only."""
+    # Listing a folder is no use of it.
     uses = (max(s.st_mtime, 0 if stat.S_ISDIR(s.st_mode) else s.st_atime) for s in _files(path))
     return max(uses, default=time.time())

@@ -211,10 +211,8 @@ def _find_state(
     started: bool,
     unfinished: bool,
 ) -> tuple[str, str]:
-    """Return the state of a search and the command that resumes or deletes it.
-
-    `started` tells that it has a confirmation, and `unfinished` that the latest one has no final verdict.
-    """
+    """Return the state of a search and the command that resumes or deletes it."""
+    # `started` tells that it has a confirmation, and `unfinished` that the latest one has no final verdict.
     if not records and search_folder.is_lost(folder, metadata):
         return "lost", "remove"
     has_space, resume = metadata.settings.has_space, metadata.settings.resume_command
@@ -228,10 +226,8 @@ def _find_state(
 
 
 def _left(records: Sequence[TrialRecord], plan: Plan) -> float | None:
-    """Estimate the remaining time [s]. None if unknown.
-
-    Only training time counts, since a search may have been stopped overnight.
-    """
+    """Estimate the remaining time [s]. None if unknown."""
+    # Only training time counts, since a search may have been stopped overnight.
     running = [record for record in records if record.state is State.RUNNING]
     if plan.trials is None or len(records) - len(running) >= plan.trials:
         return None

@@ -247,10 +247,8 @@ def _outcome(d: Difference, *, is_claimed: bool, is_coarse: bool) -> Outcome:
 
 
 def _labels(samples: Sequence[Sample]) -> list[str]:
-    """Return a unique short name for each sample.
-
-    Equal models are distinguished by the settings in which they differ, or else by the first run ID.
-    """
+    """Return a unique short name for each sample."""
+    # Equal models are distinguished by the settings in which they differ, or else by the first run ID.
     labels = [sample.label or sample.name for sample in samples]
     flat = [  # the settings of each training, with those of its model
         {**c.to_json()["training"], **c.model.options, "size": getattr(c.data, "size", None)}

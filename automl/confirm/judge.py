@@ -131,10 +131,8 @@ class Judge:
         )
 
     def _analyse(self, seen: Sequence[int], analyses: tuple[int, ...]) -> _Analysis | None:
-        """Return the result after the seeds `seen`, or None if fewer than two seeds can be compared.
-
-        `analyses` are the numbers of seeds of interim analyses, of which this is one, or empty.
-        """
+        """Return the result after the seeds `seen`, or None if fewer than two seeds can be compared."""
+        # `analyses` are the numbers of seeds of interim analyses, of which this is one, or empty.
         scores, family = self.scores, len(self.finalists)
         standing = [
             variant
@@ -208,10 +206,8 @@ class Judge:
         )
 
     def _finalists(self, analysis: _Analysis) -> list[Comparison]:
-        """Compare each finalist with the baseline.
-
-        Holm's procedure changes p and the interval alike, so the interval excludes 0 if p is small enough.
-        """
+        """Compare each finalist with the baseline."""
+        # Holm's procedure changes p and the interval alike, so the interval excludes 0 if p is small enough.
         used, finalists = analysis.used, analysis.finalists
         factors = holm_factors([d.p for d in analysis.evidence.both], family=len(self.finalists))
         comparisons = []
@@ -314,11 +310,10 @@ class Judge:
         return count_failures(scored, d, failed, alpha) if design.kind.own and any(failed) else scored
 
     def _from_plain(self, variant: Variant, seeds: Sequence[int], alpha: float = ALPHA) -> Difference | None:
-        """Return the difference of a finalist from the plain variant with its hyperparameters.
-
-        Returns None if that is the baseline, if it is not trained with all seeds, or if it cannot be trained.
-        A variant that cannot be trained shows that the gain does not come from its hyperparameters.
-        """
+        """Return the difference of a finalist from the plain variant with its hyperparameters."""
+        # Returns None if that is the baseline, if it is not trained with all seeds, or if it cannot be
+        # trained. A variant that cannot be trained shows that the gain does not come from its
+        # hyperparameters.
         name = variant.plain
         if name not in self.plain or self.scores[name].failed or not self._is_whole(name, seeds):
             return None

@@ -167,10 +167,8 @@ def _check_unchanged(
 def _read_finalist(
     file: Path, metadata: SearchMetadata, space: Space, trials: Iterable[TrialRecord]
 ) -> TrialRecord:
-    """Return the finalist in a file of `automl solve`, as a trial of the search with these `trials`.
-
-    Raises InputError if the file is damaged, or is that of another search.
-    """
+    """Return the finalist in a file of `automl solve`, as a trial of the search with these `trials`."""
+    # Raises InputError if the file is damaged, or is that of another search.
     solved = read_json(SolvedPlacement, file, strict=False)
     if solved.identity != metadata.identity:
         again = format_command("solve", metadata.name, metadata.settings.storage, "--out", str(file))

@@ -243,10 +243,8 @@ class ConfirmationScheduler(Callback):
 
 
 def _judge_noise(design: Design, variants: Sequence[Variant], scores: Mapping[str, Scores]) -> Verdict:
-    """Return the noise of the baseline, the only variant, once all of its seeds have ended.
-
-    The difference that ten pairs show is that of a t test, if pairs have nothing in common.
-    """
+    """Return the noise of the baseline, the only variant, once all of its seeds have ended."""
+    # The difference that ten pairs show is that of a t test, if pairs have nothing in common.
     trained = scores[variants[0].name]
     used = [seed for seed in design.seeds if seed in trained.scores]
     warnings = Judge(design, variants, scores).warnings(used)
@@ -276,11 +274,9 @@ def _judge_noise(design: Design, variants: Sequence[Variant], scores: Mapping[st
 def _planned_trials(
     variants: Iterable[Variant], seeds: Iterable[int], *, alternate: bool = False
 ) -> list[PlannedTrial]:
-    """Return each variant with each seed, seed after seed, so that pairs are complete early.
-
-    With `alternate`, every second seed has the variants in reverse order, so that a drift of the machine
-    affects all alike.
-    """
+    """Return each variant with each seed, seed after seed, so that pairs are complete early."""
+    # With `alternate`, every second seed has the variants in reverse order, so that a drift of the machine
+    # affects all alike.
     variants = list(variants)
     return [
         PlannedTrial(variant=variant.name, role=variant.role, config=variant.with_seed(seed))

@@ -166,10 +166,8 @@ class Stream:
         )
 
     def _evidence(self, d: np.ndarray, measured: np.ndarray, *, blocked: bool) -> Decision:
-        """Return the evidence so far, without an outcome. After the screen, begin the test.
-
-        `measured` are the differences of the scores, and `d` those that count.
-        """
+        """Return the evidence so far, without an outcome. After the screen, begin the test."""
+        # `measured` are the differences of the scores, and `d` those that count.
         screen, test = d[: self.screen], d[self.screen :]
         index = self.ledger.rows(TEST).get(self.name)
         if index is None and len(screen) == self.screen and not blocked and not self._is_stale():

@@ -211,10 +211,8 @@ def _controls(
 
 
 def _seed_noise(records: Iterable[TrialRecord], metric: str) -> float | None:
-    """Return the standard deviation of a score over seeds, from trials that repeat a configuration.
-
-    Returns None with fewer than `LEAST_REPEATS` degrees of freedom.
-    """
+    """Return the standard deviation of a score over seeds, from trials that repeat a configuration."""
+    # Returns None with fewer than `LEAST_REPEATS` degrees of freedom.
     repeats: dict[str, list[float]] = {}
     for record in records:
         key = json.dumps(record.config.change(seed=0).to_json(), sort_keys=True)
@@ -314,10 +312,8 @@ def _types(config: TrialConfig) -> set[str]:
 def _random_placements(
     first: TrialConfig, taken: list[Placement], space: Space, settings: Settings
 ) -> Iterator[Placement]:
-    """Yield different placements with as many modules as `first` has, drawn from the space.
-
-    All drawn sites come once before any comes again, since a space that draws in order prefers some.
-    """
+    """Yield different placements with as many modules as `first` has, drawn from the space."""
+    # All drawn sites come once before any comes again, since a space that draws in order prefers some.
     at: dict[frozenset[str], list[Model]] = {}
     for _, drawn in draw_randomly(space, DRAWS, seed=settings.seed):
         if drawn is None or space.as_baseline(drawn) == drawn:

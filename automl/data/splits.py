@@ -106,11 +106,9 @@ def _bits(keys: np.ndarray, purpose: int) -> np.ndarray:
 def _first_by_rank(
     labels: np.ndarray, keys: np.ndarray, fraction: float, purpose: int, *, spare: int = 0
 ) -> np.ndarray:
-    """Return whether each input is in the first `fraction` of its class, bool `(N,)`.
-
-    At least one of each class is chosen, unless `spare` contents must be left over. A content in several
-    classes is ranked in the first of them.
-    """
+    """Return whether each input is in the first `fraction` of its class, bool `(N,)`."""
+    # At least one of each class is chosen, unless `spare` contents must be left over. A content in several
+    # classes is ranked in the first of them.
     contents, copy_of = np.unique(_bits(keys, purpose), return_inverse=True)  # ascending
     classes = int(labels.max(initial=-1)) + 1
     kinds = np.full(len(contents), classes)
@@ -125,11 +123,9 @@ def _first_by_rank(
 
 
 def _assign_units(inputs: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Number the units that are held out as a whole, int64 `(N,)`: groups, joined if they share a copy.
-
-    `inputs` and `groups` are uint64 `(N,)`: equal numbers for copies, and for members of a group. Units are
-    ranked by their smallest number in `groups`.
-    """
+    """Number the units that are held out as a whole, int64 `(N,)`: groups, joined if they share a copy."""
+    # `inputs` and `groups` are uint64 `(N,)`: equal numbers for copies, and for members of a group. Units are
+    # ranked by their smallest number in `groups`.
     ranks, previous = groups, np.empty(0, np.uint64)
     while not np.array_equal(ranks, previous):
         previous = ranks
@@ -142,11 +138,9 @@ def _assign_units(inputs: np.ndarray, groups: np.ndarray) -> np.ndarray:
 
 
 def _hold_out_units(labels: np.ndarray, units: np.ndarray, fraction: float) -> np.ndarray:
-    """Return whether each input is held out, bool `(N,)`, by whole units in order of their numbers.
-
-    A unit is held out if this brings the counts of its classes nearer to `fraction` of each, in least
-    squares. Then a class with nothing held out gives its smallest unit. No class gives all its inputs.
-    """
+    """Return whether each input is held out, bool `(N,)`, by whole units in order of their numbers."""
+    # A unit is held out if this brings the counts of its classes nearer to `fraction` of each, in least
+    # squares. Then a class with nothing held out gives its smallest unit. No class gives all its inputs.
     classes = int(labels.max()) + 1
     inside: dict[int, list[tuple[int, int]]] = {}  # the classes of each unit, with their numbers of inputs
     pairs, counts = np.unique(units * classes + labels, return_counts=True)

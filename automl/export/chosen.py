@@ -128,10 +128,8 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
 def _confirmed(
     metadata: SearchMetadata, folder: Path, verdict: WrittenVerdict, *, baseline: bool
 ) -> Chosen | None:
-    """Return the best validated training of a confirmation's winner or tuned baseline.
-
-    Return None without a winner, or if the baseline has no checkpoint.
-    """
+    """Return the best validated training of a confirmation's winner or tuned baseline."""
+    # Return None without a winner, or if the baseline has no checkpoint.
     name = verdict.variants[0].name if baseline else verdict.winner
     if name is None:
         return None

@@ -264,10 +264,8 @@ def _solve(
 def _check_names(
     metadata: SearchMetadata, records: Sequence[TrialRecord], space: object, trust: bool
 ) -> None:
-    """Raise InputError for code that only the files of the search name, and for a model to be downloaded.
-
-    `space` is the space that the user gave instead of the search's own, or None.
-    """
+    """Raise InputError for code that only the files of the search name, and for a model to be downloaded."""
+    # `space` is the space that the user gave instead of the search's own, or None.
     settings = metadata.settings
     names = [] if space is not None else [settings.space_name]
     names += [settings.backbone or "", *(settings.attention_types or ())]
@@ -319,11 +317,10 @@ def _points(
     problem: PlacementProblem,
     costs: Mapping[str, AdditiveCost],
 ) -> tuple[str, float, list[SolvedPoint]]:
-    """Return the name of the baseline, the probability that placements matter, and their gains over it.
-
-    In most spaces the baseline is a placement without modules, and the model predicts the difference. Hybrid
-    decoders have uniform baselines, which are no placements. There the score of the best one is subtracted.
-    """
+    """Return the name of the baseline, the probability that placements matter, and their gains over it."""
+    # In most spaces the baseline is a placement without modules, and the model predicts the difference.
+    # Hybrid decoders have uniform baselines, which are no placements. There the score of the best one is
+    # subtracted.
     if problem.choices.least == 0 or baseline is None:
         name = "no attention"
         base = {effect: -weight for effect, weight in placement_weights(IndexedPlacement("", ())).items()}

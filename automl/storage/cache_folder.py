@@ -84,10 +84,8 @@ def _locked(target: Path) -> Iterator[None]:
 
 
 def _sweep(target: Path) -> None:
-    """Delete temporary files of killed processes. They are those whose lock no other process holds.
-
-    This process holds the lock of `target`.
-    """
+    """Delete temporary files of killed processes. They are those whose lock no other process holds."""
+    # This process holds the lock of `target`.
     for name, paths in _temporaries(target.parent).items():
         lock = nullcontext() if name == target.name else FileLock(target.with_name(f"{name}.lock"), timeout=0)
         with suppress(Timeout), lock:

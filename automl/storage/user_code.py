@@ -100,10 +100,8 @@ def _mark(name: str) -> Path | None:
 
 
 def _file_of_module(module: str) -> Path | None:
-    """Return the file of a module, without importing it or a package that it is in.
-
-    It may be in the current folder, as in `loading.load_module`.
-    """
+    """Return the file of a module, without importing it or a package that it is in."""
+    # It may be in the current folder, as in `loading.load_module`.
     first, *rest = module.split(".")
     try:
         spec = importlib.util.find_spec(first) or PathFinder.find_spec(first, [str(Path.cwd())])

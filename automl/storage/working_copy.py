@@ -158,10 +158,8 @@ class _Writer:
         self.location.write(NOTE, json.dumps(note).encode())
 
     def _send(self) -> bool:
-        """Copy changed files. Return True if there were any.
-
-        The study is copied last, so that it never refers to missing files.
-        """
+        """Copy changed files. Return True if there were any."""
+        # The study is copied last, so that it never refers to missing files.
         before = dict(self.sent)
         names = sorted(_copied_files(self.folder), key=lambda name: name.endswith(STUDY_FILE))
         for name in names:

@@ -104,10 +104,8 @@ def _client() -> Any:
 
 
 def _create_database(file: Path) -> None:
-    """Create MLflow's tables if there are none, atomically and by a single process.
-
-    MLflow itself does not lock: if two processes create them, one or both fail.
-    """
+    """Create MLflow's tables if there are none, atomically and by a single process."""
+    # MLflow itself does not lock: if two processes create them, one or both fail.
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore  # takes a second
 
     if _has_content(file):
@@ -128,11 +126,9 @@ def _has_content(file: Path) -> bool:
 
 
 def _answering_client(uri: str, limit: float) -> Any:
-    """Return the client of a server that answers within `limit` seconds.
-
-    The request runs in a thread that may be abandoned, since a server that sends a byte now and then prevents
-    timeouts of HTTP.
-    """
+    """Return the client of a server that answers within `limit` seconds."""
+    # The request runs in a thread that may be abandoned, since a server that sends a byte now and then
+    # prevents timeouts of HTTP.
     if time.monotonic() - _silent.get(uri, -MEMORY) < MEMORY:
         raise _silence(uri, limit)
     answer: Future[Any] = Future()

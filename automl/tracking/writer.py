@@ -238,10 +238,8 @@ class MlflowWriter:
     def _log(
         self, run: _Run, trial: TrialRecord, params: Sequence[Param] = (), tags: Mapping[str, str] = NONE
     ) -> None:
-        """Log the next epochs, with parameters and tags.
-
-        MLflow writes parameters, metrics and tags in this order, so a run with the tag of its end is whole.
-        """
+        """Log the next epochs, with parameters and tags."""
+        # MLflow writes parameters, metrics and tags in this order, so a run with the tag of its end is whole.
         new = trial.history[run.epochs : run.epochs + EPOCHS]
         metrics = []
         for record in new:
@@ -303,11 +301,9 @@ class MlflowWriter:
         self.client.set_terminated(self.parent, "KILLED" if stopped else _ENDS[end])
 
     def _rank(self, ranking: Sequence[int]) -> None:
-        """Log the rank of leading trials and of those with an earlier rank, and sort the page by it.
-
-        The metric alone does not identify the best trial: several may have the same value, a pruned trial may
-        have a higher one, and a model of placements may expect more of another.
-        """
+        """Log the rank of leading trials and of those with an earlier rank, and sort the page by it."""
+        # The metric alone does not identify the best trial: several may have the same value, a pruned trial
+        # may have a higher one, and a model of placements may expect more of another.
         now = get_current_time_millis()
         for rank, number in enumerate(ranking, 1):
             run = self._runs.get(number)

@@ -132,11 +132,9 @@ class FastStep(Step):
             return super().__call__(batch, rate)
 
     def _find_obstacle(self, batch: Batch, rate: float) -> tuple[str, Tensor]:
-        """Run a step, and return what of it a graph could not replay, and its values.
-
-        A graph repeats what the GPU does. It cannot wait for a result, and the host's random numbers and
-        counters would not change any more.
-        """
+        """Run a step, and return what of it a graph could not replay, and its values."""
+        # A graph repeats what the GPU does. It cannot wait for a result, and the host's random numbers and
+        # counters would not change any more.
         before = _host_state(self.forward)
         values, calls = synchronising_calls(lambda: super(FastStep, self).__call__(batch, rate))
         after = _host_state(self.forward)

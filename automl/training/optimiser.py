@@ -44,10 +44,8 @@ def _by_kind(model: nn.Module, training: Training) -> list[dict[str, Any]]:
 
 
 def _by_layer(model: nn.Module, training: Training) -> list[dict[str, Any]]:
-    """Return timm's groups, in which each layer, with its attention, has a lower rate than the next layer.
-
-    Source: H. Bao et al., BEiT (2021), arXiv 2106.08254, appendix H.
-    """
+    """Return timm's groups, in which each layer, with its attention, has a lower rate than the next layer."""
+    # Source: H. Bao et al., BEiT (2021), arXiv 2106.08254, appendix H.
     if not hasattr(model, "group_matcher"):
         raise InputError(
             f"training.layer_decay needs a model that names its layers, as vit and those of timm do; "

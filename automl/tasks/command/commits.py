@@ -114,11 +114,9 @@ def copy_commits(
 
 
 def _find_imports(root: Path, copy: Path, inner: Path, command: str) -> tuple[list[Path], list[str]]:
-    """Return the folders below `root` from which the Python of a command imports, relative to it.
-
-    They are those of packages installed for editing, of `PYTHONPATH`, and of the layout with `src`. Also
-    return the packages that it imports from there even if the folders of a copy come first.
-    """
+    """Return the folders below `root` from which the Python of a command imports, relative to it."""
+    # They are those of packages installed for editing, of `PYTHONPATH`, and of the layout with `src`. Also
+    # return the packages that it imports from there even if the folders of a copy come first.
     source = copy / "src"
     paths = (*copy.iterdir(), *(source.iterdir() if source.is_dir() else ()))
     stems = {path.stem for path in paths if path.suffix == ".py" or (path / "__init__.py").is_file()}

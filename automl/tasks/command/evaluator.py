@@ -62,10 +62,8 @@ def read_contents(path: Path) -> Contents:
 def _walk(
     path: str, skipped: Collection[str] = NO_CONTENT, *, name: str = ".", above: Sequence[int] | None = ()
 ) -> Iterator[tuple[str, str, os.stat_result]]:
-    """Yield name, path and state of each file, without names and paths that are skipped.
-
-    Follow links, except to a folder `above`, by its inode. With None, follow no links.
-    """
+    """Yield name, path and state of each file, without names and paths that are skipped."""
+    # Follow links, except to a folder `above`, by its inode. With None, follow no links.
     with suppress(OSError):  # such as one that does not exist
         info = os.stat(path, follow_symlinks=above is not None)
         if not stat.S_ISDIR(info.st_mode) or not os.access(path, os.R_OK | os.X_OK):

@@ -155,10 +155,8 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
 
 
 def _commands(asked: RefereeOptions) -> list[str]:
-    """Return the commands, the baseline first, or the one of all commits.
-
-    Raise InputError if an argument is missing, or a command was given twice.
-    """
+    """Return the commands, the baseline first, or the one of all commits."""
+    # Raise InputError if an argument is missing, or a command was given twice.
     if asked.noise and (asked.candidates or asked.candidate_refs or asked.baseline_ref or asked.ledger):
         raise InputError("--noise trains the baseline alone; leave candidates, commits and --ledger out")
     of_commits = {"--command": asked.command, "--candidate-ref": asked.candidate_refs}

@@ -171,11 +171,9 @@ def _best(candidates: Boxes, count: int) -> tuple[Boxes, Tensor]:
 
 
 def _suppress(boxes: Tensor, scores: Tensor, labels: Tensor | None, threshold: float) -> Tensor:
-    """Return the scores `(N, K)` with minus infinity for boxes that overlap a better one.
-
-    Non-maximum suppression: a suppressed box does not suppress others. The scores must be in falling order.
-    With `labels`, only boxes of the same label suppress each other.
-    """
+    """Return the scores `(N, K)` with minus infinity for boxes that overlap a better one."""
+    # Non-maximum suppression: a suppressed box does not suppress others. The scores must be in falling order.
+    # With `labels`, only boxes of the same label suppress each other.
     near = box_iou(boxes, boxes) > threshold  # (N, K, K)
     if labels is not None:
         near &= labels.unsqueeze(2) == labels.unsqueeze(1)

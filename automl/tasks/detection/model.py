@@ -196,11 +196,9 @@ def build_detector(chosen: DetectionModel, body: nn.Module, *, classes: int, can
 
 
 def _regions(side: int) -> MultiScaleRoIAlign:
-    """Return torchvision's pooling with fixed strides.
-
-    torchvision would infer the strides from the maps and images of its first batch, and be wrong by a factor
-    of two if these are small and padded.
-    """
+    """Return torchvision's pooling with fixed strides."""
+    # torchvision would infer the strides from the maps and images of its first batch, and be wrong by a
+    # factor of two if these are small and padded.
     names = [str(i) for i in range(len(STRIDES))]
     pooling = MultiScaleRoIAlign(featmap_names=names, output_size=side, sampling_ratio=2)
     pooling.scales = [1 / stride for stride in STRIDES]

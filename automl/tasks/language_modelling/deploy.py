@@ -140,10 +140,8 @@ def language_deployments(
 
 
 def _growing_axes(model: Decoder, windows: Tensor) -> dict[tuple[int, int], list[int]] | None:
-    """Return the axes of each tensor of a state that grow with the text, by layer from 1 and number.
-
-    Return None if a module keeps no state.
-    """
+    """Return the axes of each tensor of a state that grow with the text, by layer from 1 and number."""
+    # Return None if a module keeps no state.
     try:
         with torch.inference_mode():
             two, three = (model.prefill(windows[:1, :length])[1] for length in (2, 3))

@@ -313,10 +313,8 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
         return name.removeprefix(prefix) if self.data.tokenizer and name.startswith(prefix) else None
 
     def _deployed_windows(self, split: Split, count: int) -> Tensor:
-        """Return up to `count` windows spread over a split, int64 `(N, context + 1)`.
-
-        There are at most MOST_TOKENS tokens in more than two windows, since logits and states take memory.
-        """
+        """Return up to `count` windows spread over a split, int64 `(N, context + 1)`."""
+        # There are at most MOST_TOKENS tokens in more than two windows, since logits and states take memory.
         fitting = max(2, min(count, MOST_TOKENS // self.data.context))
         rows = spread_indices(self.size(split), fitting).numpy()
         return torch.from_numpy(self.windows.batch(split, rows)[0])

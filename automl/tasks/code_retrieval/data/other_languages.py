@@ -114,10 +114,8 @@ def _first_error(root: Node) -> int:
 def _iterate_functions(
     root: Node, language: Language
 ) -> Iterator[tuple[str, tuple[str, ...], Node, Node | None]]:
-    """Yield name, names of the enclosing nodes, node and body of each function.
-
-    A stack of nodes replaces recursion: generated code is nested more deeply than Python calls may be.
-    """
+    """Yield name, names of the enclosing nodes, node and body of each function."""
+    # A stack of nodes replaces recursion: generated code is nested more deeply than Python calls may be.
     stack: list[tuple[Node, tuple[str, ...]]] = [(root, ())]
     while stack:
         node, outer = stack.pop()

@@ -59,11 +59,9 @@ def parse_finite(values: Any) -> np.ndarray | None:
 
 
 def _polygon_problem(polygon: Any, height: int, width: int) -> str | None:
-    """Return the fault of a polygon; None if it is valid.
-
-    pycocotools walks along every edge pixel by pixel, and writes beyond its memory if an edge is too long. A
-    polygon that reaches further beyond the image than the image is large is therefore rejected.
-    """
+    """Return the fault of a polygon; None if it is valid."""
+    # pycocotools walks along every edge pixel by pixel, and writes beyond its memory if an edge is too long.
+    # A polygon that reaches further beyond the image than the image is large is therefore rejected.
     shown = str(polygon)[:60]
     numbers = parse_finite(polygon)
     if numbers is None or len(numbers) < 6 or len(numbers) % 2:

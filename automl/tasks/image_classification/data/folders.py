@@ -247,10 +247,8 @@ class _Walk:
 
 
 def _list_by_class(folder: Path, walked: _Walk) -> dict[str, list[Path]]:
-    """Return the images below each folder in `folder`, sorted, without folders that have none.
-
-    Raises InputError for a folder whose pictures all cannot be read: a class would be lost.
-    """
+    """Return the images below each folder in `folder`, sorted, without folders that have none."""
+    # Raises InputError for a folder whose pictures all cannot be read: a class would be lost.
     classes: dict[str, list[Path]] = {}
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         path = Path(entry.path)

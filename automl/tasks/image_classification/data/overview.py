@@ -123,11 +123,9 @@ def _find_lookalikes(splits: dict[str, Images]) -> list[tuple[str, str]]:
 
 
 def _hash_images(images: Images, advance: Callable[[int], None]) -> np.ndarray:
-    """Return a 64-bit difference hash of each image, uint64 `(N,)`.
-
-    A bit is set if the image brightens from a cell to the next in a grid of 8 x 9 cells. Another size,
-    compression or brightness changes few bits.
-    """
+    """Return a 64-bit difference hash of each image, uint64 `(N,)`."""
+    # A bit is set if the image brightens from a cell to the next in a grid of 8 x 9 cells. Another size,
+    # compression or brightness changes few bits.
     hashes = [np.empty(0, np.uint64)]
     step = max(1, images.side // HASH_SIDE)
     for start in range(0, len(images), 256):

@@ -214,9 +214,7 @@ def _make_locator(file: Path, rows: np.ndarray) -> Callable[[int], str]:
 
 
 def _find_line(file: Path, row: int) -> int:
-    """Return the line on which a row begins, from 1. Reads the file again, only for an error message.
-
-    `row` counts from 0, without the header. Rows can span lines, and empty lines are no rows.
-    """
+    """Return the line on which a row begins, from 1. Reads the file again, only for an error message."""
+    # `row` counts from 0, without the header. Rows can span lines, and empty lines are no rows.
     lines = (line for line, _ in iterate_rows(read_text(file), file))
     return next(islice(lines, int(row) + 1, None))

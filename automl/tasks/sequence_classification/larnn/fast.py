@@ -169,10 +169,8 @@ class _Backward:
         return self.du[:-1, :C], *weights, None, *norm, None, None, *cells, None, None, None
 
     def _cell(self, t: int, dh: Tensor, dc: Tensor, *row: Tensor) -> Tensor:
-        """Write the gradient of the gates to `dz`, and return that of the cell before its norm.
-
-        h = o elu(c_next), c_next = f c_t + i g, each with a norm or without.
-        """
+        """Write the gradient of the gates to `dz`, and return that of the cell before its norm."""
+        # h = o elu(c_next), c_next = f c_t + i g, each with a norm or without.
         sigmoids, o, i, f, g, c_t, c_next = row
         do, di, df, dg, inner = self.by_gate
         cells, dcell = self.cells, self.dcell
