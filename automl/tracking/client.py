@@ -83,9 +83,12 @@ def _sqlite_address(path: str) -> str:
 
 
 @contextmanager
-def _without_twin(address: str) -> Iterator[None]:
-    """Remove the empty folders that MLflow creates in the block, as it takes a quoted path literally."""
-    folder = Path(address.partition("?")[0].removeprefix("sqlite:///")).parent
+def without_twin(address: str | None = None) -> Iterator[None]:
+    """Remove the empty folders that MLflow creates in the block, as it takes a quoted path literally.
+
+    It does so when it opens a store: that of runs, and later that of models. `address` is by default MLflow's.
+    """
+    folder = Path((address or _tracking_uri()).partition("?")[0].removeprefix("sqlite:///")).parent
     missing = [above for above in (folder, *folder.parents) if not above.exists()]
     try:
         yield
@@ -97,7 +100,7 @@ def _without_twin(address: str) -> Iterator[None]:
 
 def _client() -> Any:
     address = _tracking_uri()
-    with _without_twin(address):
+    with without_twin(address):
         client = mlflow.MlflowClient(address)
         client.search_experiments(max_results=1)
     return client
@@ -117,7 +120,7 @@ def _create_database(file: Path) -> None:
                 # Use an address, as MLflow inserts it into SQL without escaping quotes of the folder.
                 artifacts = Path(DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH).resolve().as_uri()
                 address = _sqlite_address(str(new))
-                with _without_twin(address):
+                with without_twin(address):
                     SqlAlchemyStore(address, artifacts).engine.dispose()
 
 

@@ -18,7 +18,7 @@ from automl.base.serialise import from_json, parse_json
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
 from automl.tasks import task_of
-from automl.tracking.client import find_runs, open_client, pages
+from automl.tracking.client import find_runs, open_client, pages, without_twin
 from automl.tracking.names import CHECKPOINT, IDENTITY, PARENT, TRIAL
 from automl.tracking.run_spec import METRIC_FILE
 from search.config import TrialConfig
@@ -165,6 +165,7 @@ class Registered:
         return f"models:/{self.name}@{self.alias}"
 
 
+@without_twin()
 def check_registry(name: str, alias: str) -> None:
     """Raise InputError if MLflow would reject the name or alias of a model."""
     client = open_client()
@@ -188,6 +189,7 @@ def check_registry(name: str, alias: str) -> None:
             ) from error
 
 
+@without_twin()
 def register(
     folder: Path, run_id: str, name: str, alias: str, *, description: str, tags: Mapping[str, str]
 ) -> Registered:
