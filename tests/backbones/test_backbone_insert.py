@@ -297,7 +297,6 @@ def test_an_unknown_site_is_rejected() -> None:
         ("layer3.1", "'layer3.1': that is a module, whose site is called 'stage3.block2'"),
         ("layer3.1.conv1", "around it is 'stage3.block2', and after it is 'stage3.block2.branch'"),
         ("layer3", "in it are stage3.block1"),
-        ("maxpool", "'maxpool': that is a module, whose site is called 'stem'"),
     ],
 )
 def test_error_names_the_site_of_a_module(site: str, message: str) -> None:

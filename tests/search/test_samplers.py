@@ -96,10 +96,8 @@ def test_samplers_depend_on_the_seed() -> None:
     ("name", "space", "message"),
     [
         ("grid", SPACES["digits"], r"grid needs finitely many choices; .*adamw\.learning_rate"),
-        ("grid", NUMBERS, "learning_rate, sometimes, weight_decay of space .* have no step"),
         ("cmaes", SMALL, "cmaes needs two or more numbers that every trial draws; space .* has 1. Use tpe"),
         ("placement", NUMBERS, "placement needs a space that draws placements .* 'numbers' draws none"),
-        ("placement", SPACES["ucihar"], "'ucihar' draws none"),
     ],
 )  # fmt: skip
 def test_a_sampler_that_cannot_draw_from_the_space_is_rejected(name: str, space: Space, message: str) -> None:
@@ -153,7 +151,6 @@ def test_an_optuna_sampler_by_its_reference() -> None:
     ("name", "message"),
     [
         ("tpee", r"unknown sampler 'tpee'.*Did you mean 'tpe'\?.*package.module:Sampler"),
-        ("", "unknown sampler ''"),
         ("gone:Sampler", "--sampler gone:Sampler failed to load: ModuleNotFoundError"),
         ("own_samplers:Gone", "failed to load: AttributeError"),
         ("own_samplers:Broken", "failed to load: KeyError: 'no such thing'"),

@@ -158,10 +158,7 @@ def making(**parts: Any) -> Space:
     [
         {"data": {"source": "nette"}},
         {"data": {"size": 48}},
-        {"data": {"subset": 0.5}},
         {"model": {"backbone": "xresnet34"}},
-        {"model": {"options": {"width": 0.5}}},
-        {"training": {"epochs": 7}},
         {"training": {"learning_rate": 1e-3}},
     ],
     ids=str,

@@ -158,12 +158,7 @@ def test_integers_are_accepted_as_floats() -> None:
 PROBLEMS: list[tuple[Any, str]] = [
     (None, "the value must be an object; got None"),
     ({"sed": 1}, "unknown key 'sed'; known: task, data, model, training, metric, seed. Did you mean 'seed'?"),
-    (
-        {"data": {"sise": 1}},
-        "unknown key 'data.sise'; known: source, path, subset, size. Did you mean 'size'?",
-    ),
     ({"data": 3}, "data must be an object; got 3"),
-    ({"task": 3}, "task must be str; got 3"),
     (
         {"task": "image-clasification"},
         "unknown task 'image-clasification'; choose from ",
@@ -175,11 +170,9 @@ PROBLEMS: list[tuple[Any, str]] = [
         "unknown key 'training.mixup'; known: epochs",
     ),
     ({"seed": -1}, "seed must lie between 0 and 2^32 - 1; got -1"),
-    ({"seed": 1.5}, "seed must be int; got 1.5"),
     ({"seed": True}, "seed must be int; got True"),
     ({"data": {"path": 3}}, "data.path must be str or null; got 3"),
     ({"data": {"size": "32"}}, "data.size must be int; got '32'"),
-    ({"data": {"size": 7}}, "data.size must lie between 24 and 1024 pixels; got 7"),
     ({"data": {"size": 1025}}, "data.size must lie between 24 and 1024 pixels; got 1025"),
     ({"data": {"subset": 0}}, "data.subset must be above 0 and at most 1; got 0.0"),
     ({"data": {"subset": 1.1}}, "data.subset must be above 0 and at most 1; got 1.1"),
@@ -187,22 +180,11 @@ PROBLEMS: list[tuple[Any, str]] = [
     ({"model": {"backbone": "xresnet19"}}, "unknown backbone 'xresnet19'; choose from "),
     ({"model": {"options": {"width": 17}}}, "model.options.width must lie between 1/16 and 16; got 17"),
     (
-        {"model": {"options": {"width": "wide"}}},
-        "option 'width' of backbone 'xresnet18' must be float; got 'wide'",
-    ),
-    (
         {"model": {"placement": ["stem"]}},
         "model.placement must be an object; got ['stem']",
     ),
-    ({"model": {"placement": {"stem": "sagn"}}}, "model.placement at 'stem': unknown attention 'sagn'"),
     ({"model": {"placement": {"stem": 3}}}, "model.placement at 'stem': an attention is a name or "),
-    (
-        {"model": {"placement": {"stem": {"type": "ssa", "ks": "3"}}}},
-        "model.placement at 'stem': option 'ks' of 'ssa' must be int; got '3'",
-    ),
-    ({"training": {"epochs": 0}}, "training.epochs must be 1 or more; got 0"),
     ({"training": {"batch_size": 1}}, "training.batch_size must be 2 or more, for batch norm; got 1"),
-    ({"training": {"optimizer": "adan"}}, "training.optimizer must be one of adamw, adam, sgd; got 'adan'"),
     ({"training": {"optimizer": ["sgd"]}}, "training.optimizer must be one of adamw, adam, sgd; got ['sgd']"),
     (
         {"training": {"schedule": "linear"}},
@@ -210,19 +192,14 @@ PROBLEMS: list[tuple[Any, str]] = [
     ),
     ({"training": {"learning_rate": 0}}, "training.learning_rate must be above 0; got 0.0"),
     ({"training": {"learning_rate": float("inf")}}, "training.learning_rate must be above 0; got inf"),
-    ({"training": {"weight_decay": -1}}, "training.weight_decay must be 0 or more; got -1.0"),
-    ({"training": {"mixup": -0.1}}, "training.mixup must be 0 or more; got -0.1"),
     ({"training": {"cutmix": -0.1}}, "training.cutmix must be 0 or more; got -0.1"),
     ({"training": {"erasing": 1.5}}, "training.erasing must lie between 0 and 1; got 1.5"),
-    ({"training": {"policy": "fast"}}, "training.policy must be one of none, trivial, rand; got 'fast'"),
     ({"training": {"class_weights": "equal"}}, "training.class_weights must be one of none, balanced; got"),
     (
         {"metric": "auroc"},
         "unknown metric 'auroc'; choose from accuracy, auc, balanced_accuracy, loss, macro_f1. "
         "Did you mean 'auc'?",
     ),
-    ({"training": {"layer_decay": 0}}, "training.layer_decay must be above 0 and at most 1; got 0"),
-    ({"training": {"clip": -1}}, "training.clip must be 0 or more; got -1"),
     ({"training": {"accumulate": 0}}, "training.accumulate must lie between 1 and 1024; got 0"),
     ({"training": {"average": 1}}, "training.average must be at least 0 and below 1; got 1"),
     ({"model": {"weights": "default"}}, "backbone 'xresnet18' has no published weights"),

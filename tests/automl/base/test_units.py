@@ -31,15 +31,7 @@ def test_invalid_time_is_rejected(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [
-        ("5000000", 5e6),
-        ("5M", 5e6),
-        ("5m", 5e6),
-        ("1.8G", 1.8e9),
-        ("16k", 16e3),
-        ("2B", 2e9),
-        (" 3 T ", 3e12),
-    ],
+    [("5000000", 5e6), ("5m", 5e6), ("1.8G", 1.8e9), (" 3 T ", 3e12)],
 )
 def test_count(text: str, value: float) -> None:
     assert parse_count(text, "--max-params") == pytest.approx(value)
@@ -69,17 +61,7 @@ def test_invalid_number_is_rejected(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [
-        (0, "0s"),
-        (0.4, "0s"),
-        (59.4, "59s"),
-        (59.6, "1m00s"),
-        (200, "3m20s"),
-        (3599, "59m59s"),
-        (3600, "1h00m"),
-        (7500, "2h05m"),
-        (90_000, "25h00m"),
-    ],
+    [(0.4, "0s"), (59.6, "1m00s"), (200, "3m20s"), (3600, "1h00m"), (90_000, "25h00m")],
 )
 def test_format_duration(value: float, text: str) -> None:
     assert format_duration(value) == text
@@ -87,31 +69,14 @@ def test_format_duration(value: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [
-        (0, "0"),
-        (7, "7"),
-        (950, "950"),
-        (999.4, "999"),
-        (999.7, "1k"),
-        (1000, "1k"),
-        (16_400, "16.4k"),
-        (999_999, "1M"),
-        (2_100_000, "2.1M"),
-        (3.5e12, "3.5T"),
-        (0.25, "0.25"),
-    ],
+    [(7, "7"), (999.7, "1k"), (16_400, "16.4k"), (3.5e12, "3.5T"), (0.25, "0.25")],
 )
 def test_format_count(value: float, text: str) -> None:
     assert format_count(value) == text
 
 
 def test_pluralize() -> None:
-    assert [pluralize(n, "epochs") for n in (0, 1, 1.5, 12)] == [
-        "0 epochs",
-        "1 epoch",
-        "1.5 epochs",
-        "12 epochs",
-    ]
+    assert [pluralize(n, "epochs") for n in (0, 1, 1.5)] == ["0 epochs", "1 epoch", "1.5 epochs"]
 
 
 @pytest.mark.parametrize(

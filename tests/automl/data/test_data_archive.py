@@ -76,11 +76,8 @@ def test_members_that_could_write_elsewhere_are_refused(
     [
         (["a/" + "x" * 300], "more than 255 bytes"),
         (["\N{CJK UNIFIED IDEOGRAPH-732B}" * 100], "more than 255 bytes"),
-        (["x" * 300 + "/a.png"], "more than 255 bytes"),
         (["d/" * 2_000 + "a.png"], "nested in more than 100 folders"),
         (["a", "a/b.png"], "both a file and a folder"),
-        (["a", "a/b/c.png"], "both a file and a folder"),
-        (["a/b.png", "a"], "both a file and a folder"),
         (["a/b/c.png", "a/b"], "both a file and a folder"),
         (["."], "is not a valid file name"),
         (["/".join(["x" * 250] * 30)], "no file can be called"),

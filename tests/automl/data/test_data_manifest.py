@@ -137,11 +137,7 @@ BEFORE = manifest_of(train=[("a/1", "a", A), ("a/2", "a", B)], test=[("b/1", "b"
         (manifest_of(train=[], test=[]), "3 removed (a/1, a/2, b/1)"),
         (
             manifest_of(
-                train=[
-                    ("a/1", "a", A),
-                    ("a/2", "a", B),
-                    *((f"a/{i}", "a", bytes([i]) * 32) for i in range(3, 8)),
-                ],
+                train=[(f"a/{i}", "a", bytes([n]) * 32) for i, n in enumerate((0, 1, 3, 4, 5, 6, 7), 1)],
                 test=[("b/1", "b", C)],
             ),
             "5 added (a/3, a/4, a/5, ...)",
