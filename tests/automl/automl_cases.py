@@ -1,6 +1,6 @@
 """A training of a second and a task without images, for tests of the application."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from search.config.sections import ClassificationTraining
 from search.metric import Metric
 from search.record import Metrics
 
+Cli = Callable[..., tuple[int, str, str]]  # of the fixture `cli`
 CPU = torch.device("cpu")
 HERE = Runtime(device=CPU)
 

@@ -123,14 +123,19 @@ def _inside(folder: Path) -> Iterator[None]:
 
 
 @pytest.fixture
-def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def untracked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Confirmations without MLflow."""
+    monkeypatch.setattr(automl.confirm.trainings, "MlflowProcess", nullcontext)
+    monkeypatch.setattr(automl.confirm.trainings, "Tracker", NoTracker)
+
+
+@pytest.fixture
+def played(tmp_path: Path, untracked: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Searches and confirmations without Ray and MLflow, in an empty folder; `PlayedWorkers` train."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(automl.tracking.process, "_begin", lambda: (Mock(), Mock()))  # nothing imports MLflow
     monkeypatch.setattr(automl.search.driver, "MlflowProcess", lambda run_spec: nullcontext(Mock()))
-    monkeypatch.setattr(automl.confirm.trainings, "MlflowProcess", nullcontext)
-    for module in (automl.search.driver, automl.confirm.trainings):
-        monkeypatch.setattr(module, "Tracker", NoTracker)
+    monkeypatch.setattr(automl.search.driver, "Tracker", NoTracker)
 
 
 @pytest.fixture

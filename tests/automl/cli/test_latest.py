@@ -1,14 +1,12 @@
 """Without a name, all commands use the search that was used last."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from confirm_cases import RECORDS, FakeWorkers, NoTracker, fake_search
+from confirm_cases import RECORDS, FakeWorkers, fake_search
 
-import automl.confirm.trainings
 import automl.report.run_report
 import automl.trials.session
 from automl.base.errors import InputError
@@ -50,12 +48,10 @@ def compared(storage: str) -> str:
     return compare.run_compare(["older:baseline"], storage=storage)[0].name
 
 
-@pytest.mark.usefixtures("store")
+@pytest.mark.usefixtures("store", "untracked")
 def test_all_commands_use_the_search_that_was_used_last(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(automl.confirm.trainings, "MlflowProcess", nullcontext)
-    monkeypatch.setattr(automl.confirm.trainings, "Tracker", NoTracker)
     monkeypatch.setattr(
         CheckpointRetention, "on_trial_end", lambda self, trial: None
     )  # the server of the test deletes slowly

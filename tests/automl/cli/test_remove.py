@@ -3,10 +3,10 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from automl_cases import Cli
 from confirm_cases import RECORDS, fake_search
 from filelock import FileLock
 
@@ -15,8 +15,6 @@ from automl.cli.remove import find_removable, find_unused, run_clean, run_remove
 from automl.storage.folder import find_search, old_folder
 from automl.storage.storage import Storage
 from automl.storage.user_code import is_remembered, remember
-
-Cli = Callable[..., tuple[int, str, str]]
 
 
 def test_search_is_deleted_and_nothing_else(storage: Storage) -> None:

@@ -4,10 +4,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from automl_cases import Cli
 from confirm_cases import CONV, RECORDS, SSA, fake_search, record
 from filelock import FileLock
 
@@ -16,7 +16,6 @@ from automl.storage.folder import old_folder
 from automl.storage.storage import Storage
 from search.record import State
 
-Cli = Callable[..., tuple[int, str, str]]
 WHOLE = [*RECORDS, record(4, 0.5, SSA), record(5, 0.5, CONV)]
 
 

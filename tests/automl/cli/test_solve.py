@@ -2,11 +2,11 @@
 
 import itertools
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from automl_cases import Cli
 from report_cases import frozen, made_up, plan_of, save_search
 
 from automl.search.solve import _read_outcomes
@@ -15,8 +15,6 @@ from search.drawn import Drawn
 from search.record import State
 from search.space import draw_randomly
 from search.spaces import SPACES
-
-Cli = Callable[..., tuple[int, str, str]]
 
 
 def save(storage: Path, trials: Any, space: str = "digits", **options: Any) -> str:

@@ -3,14 +3,12 @@
 import json
 import shlex
 import time
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from confirm_cases import CONV, RECORDS, SSA, FakeWorkers, NoTracker, fake_search, record
+from confirm_cases import CONV, RECORDS, SSA, FakeWorkers, fake_search, record
 from filelock import FileLock
 
-import automl.confirm.trainings
 import automl.trials.session
 from automl.cli.status import list_searches, read_status
 from automl.confirm.run_confirm import run_confirm
@@ -138,11 +136,10 @@ def test_command(folder: Path, cli) -> None:
 
 
 @pytest.mark.parametrize("records", [RECORDS, [*RECORDS, record(4, 0.5, SSA), record(5, 0.5, CONV)]])
+@pytest.mark.usefixtures("untracked")
 def test_status_of_a_confirmation(
     records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(automl.confirm.trainings, "MlflowProcess", nullcontext)
-    monkeypatch.setattr(automl.confirm.trainings, "Tracker", NoTracker)
     folder = fake_search(tmp_path, records)
     storage = str(tmp_path)
 

@@ -1,15 +1,13 @@
 """Comparison of searches and runs."""
 
 import json
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
-from confirm_cases import SSA, FakeWorkers, NoTracker, config, fake_search
+from confirm_cases import SSA, FakeWorkers, config, fake_search
 from mlflow import MlflowClient
 
-import automl.confirm.trainings
 import automl.trials.session
 from automl.base.errors import InputError
 from automl.confirm.compare import run_compare
@@ -120,7 +118,7 @@ def test_p_is_adjusted_for_several_comparisons(store: MlflowClient) -> None:
 
 
 @pytest.fixture
-def confirmed(store: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def confirmed(store: MlflowClient, untracked: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = fake_search(tmp_path / "searches")
 
     def score(variant: str, seed: int) -> float:
@@ -128,8 +126,6 @@ def confirmed(store: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         return 0.9 + noise + (0.02 if variant.startswith(LEAD) else 0)
 
     monkeypatch.setattr(automl.trials.session, "open_workers", FakeWorkers(score).open)
-    monkeypatch.setattr(automl.confirm.trainings, "MlflowProcess", nullcontext)
-    monkeypatch.setattr(automl.confirm.trainings, "Tracker", NoTracker)
     result = run_confirm("mine", top=2, seeds=8, sequential=False)
     assert run_compare(["mine:baseline", result])[0].outcome == "better", "a result stands for its search"
     return folder

@@ -1,15 +1,13 @@
 """Choice of the trial to export."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from confirm_cases import RECORDS, SSA, FakeWorkers, NoTracker, fake_search, record
+from confirm_cases import RECORDS, SSA, FakeWorkers, fake_search, record
 
-import automl.confirm.trainings
 import automl.trials.session
 from automl.base.errors import InputError
 from automl.callbacks.retention import CheckpointRetention
@@ -33,10 +31,8 @@ def search(storage: Storage) -> Storage:
 
 
 @pytest.fixture
-def confirm(search: Storage, monkeypatch: pytest.MonkeyPatch) -> Confirm:
+def confirm(search: Storage, untracked: None, monkeypatch: pytest.MonkeyPatch) -> Confirm:
     """Return a function that confirms it, with a gain in points and a number of trainings."""
-    monkeypatch.setattr(automl.confirm.trainings, "MlflowProcess", nullcontext)
-    monkeypatch.setattr(automl.confirm.trainings, "Tracker", NoTracker)
     monkeypatch.setattr(
         CheckpointRetention, "on_trial_end", lambda self, trial: None
     )  # that server is slow to delete

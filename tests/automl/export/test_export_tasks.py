@@ -11,7 +11,7 @@ import optuna
 import pytest
 import tabular
 import torch
-from automl_cases import HERE, sequence_config
+from automl_cases import HERE, Cli, sequence_config
 from torch import nn
 
 from attention import Spec
@@ -194,9 +194,7 @@ def test_series_that_do_not_fit(
 
 
 @pytest.mark.parametrize("case", ["table"], indirect=True)
-def test_numbers_are_predicted(
-    result: ExportResult, tmp_path: Path, cli: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_numbers_are_predicted(result: ExportResult, tmp_path: Path, cli: Cli) -> None:
     assert result.scores is None
     (tmp_path / "rows.csv").write_text("1,2,3,4\n0,0,0,0\n")
     code, out, err = cli("predict", str(result.folder), str(tmp_path / "rows.csv"), "--json", "--trust")
