@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import typer.main
+from automl_cases import Cli
 from PIL import Image
 
 import automl
@@ -32,7 +33,6 @@ from search.drawn import Drawn
 from search.spaces import SPACES
 from search.trial_scheduler import Plan
 
-Cli = Callable[..., tuple[int, str, str]]
 Script = Callable[..., subprocess.CompletedProcess[str]]
 
 SCREEN = 50  # lines of 80 columns
@@ -176,17 +176,10 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     ((*SEARCH, "spaces.py:refuses"), ["raised TrialPruned for its own baseline"]),
     (("search",), ["--space, --data or --train is missing", "--resume"]),
     ((*SEARCH, "digits", "--trials", "0"), ["--trials must be 1 or more; got 0"]),
-    ((*SEARCH, "digits", "--trials", "-3"), ["--trials must be 1 or more; got -3"]),
     ((*SEARCH, "digits", "--trials", "+5"), ["--trials must be a number; got '+5'", "--resume"]),
-    ((*SEARCH, "digits", "--trials", "many"), ["--trials must be a number; got 'many'"]),
     ((*SEARCH, "digits", "--budget", "banana"), ["--budget must be a time such as", "got 'banana'"]),
-    ((*SEARCH, "digits", "--budget", "0s"), ["--budget must be a time such as", "got '0s'"]),
     ((*SEARCH, "digits", "--objective", "acuracy"), ["objective 'acuracy'", "mean 'accuracy'?"]),
-    ((*SEARCH, "digits", "--objective", "accuracy,accuracy"), ["different names", "'accuracy,accuracy'"]),
-    ((*SEARCH, "digits", "--max-memory", "lots"), ["--max-memory must be a size such as", "got 'lots'"]),
-    ((*SEARCH, "digits", "--max-params", "0"), ["--max-params must be a number such as", "got '0'"]),
     ((*SEARCH, "digits", "--max-params", "1k"), ["nothing in this space meets --max-params 1k", "smallest"]),
-    ((*SEARCH, "digits", "--max-latency-ms", "0"), ["--max-latency-ms must be above 0; got 0"]),
     ((*SEARCH, "digits", "--sampler", "tpee"), ["unknown sampler 'tpee'", "Did you mean 'tpe'?"]),
     ((*SEARCH, "digits", "--sampler", "gone:Sampler"), ["--sampler gone:Sampler failed to load"]),
     ((*SEARCH, "digits", "--sampler", "grid"), ["--sampler grid needs", "adamw.learning_rate", "no step"]),
@@ -200,9 +193,6 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
         ["unknown objective 'accuracy'", "auc, latency"],
     ),
     ((*SEARCH, "digits", "--class-weights", "equal"), ["unknown class weights 'equal'", "balanced, none"]),
-    ((*SEARCH, "digits", "--equal", "tim"), ["unknown value of --equal 'tim'", "Did you mean 'time'?"]),
-    ((*SEARCH, "digits", "--keep", "0"), ["--keep must be 1 or more; got 0"]),
-    ((*SEARCH, "digits", "--baseline-share", "2"), ["--baseline-share must be between 0 and 1; got 2"]),
     ((*SEARCH, "digits", "--option", "width=1"), ["--option width=1 is for --backbone; name one"]),
     ((*SEARCH, "woof", "--backbone", "xresnet18", "--option", "width"), ["an option is NAME=VALUE"]),
     (
@@ -217,7 +207,6 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     ((*SEARCH, "digits", "--warm-start", "older"), ["no search called 'older' in searches", "--storage"]),
     ((*SEARCH, "digits", "--prior", "older"), ["no search called 'older' in searches", "--storage"]),
     (("search", "--resume", "older"), ["no search called 'older' in searches", "--storage"]),
-    (("search", "--resume", "older", "--trials", "+5"), ["no search called 'older' in searches"]),
     (
         ("search", "--resume", "older", "--epochs", "3"),
         ["--epochs 3 cannot be combined with --resume", "--budget"],
@@ -230,13 +219,9 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     (("sync", "older"), ["no search called 'older' in searches", "--storage"]),
     ((*SEARCH, "digits", "--epochs", "0"), ["training.epochs must be 1 or more; got 0"]),
     ((*SEARCH, "digits", "--size", "5000"), ["between 24 and 1024", "got 5000"]),
-    ((*SEARCH, "digits", "--size", "0"), ["between 24 and 1024", "got 0"]),
     ((*SEARCH, "digits", "--subset", "1.5"), ["data.subset", "got 1.5"]),
     ((*SEARCH, "digits", "--subset", "nan"), ["data.subset", "got nan"]),
-    ((*SEARCH, "digits", "--cpus-per-trial", "0"), ["--cpus-per-trial must be above 0; got 0"]),
     ((*SEARCH, "digits", "--gpus-per-trial", "1.5"), ["--gpus-per-trial", "got 1.5"]),
-    ((*SEARCH, "digits", "--seed", "-1"), ["seed must lie between 0", "got -1"]),
-    ((*SEARCH, "digits", "--name", "a/b"), ["--name", "'a/b'"]),
     ((*SEARCH, "digits", "--storage", "/proc/x"), ["--storage /proc/x cannot be written"]),
     ((*SEARCH, "digits", "--storage", "file.txt"), ["--storage file.txt cannot be written"]),
     ((*SEARCH, "digits", "--data", "empty"), ["digits", "takes no path", "drop --data"]),
@@ -248,17 +233,12 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     *(
         ((*SEARCH, *options, "--dry-run"), fragments)
         for options, fragments in (
-            (("digits", "--sampler", "bogus"), ["unknown sampler 'bogus'", "module:Sampler"]),
             (("digits", "--sampler", "os:system"), ["--sampler os:system"]),
-            (("digits", "--sampler", "grid"), ["--sampler grid needs", "no step"]),
             (("digits", "--max-params", "1"), ["nothing in this space meets --max-params 1"]),
-            (("digits", "--max-macs", "1"), ["nothing in this space meets --max-macs 1"]),
             (("digits", "--warm-start", "nosuch"), ["no search called 'nosuch' in searches"]),
             (("digits", "--storage", "/proc/x"), ["--storage /proc/x cannot be written"]),
-            (("digits", "--storage", "file.txt"), ["--storage file.txt cannot be written"]),
             (("digits", "--storage", "file.txt/below"), ["--storage file.txt/below cannot be written"]),
             (("digits", "--storage", "nosuch://x"), ["nosuch"]),
-            (("digits", "--objective", "speed"), ["unknown objective 'speed'"]),
             (("digits", "--init", "shared", "--epochs", "1"), ["--init shared needs 2 epochs"]),
         )
     ),
@@ -271,53 +251,38 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     ((*DIGITS, "--attention", "ssa", "--option", "ks=x"), ["'ks'", "must be int", "'x'"]),
     ((*DIGITS, "--attention", "ssa", "--option", "ks=2"), ["ks", "2"]),
     ((*DIGITS, "--attention", "multihead", "--option", "heads=5"), ["heads", "5", "stage1.block2.branch"]),
-    ((*DIGITS, "--symmetric"), ["--symmetric needs --attention ssa"]),
     ((*DIGITS, "--symmetric", "--attention", "sagan"), ["--symmetric needs --attention ssa"]),
     ((*DIGITS, "--where", "stage1.block2"), ["need --attention"]),
     ((*DIGITS, "--device", "tpu"), ["device 'tpu' cannot be used", "auto, cpu, cuda, cuda:N or mps"]),
     ((*DIGITS, "--device", "cuda:99"), ["device 'cuda:99' cannot be used"]),
     ((*DIGITS, "--set", "training.optimizer=adm"), ["adamw, adam, sgd", "'adm'"]),
-    ((*DIGITS, "--set", "training.schedule=cosinus"), ["cosine, step", "'cosinus'"]),
     ((*DIGITS, "--learning-rate", "0", "--epochs", "0"), ["2 problems", "learning_rate", "epochs"]),
     (("train", "--dataset", "digts"), ["unknown data source 'digts'", "Did you mean 'digits'?"]),
     (("train", "--dataset", "ucihar"), ["unknown data source 'ucihar'", "use --space ucihar"]),
     (("train", "--dataset", "folder"), ["folder needs the path", "--data PATH"]),
     ((*FOLDER, "gone"), ["no file or folder", "gone"]),
-    ((*FOLDER, "empty"), ["empty has no folders with images"]),
-    ((*FOLDER, "one"), ["only one class, 'cats'"]),
     ((*DIGITS, "--storage", "/proc/x"), ["/proc/x", "cannot be written"]),
     ((*DIGITS, "--log", "/proc/x/y"), ["/proc/x/y cannot be written"]),
     ((*DIGITS, "--learning-rate", "1e30"), ["became nan", "lower the learning rate"]),
     # other commands
     (("export",), ["--best", "--run"]),
-    (("export", "--out", "out"), ["--best", "--run"]),
-    (("export", "--out", "out", "--best", "--run", "a"), ["--best", "--run"]),
     (("export", "--out", "out", "--best"), ["no search in searches", "automl search"]),
     (("export", "--out", "out", "--best", "--search", "mine"), ["no search called 'mine'", "--storage"]),
     (("remove", "mine"), ["no search called 'mine' in searches", "--storage"]),
-    (("remove", "mine", "--yes"), ["no search called 'mine' in searches"]),
     (("compare", "mine"), ["no search in searches"]),
     (("confirm",), ["no search in searches"]),
     ((*SEARCH, "digits", "--seeds", "3"), ["--seeds 3 needs --sampler grid", "--confirm"]),
     ((*SEARCH, "da-heads", "--sampler", "grid", "--confirm", "--seeds", "3"), ["leave --confirm out"]),
     ((*SEARCH, "da-heads", "--sampler", "grid", "--init", "shared"), ["--init shared"]),
     (("search", "--space", "digits", "--confirm", "--seeds", "1"), ["--seeds must be 2 or more"]),
-    (("report",), ["no search in searches"]),
     (("status",), ["no search in searches"]),
     (("export", "--out", "out", "--run", "abc"), ["no run 'abc'"]),
-    (("export", "--out", "out", "--run", "abc", "--search", "mine"), ["cannot be combined with --run"]),
-    (("export", "--out", "out", "--best", "--alias", "a"), ["--alias a needs --register NAME"]),
-    (("export", "--out", "out", "--best", "--register", "a/b"), ["does not take 'a/b' as the name"]),
-    (("export", "--out", "out", "--best", "--register", "a", "--alias", "v1"), ["--alias must", "'v1'"]),
-    (("predict", "empty", "one/cats/0.png"), ["empty has no exported model", "automl export"]),
-    (("maps", "empty", "one/cats/0.png"), ["empty has no exported model", "automl export"]),
     (("sites", "xresnet"), ["unknown backbone 'xresnet'", "Did you mean 'xresnet"]),
     (("sites", "xresnet18", "--size", "0"), ["--size", "got 0"]),
-    (("sites", "xresnet18", "--option", "width=0"), ["width", "got 0"]),
 ]  # fmt: skip
 
 
-NEED_RUNS = {"--run", "--register", "1e30"}  # these contact MLflow before they fail
+NEED_RUNS = {"--run", "1e30"}  # these contact MLflow before they fail
 
 
 @pytest.mark.parametrize(("arguments", "fragments"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD])

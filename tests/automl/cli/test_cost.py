@@ -2,12 +2,11 @@
 
 import json
 import random
-from collections.abc import Callable
 from itertools import chain, cycle
 
 import pytest
 import torch
-from automl_cases import HERE
+from automl_cases import HERE, Cli
 from torch import nn
 
 from attention import Spec, decomposed
@@ -17,8 +16,6 @@ from automl.costs import time_ratio
 from automl.costs.profile import measure_costs
 from automl.tasks.subject import Subject
 from backbones.example import sum_outputs
-
-Cli = Callable[..., tuple[int, str, str]]
 
 MODEL = ("cost", "torchvision:resnet18", "--size", "32", "--batch", "2")
 
@@ -84,19 +81,10 @@ def test_a_larger_model_is_never_faster(monkeypatch: pytest.MonkeyPatch) -> None
         assert (placed.step_ratio or placed.step_high) > 1
 
 
-def test_read_placement() -> None:
-    assert read_placement([]) == {}
-    assert read_placement(["a.b=ssa", "c=decomposed:heads=2,normalisation=none"]) == {
-        "a.b": Spec("ssa"),
-        "c": Spec("decomposed", {"heads": 2, "normalisation": "none"}),
-    }
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("stem", "--place must be SITE=TYPE"),
-        ("=ssa", "--place must be SITE=TYPE"),
         ("stem=", "--place must be SITE=TYPE"),
         ("stem=ssa:ks", "takes TYPE or TYPE:option=value"),
         ("stem=sagn", "unknown attention 'sagn'.*Did you mean 'sagan'"),
@@ -113,7 +101,6 @@ def test_invalid_placement_is_rejected(text: str, message: str) -> None:
     [
         (("--place", "stage9=ssa"), "unknown site of ResNet 'stage9'"),
         (("--size", "0"), "--size must lie between 1 and 4096"),
-        (("--option", "width"), "an option is NAME=VALUE; got 'width'"),
         (
             ("--task", "stereo"),
             "is a model of the task image-classification or detection or segmentation; got",
