@@ -1,7 +1,6 @@
 """Confirmations from the search's study to the verdict, without training."""
 
 import json
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,9 @@ import numpy as np
 import pytest
 import torch
 from automl_cases import HERE, tiny
-from confirm_cases import RECORDS, SAGAN, SSA, FakeWorkers, NoTracker, fake_search
+from confirm_cases import RECORDS, SAGAN, SSA, FakeWorkers, fake_search
 from mlflow import MlflowClient
 
-import automl.confirm.trainings
 import automl.trials.session
 from attention import Spec
 from automl.base.errors import InputError
@@ -22,11 +20,9 @@ from automl.cli.status import read_status
 from automl.cli.sync import run_sync
 from automl.confirm.protocol import confirmations
 from automl.confirm.run_confirm import run_confirm
-from automl.data.manifest import Manifest
 from automl.report.per_class import per_class
 from automl.report.read import read_search
 from automl.tasks import open_task
-from automl.tasks.same_data import read_manifest, write_manifest
 from automl.trials.session import Stopped
 from search.choices import PUBLISHED
 from search.study import open_study, own_trials
@@ -55,10 +51,8 @@ def tracked(store: MlflowClient, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def search(tracked: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def search(tracked: Path, untracked: None) -> Path:
     """Return the folder of a search whose confirmation does not use MLflow."""
-    monkeypatch.setattr(automl.confirm.trainings, "MlflowProcess", nullcontext)
-    monkeypatch.setattr(automl.confirm.trainings, "Tracker", NoTracker)
     return tracked
 
 
@@ -470,19 +464,6 @@ def test_errors_are_retried(search, at_work):
     assert run_confirm("mine").value == result.value
 
 
-def test_changed_data_are_rejected(search, at_work, monkeypatch, cli):
-    at_work(FakeWorkers(gain))
-    (_, name, kind, content), *rest = read_manifest(search).rows()
-    splits = {"train": [(name, kind, content[::-1])]}
-    for split, *row in rest:
-        splits.setdefault(split, []).append(tuple(row))
-    write_manifest(search, Manifest.from_splits(splits))
-    code, _, err = cli("confirm", "--top", "1", "--seeds", "6")
-    assert code == 2
-    assert "the data have changed since search 'mine' was created" in err
-    assert f"1 changed ({name})" in err
-
-
 def test_killed_while_the_study_was_made(search, at_work):
     at_work(FakeWorkers(gain))
     folder = search / "confirm"
@@ -511,7 +492,6 @@ def test_folders_with_other_names_are_ignored(search, at_work):
         ({"margin": -0.1}, "--margin must be 0 or more; got -0.1"),
         ({"margin": float("nan")}, "--margin must be 0 or more"),
         ({"top": 0}, "--top must be 1 or more; got 0"),
-        ({"search": "none"}, "no search called 'none' in searches; there are mine"),
         ({"storage": "nowhere"}, "there is no search in nowhere"),
     ],
 )
@@ -520,45 +500,6 @@ def test_mistakes_are_reported(search, cli, options, message):
     code, _, err = cli("confirm", *arguments)
     assert code == 2
     assert message in err
-
-
-def test_search_without_finalists_is_rejected(store, tmp_path, cli):
-    fake_search(tmp_path / "searches", RECORDS[:1])
-    code, _, err = cli("confirm")
-    assert code == 2
-    assert "there is nothing to confirm: no other trial has completed" in err
-    fake_search(tmp_path / "searches", [], name="empty")
-    assert cli("confirm", "--search", "empty")[0] == 2
-
-
-def test_damaged_plan_is_reported(search, at_work, cli):
-    at_work(FakeWorkers(gain))
-    run_confirm("mine", top=1, seeds=6)
-    (search / "confirm" / "confirm.json").write_text("{")
-    code, _, err = cli("confirm")
-    assert code == 2
-    assert "confirm.json is corrupt" in err
-
-
-def test_printed_lines(search, at_work, cli):
-    at_work(FakeWorkers(gain))
-    code, out, err = cli("confirm", "--top", "1", "--seeds", "6", "--json")
-    assert code == 0
-    lines = err[err.index("confirmed ") :].splitlines()
-    assert lines[0] == "confirmed mine: better"
-    assert lines[1].startswith("verdict   ssa @ stage1.block2.branch beats the tuned baseline by 1.")
-    assert lines[2].startswith(f"          {LEAD}: +1.")
-    assert {
-        "search",
-        "verdict",
-        "winner",
-        "difference",
-        "interval",
-        "p",
-        "seeds",
-        "seeds_needed",
-        "variants",
-    } <= set(json.loads(out))
 
 
 @pytest.mark.parametrize("placement", [SSA, {**SSA, **SAGAN}, {"stage3.block1": Spec("multihead")}])

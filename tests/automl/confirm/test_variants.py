@@ -41,6 +41,10 @@ def named(variant_set, role):
     return [variant.name for variant in variant_set.variants if variant.role is role]
 
 
+def finalists(variant_set):
+    return [variant.trial for variant in variant_set.variants if variant.role is Role.FINALIST]
+
+
 BASELINE = record(0, 0.8)
 RECORDS = [
     BASELINE,
@@ -138,15 +142,7 @@ def test_control_is_created_if_the_search_has_none():
 def test_repetitions_of_a_configuration_count_once():
     again = record(7, 0.94, SAGAN)
     again.config = again.config.change(seed=9)
-    assert [
-        variant.trial
-        for variant in choose(*RECORDS[:5], again, top=3).variants
-        if variant.role is Role.FINALIST
-    ] == [
-        3,
-        7,
-        2,
-    ]
+    assert finalists(choose(*RECORDS[:5], again, top=3)) == [3, 7, 2]
 
 
 def test_fewer_finalists_than_asked():
@@ -179,9 +175,7 @@ def test_ablations_lack_one_module_each():
 
 def test_metric_to_minimize():
     plan = Plan(trials=9, budget=1, metric=replace(ACCURACY, maximize=False), objectives=["accuracy"])
-    assert [
-        variant.trial for variant in choose(*RECORDS, plan=plan).variants if variant.role is Role.FINALIST
-    ] == [2, 4]
+    assert finalists(choose(*RECORDS, plan=plan)) == [2, 4]
 
 
 def test_the_random_placement_starts_from_the_weights_of_the_others():
