@@ -100,9 +100,7 @@ ANY: Mapping[str, bytes] = {
     "cut short": b'{"format": 1, "ide',
     "no UTF-8": b'{"format": 1, "\xff\xfe": 1}\n',
     "zeros": b"\0" * 4096 + b"\n",
-    "a number": b"5\n",
     "a list": b"[]\n",
-    "nothing": b"null\n",
     "other keys": b'{"op_code": 99, "format": 7}\n',
     "nested too deeply": b"[" * 100_000 + b"]" * 100_000 + b"\n",
     "nested deeply": b'{"a":' * 90 + b"1" + b"}" * 90 + b"\n",
@@ -139,16 +137,12 @@ def write_lines(file: Path, changes: Sequence[Values]) -> None:
 # Number of a line of the study, its damaged content, and the message about it.
 LINES: Mapping[str, tuple[int, Callable[[Values], Any], str]] = {
     "an unknown operation": (3, lambda line: line.update(op_code=99), "no search writes the operation 99"),
-    "a study is deleted": (3, lambda line: line.update(op_code=1), "no search writes the operation 1"),
     "no operation": (3, lambda line: line.pop("op_code"), "no change of a study"),
-    "another direction": (1, lambda line: line.update(directions=[[]]), "directions is missing or"),
     "a trial of no study": (2, lambda line: line.update(study_id=7), "there is no study 7"),
     "an unknown trial": (3, lambda line: line.update(trial_id=7), "trial 7, which no line before it creates"),
     "a trial that has ended": (8, lambda line: line.update(trial_id=0), "changes trial 0, which has ended"),
     "an unknown state": (6, lambda line: line.update(state=9), "state is missing or of the wrong kind"),
     "no scores": (6, lambda line: line.update(values=None), "values must be 1 numbers; got null"),
-    "a score that is text": (6, lambda line: line.update(values=["x"]), "values is missing or of the wrong"),
-    "no date": (6, lambda line: line.update(datetime_complete="soon"), "datetime_complete is missing or"),
     "a constraint that is text": (5, lambda line: line["system_attr"].update({"constraints:trainable": "x"}),
                                   "constraints:trainable is of the wrong kind"),
     "a parameter without a range": (2, lambda line: line["params"].update(x=1), "'x' has no distribution"),
@@ -158,9 +152,6 @@ LINES: Mapping[str, tuple[int, Callable[[Values], Any], str]] = {
     "no configuration": (2, lambda line: line["user_attrs"].pop("config"), "config of trial 0"),
     "an unknown key": (2, lambda line: line["user_attrs"]["config"].update(zzz=1), "unknown key 'zzz'"),
     "an unknown metric": (2, lambda line: line["user_attrs"]["config"].update(metric="x"), "metric 'x'"),
-    "an unknown attention": (
-        2, lambda line: line["user_attrs"]["config"]["model"]["placement"].update(stem="x"), "attention 'x'",
-    ),
     "metrics that are text": (
         3, lambda line: line.update(user_attr={"epoch:1": "x"}), "epoch:1 of trial 0",
     ),
@@ -168,7 +159,6 @@ LINES: Mapping[str, tuple[int, Callable[[Values], Any], str]] = {
     "a metric that is gone": (
         3, lambda line: line["user_attr"]["epoch:1"].pop("accuracy"), "accuracy is missing",
     ),
-    "no resource": (3, lambda line: line["user_attr"]["epoch:1"].pop("resource"), "resource is missing"),
     "an epoch without a number": (3, lambda line: line.update(user_attr={"epoch:x": {}}), "epoch:x of "),
 }  # fmt: skip
 
@@ -237,6 +227,9 @@ WRONG: Mapping[tuple[str, ...], Sequence[Any]] = {
     (SEARCH_FILE, "settings", "name"): [None, "../x", "a\nb"],
     (SEARCH_FILE, "settings", "seed"): [-1, "x"],
     (SEARCH_FILE, "settings", "space"): ["", 3, None],
+    (SEARCH_FILE, "settings"): [3, {}],
+    (SEARCH_FILE, "format"): [99],
+    (SEARCH_FILE, "colour"): ["red"],  # a key that this version does not know
     (SEARCH_FILE, "provenance", "command"): [3, [3], "x"],
     (SEARCH_FILE, "provenance", "versions"): [3, {"torch": 3}],
     (CONFIRM, "seeds"): [[], [1], [1, 1], ["1"], None],

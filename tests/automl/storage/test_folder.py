@@ -1,11 +1,9 @@
 """The folder of a search, and `search.json` in it."""
 
-import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -74,15 +72,6 @@ def test_search_without_a_name_gets_a_default(tmp_path: Path) -> None:
     assert folder.name == metadata.settings.name == metadata.name
 
 
-def test_existing_name_is_rejected(tmp_path: Path) -> None:
-    folder, metadata = make(tmp_path)
-    with pytest.raises(
-        InputError, match=r"a search called 'mine' exists already .*automl search --resume mine"
-    ):
-        make(tmp_path)
-    assert read_metadata(folder, str(tmp_path)) == metadata
-
-
 @pytest.mark.parametrize(("trained", "stays"), [(False, False), (True, True)])
 def test_error_before_the_first_trial_leaves_no_files(trained: bool, stays: bool, tmp_path: Path) -> None:
     settings = Settings(space="digits", name="mine", storage=str(tmp_path))
@@ -97,16 +86,6 @@ def test_error_before_the_first_trial_leaves_no_files(trained: bool, stays: bool
     with pytest.raises(InputError, match="no room"):
         fail()
     assert (tmp_path / "mine").exists() is stays
-
-
-@pytest.mark.parametrize("storage", ["/proc/x", "file.txt"])
-def test_storage_that_cannot_be_written_is_rejected(
-    storage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("file.txt").touch()
-    with pytest.raises(InputError, match=rf"--storage {storage} cannot be written"):
-        make(Path(storage))
 
 
 def test_full_disk_is_reported(small_disk: Path) -> None:
@@ -190,41 +169,6 @@ def test_message_about_an_unknown_name_lists_searches(name: str, tmp_path: Path)
     assert "no-search" not in text
     if "/" not in name and name not in ("", "."):
         assert "there are mine, yours. Check --search and --storage" in text
-
-
-def test_storage_without_searches(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no search called 'mine' in .*; there is none"):
-        find_search("mine", str(tmp_path / "gone"))
-
-
-def changed(change: Callable[[dict[str, Any]], Any]) -> Callable[[str], str]:
-    return lambda text: json.dumps(change(json.loads(text)))
-
-
-DAMAGES: dict[str, Callable[[str], str]] = {
-    "empty": lambda text: "",
-    "truncated": lambda text: text[: len(text) // 2],
-    "a list": lambda text: "[]",
-    "a number": lambda text: "3",
-    "a text": lambda text: '"search"',
-    "another format": changed(lambda value: {**value, "format": 99}),
-    "no format": changed(lambda value: {k: v for k, v in value.items() if k != "format"}),
-    "no plan": changed(lambda value: {k: v for k, v in value.items() if k != "plan"}),
-    "more than it knows": changed(lambda value: {**value, "colour": "red"}),
-    "settings are a number": changed(lambda value: {**value, "settings": 3}),
-    "no space": changed(lambda value: {**value, "settings": {}}),
-    "trials are a text": changed(lambda value: {**value, "settings": {**value["settings"], "trials": "3"}}),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_file_is_reported(damage: str, tmp_path: Path) -> None:
-    folder, _ = make(tmp_path)
-    file = folder / SEARCH_FILE
-    file.write_text(DAMAGES[damage](file.read_text()))
-    with pytest.raises(InputError) as error, old_folder("mine", str(tmp_path)):
-        pass
-    assert f"{file} is corrupt or in an unsupported format" in str(error.value)
 
 
 def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
