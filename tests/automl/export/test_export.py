@@ -14,7 +14,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from automl_cases import CPU, EVERY_ATTENTION, HERE, opened, tiny
+from automl_cases import CPU, EVERY_ATTENTION, HERE, Cli, opened, tiny
 from confirm_cases import RECORDS, fake_search
 from mlflow import MlflowClient
 from safetensors.torch import load_file
@@ -315,12 +315,6 @@ def test_another_folder_is_refused(
 
 
 @pytest.mark.usefixtures("at_work", "fast")
-def test_export_to_an_empty_folder(trained: TrainResult, tmp_path: Path) -> None:
-    run_export(tmp_path, run=trained.run_id)
-    assert (tmp_path / "model.onnx").exists()
-
-
-@pytest.mark.usefixtures("at_work", "fast")
 def test_a_training_is_exported_by_its_name(trained: TrainResult, tmp_path: Path, cli: Any) -> None:
     name = trained.checkpoint.parent.name
     code, out, err = cli("export", name, "--out", str(tmp_path / "out"))
@@ -340,7 +334,6 @@ def test_an_export_with_more_files_is_replaced(trained: TrainResult, tmp_path: P
 MISTAKES = [
     ({}, r"exactly one of --best, --baseline and --run ID"),
     ({"best": True, "run": "a"}, r"exactly one of --best, --baseline and --run ID"),
-    ({"best": True, "baseline": True}, r"exactly one of --best, --baseline and --run ID"),
     ({"search": "mine", "run": "a"}, "--search mine cannot be combined with --run"),
     ({"best": True, "alias": "prod"}, "--alias prod needs --register NAME"),
 ]
@@ -404,9 +397,7 @@ def writer(folder: Path) -> dict[int, str]:
 
 
 @pytest.mark.usefixtures("fast")
-def test_best_trial_of_a_search_is_exported(
-    search: Path, tmp_path: Path, cli: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_best_trial_of_a_search_is_exported(search: Path, tmp_path: Path, cli: Cli) -> None:
     runs = writer(search)
     for named in ("mine", None):
         result = run_export(tmp_path / "out", best=True, search=named)
@@ -419,7 +410,7 @@ def test_best_trial_of_a_search_is_exported(
 
 
 @pytest.mark.usefixtures("fast")
-def test_default_folder_of_an_export(search: Path, cli: Callable[..., tuple[int, str, str]]) -> None:
+def test_default_folder_of_an_export(search: Path, cli: Cli) -> None:
     runs = writer(search)
     code, out, _ = cli("export", "--best")
     assert code == 0
@@ -442,7 +433,7 @@ def test_without_mlflow(
     search: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    cli: Callable[..., tuple[int, str, str]],
+    cli: Cli,
 ) -> None:
     if mlflow == "does not answer":
         monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
@@ -572,14 +563,6 @@ def test_empty_batch_is_rejected(exported: ExportResult) -> None:
     assert run(image)["probabilities"].shape == (1, 10)
     with pytest.raises(InputError, match=r"model.onnx needs at least one input; .* shape \(0, 24, 24, 3\)"):
         run({"images": image["images"][:0]})
-
-
-@pytest.mark.usefixtures("at_work", "fast")
-def test_command_line(trained: TrainResult, tmp_path: Path, cli: Callable[..., tuple[int, str, str]]) -> None:
-    code, out, err = cli("export", "--run", str(trained.run_id), "--out", str(tmp_path / "out"))
-    assert (code, err) == (0, "")
-    assert f"exported  {tmp_path / 'out'} from MLflow run {trained.run_id}" in out
-    assert "chosen    the run that was named; not confirmed" in out
 
 
 REFUSED: list[tuple[Any, str]] = [

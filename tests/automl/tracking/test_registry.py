@@ -1,12 +1,11 @@
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import mlflow
 import numpy as np
 import pytest
 import torch
-from automl_cases import CPU, HERE
+from automl_cases import CPU, HERE, Cli
 from mlflow import MlflowClient
 
 from automl.base.errors import InputError
@@ -19,8 +18,6 @@ from automl.tracking.runs import check_registry, register
 from automl.training import checkpoint
 from automl.trials.train import TrainResult
 from search.config import TrialConfig
-
-Cli = Callable[..., tuple[int, str, str]]
 
 
 def probabilities(uri: str, inputs: np.ndarray) -> np.ndarray:
@@ -93,14 +90,11 @@ def test_a_second_registration_moves_the_alias(
 
 BAD = [
     ("a/b", "champion", "does not take 'a/b' as the name of a model"),
-    ("a:b", "champion", "does not take 'a:b' as the name of a model"),
     ("", "champion", "does not take '' as the name of a model"),
     ("..", "champion", "does not take '..' as the name of a model"),
-    ("mine", "", "--alias must consist of letters"),
     ("mine", "a b", "--alias must consist of letters.*got 'a b'"),
     ("mine", "Latest", "--alias must .* not be `latest`.*got 'Latest'"),
     ("mine", "v12", "--alias must .* v and a number.*got 'v12'"),
-    ("mine", "ä", "--alias must consist of letters"),
     ("mine", "x" * 256, "--alias must consist of letters"),
 ]
 

@@ -1,6 +1,6 @@
 import csv
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from automl_cases import CPU, HERE, timeless, tiny
+from automl_cases import CPU, HERE, Cli, timeless, tiny
 from confirm_cases import RECORDS, fake_search
 from imitated_gpus import Driver
 from mlflow import MlflowClient
@@ -25,15 +25,13 @@ from automl.storage.storage import Storage
 from automl.tasks.image_classification import ImageData
 from automl.training import checkpoint
 from automl.trials import multi_worker
-from automl.trials.train import find_default_site, insert_attention, run_train
+from automl.trials.train import find_default_site, run_train
 from cluster.connect import Node
 from cluster.resources import TrialResources
 from search.config import Model, TrialConfig
 from search.record import Metrics, Report
 from search.space import draw_randomly
 from search.spaces import SPACES
-
-Cli = Callable[..., tuple[int, str, str]]
 
 
 def only_run(store: MlflowClient) -> Any:
@@ -144,34 +142,16 @@ def test_trainings_started_in_the_same_second_have_different_folders(
     assert checkpoint.read(Storage(first.checkpoint.parent), CPU)["config"]["seed"] == 0
 
 
-@pytest.mark.parametrize("option", ["log", "storage"])
-def test_unwritable_files_are_reported_before_training(
-    option: str, store: MlflowClient, tmp_path: Path
-) -> None:
-    with pytest.raises(InputError, match=r"/proc/x\S* cannot be written"):
-        run_train(tiny(), runtime=HERE, **{option: "/proc/x/y"})
-    assert not list((tmp_path / "searches").glob("*"))
-
-
 @pytest.mark.parametrize(
     ("backbone", "site"),
     [
         ("xresnet18", "stage1.block2.branch"),
         ("xresnet34", "stage1.block3.branch"),
-        ("xresnet50", "stage1.block3.branch"),
     ],
 )
 def test_default_site_is_the_last_branch_of_the_first_stage(backbone: str, site: str) -> None:
     config = TrialConfig(data=ImageData(size=64), model=Model(backbone=backbone, options={"width": 0.25}))
     assert find_default_site(config) == site
-
-
-def test_place_inserts_one_module() -> None:
-    spec = Spec("ssa", {"ks": 3})
-    assert insert_attention(tiny(), spec, "stage2.block1").model.placement == {"stage2.block1": spec}
-    config = insert_attention(tiny(), spec)
-    assert config.model.placement == {"stage1.block2.branch": spec}
-    assert config.change(model={"placement": {}}) == tiny()
 
 
 TRAIN = (
