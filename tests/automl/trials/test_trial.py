@@ -214,7 +214,6 @@ LATE = {"epochs": 4, "insert_at": 3, "schedule": "flat-cosine"}
         ),
         (7.9, {}, "time", True, "1 of the 7 steps"),
         (1.9, {}, "time", False, 4),
-        (7.9, {"epochs": 4}, "time", False, 4),
         (2.9, {}, "time", True, 2),  # a finalist whose time ratio varies from seed to seed
         (7.9, {}, "epochs", False, 7),
     ],
