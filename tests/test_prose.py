@@ -23,11 +23,9 @@ def rules(faults):
     [
         ("Of the trials, the best.", True),
         ("What `run` returns.", True),
-        ("The same of two.", True),
         ("\n    None where it is missing.\n", True),
         ("`How` long it takes.", True),
         ("Return what `run` wrote.", False),
-        ("The best trial.", False),
         ("Ofen heats.", False),
         ("Assert that it runs.", False),
     ],
@@ -41,8 +39,6 @@ def test_first_word_of_a_docstring(text, is_fault):
     "code",
     [
         "found = 1",
-        "for one in range(3): pass",
-        "x = [there for there in ()]",
         "def f(given): pass",
         "f = lambda said: 1",
         "class Arm: pass",
@@ -52,9 +48,7 @@ def test_first_word_of_a_docstring(text, is_fault):
         "TRUNKS = 1",
         "arm_set = 1",
         "import numpy as places",
-        "with open() as found: pass",
         "match x:\n    case {'a': way}: pass",
-        "if (look := 1): pass",
         'def f():\n    """Return x.\n\n    >>> found = f()\n    """',
     ],
 )
@@ -64,15 +58,7 @@ def test_listed_names_are_reported(code):
 
 @pytest.mark.parametrize(
     "code",
-    [
-        "one_hot = 1",
-        "at_least_one = 1",
-        "print(found)",
-        "alarm = 1",
-        "in_place = 1",
-        "f(found=1)",
-        "x = y.said",
-    ],
+    ["one_hot = 1", "alarm = 1", "print(found)", "f(found=1)", "x = y.said"],
 )
 def test_ordinary_names_are_accepted(code):
     assert not list(prose.check_python("a.py", code))

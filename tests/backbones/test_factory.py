@@ -138,8 +138,6 @@ def test_a_user_defined_model_by_module_name(own: str, monkeypatch: pytest.Monke
     [
         ("xresnet19", {}, r"unknown backbone 'xresnet19'.*xresnet18.*torchvision:NAME, timm:NAME"),
         ("torchvision:resnet19", {}, "unknown model of torchvision 'resnet19'; choose one of its .*resnet18"),
-        ("gone.py:Net", {}, "there is no file gone.py"),
-        ("mine.py:Nat", {}, "'Nat'.*Net"),
         ("mine.py:Net", {"with": 5}, "unknown option of backbone 'mine.py:Net' 'with'.*width"),
         ("mine.py:Net", {"width": "5"}, "option 'width' of backbone 'mine.py:Net' must be int; got '5'"),
         ("mine.py:nothing", {}, r"must return a torch.nn.Module; got NoneType"),

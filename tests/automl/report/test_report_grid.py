@@ -112,7 +112,6 @@ def test_it_is_written_as_csv_and_markdown(tmp_path: Path) -> None:
     [
         (State.COMPLETE, None, "trained"),
         (State.INFEASIBLE, NAN, "diverged"),
-        (State.INFEASIBLE, "the validation box_ap became inf in epoch 2", "diverged"),
         (State.INFEASIBLE, "out of memory: OutOfMemoryError: CUDA out of memory.", "did not fit in memory"),
         (State.ERROR, "its machine was low on memory, so Ray ended it", "did not fit in memory"),
         (State.INFEASIBLE, f"params 5M exceeds the limit of 4M; {OVER}", "over a limit (params, memory)"),

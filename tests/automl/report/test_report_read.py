@@ -83,9 +83,6 @@ DAMAGED = {
     "a list": "[]",
     "a word": json.dumps({**verdict_of(), "verdict": "good"}),
     "no variants": json.dumps({key: value for key, value in verdict_of().items() if key != "variants"}),
-    "an interval of one": json.dumps(
-        {**verdict_of(), "comparisons": [{"variant": "a", "role": "finalist", "interval": [1]}]}
-    ),
     "a score of words": json.dumps(
         {**verdict_of(), "variants": [{**verdict_of()["variants"][0], "scores": {"1": "x"}}]}
     ),
@@ -124,13 +121,11 @@ NO_TRIALS = ["has no trials yet", "--resume"]
     [
         (("--search", "god"), ["no search called 'god' in searches", "good"]),
         (("--storage", "none"), ["there is no search in none", "automl search", "--storage"]),
-        (("--storage", "gone"), ["there is no search in gone"]),
         (("--search", "empty"), ["search 'empty'", *NO_TRIALS]),
         (("--search", "bare"), ["search 'bare'", *NO_TRIALS]),
         (("--search", "damaged"), ["search.json is corrupt"]),
         (("--search", "torn"), ["confirm/verdict.json is corrupt", "automl confirm"]),
         (("--search", "good", "--out", "file"), ["--out file cannot be written", "name a folder"]),
-        (("--search", "good", "--out", "file/below"), ["--out file/below cannot be written"]),
         (("--search", "good", "--out", "/proc/x"), ["--out /proc/x cannot be written"]),
     ],
     ids=lambda value: " ".join(value),

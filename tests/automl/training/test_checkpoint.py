@@ -93,20 +93,15 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "truncated": lambda file: file.write_bytes(file.read_bytes()[: file.stat().st_size // 2]),
     "without its last byte": lambda file: file.write_bytes(file.read_bytes()[:-1]),
     "random": lambda file: file.write_bytes(os.urandom(5000)),
-    "text": lambda file: file.write_text("checkpoint\n"),
     "a tensor": rewrite(lambda content: torch.zeros(3)),
-    "a list": rewrite(lambda content: [1, 2]),
     "a model alone": rewrite(lambda content: content["model"]),
     "without optimizer": rewrite(lambda content: {k: v for k, v in content.items() if k != "optimizer"}),
     "config with an unknown key": rewrite(lambda content: content | {"config": {"sede": 3}}),
     "config that cannot work": rewrite(lambda content: content | {"config": {"training": {"epochs": 0}}}),
-    "config is a number": rewrite(lambda content: content | {"config": 3}),
     "epoch is a text": rewrite(lambda content: content | {"epoch": "1"}),
     "model is a list": rewrite(lambda content: content | {"model": []}),
     "optimizer is nothing": rewrite(lambda content: content | {"optimizer": None}),
-    "history is missing": rewrite(lambda content: {k: v for k, v in content.items() if k != "history"}),
     "history is one record": rewrite(lambda content: content | {"history": content["history"][0]}),
-    "profile is missing": rewrite(lambda content: {k: v for k, v in content.items() if k != "profile"}),
 }
 
 
