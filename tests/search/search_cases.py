@@ -16,7 +16,7 @@ from search.record import Metrics, Report, TrialRecord
 from search.search_scheduler import SearchScheduler
 from search.space import Space
 from search.study import create_study
-from search.trial_scheduler import RESOURCE, Plan
+from search.trial_scheduler import RESOURCE, Plan, TrialScheduler
 
 EPOCHS = 9
 
@@ -70,7 +70,7 @@ def make_engine(
     return SearchScheduler(study, space, plan or make_plan(), sampler or RandomSampler(seed=0), **more)
 
 
-def ask_trial(scheduler: SearchScheduler) -> TrialRecord:
+def ask_trial(scheduler: TrialScheduler) -> TrialRecord:
     """Return the next trial, and assert that it exists."""
     record = scheduler.ask()
     assert record is not None

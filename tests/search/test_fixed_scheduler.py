@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import optuna
-from search_cases import EPOCHS, make_plan, make_study, report
+from search_cases import EPOCHS, ask_trial, make_plan, make_study, report
 
 from search.config import TrialConfig
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
@@ -45,9 +45,7 @@ def test_each_entry_is_run_once_in_order(tmp_path: Path) -> None:
 
 def test_trials_may_be_planned_while_one_runs(tmp_path: Path) -> None:
     scheduler = make(make_study(tmp_path), "a")
-    first, second = scheduler.ask(), scheduler.ask()
-    assert first is not None
-    assert second is not None
+    first, second = ask_trial(scheduler), ask_trial(scheduler)
     assert scheduler.ask() is None
     assert scheduler.waiting
     scheduler.planned_trials = planned_trials("a", "b")
@@ -62,14 +60,11 @@ def test_trials_may_be_planned_while_one_runs(tmp_path: Path) -> None:
 def test_running_trials_resume_first(tmp_path: Path) -> None:
     study = make_study(tmp_path)
     scheduler = make(study, "a", "b")
-    first, second = scheduler.ask(), scheduler.ask()
-    assert first is not None
-    assert second is not None
+    first, second = ask_trial(scheduler), ask_trial(scheduler)
     scheduler.report(second.number, report(0.3))
     scheduler.end(first.number, report(*[0.5] * EPOCHS, finished=True))
     later = make(study, "a", "b")
-    again = later.ask()
-    assert again is not None
+    again = ask_trial(later)
     assert (again.number, again.variant, len(again.history)) == (second.number, "b", 1)
     assert later.left == 2
 
@@ -77,9 +72,7 @@ def test_running_trials_resume_first(tmp_path: Path) -> None:
 def test_the_device_that_a_trial_began_on_is_known(tmp_path: Path) -> None:
     study = make_study(tmp_path)
     scheduler = make(study, "a")
-    first, other = scheduler.ask(), scheduler.ask()
-    assert first is not None
-    assert other is not None
+    first, other = ask_trial(scheduler), ask_trial(scheduler)
     profile = {"time_ratio": 1.0}
     history = report(0.3).history
     scheduler.report(first.number, Report(history=history, profile=profile, device="a fast one"))
@@ -91,8 +84,7 @@ def test_the_device_that_a_trial_began_on_is_known(tmp_path: Path) -> None:
 
 def test_removed_trials_are_pruned(tmp_path: Path) -> None:
     scheduler = make(make_study(tmp_path), "a", "b")
-    record = scheduler.ask()
-    assert record is not None
+    record = ask_trial(scheduler)
     assert scheduler.report(record.number, report(0.3))
     scheduler.planned_trials = [
         planned_trial for planned_trial in scheduler.planned_trials if planned_trial.variant == "b"
@@ -117,15 +109,8 @@ def test_more_can_be_put_on_the_list(tmp_path: Path) -> None:
 def test_only_the_next_run_repeats_an_error(tmp_path: Path) -> None:
     study = make_study(tmp_path)
     scheduler = make(study, "a")
-    record = scheduler.ask()
-    assert record is not None
+    record = ask_trial(scheduler)
     scheduler.end(record.number, Report(error="boom"))
     assert run(scheduler) == [("a", 1)]
     assert run(make(study, "a")) == [("a", 0)]
     assert run(make(study, "a")) == []
-
-
-def test_closing_starts_no_trials(tmp_path: Path) -> None:
-    scheduler = make(make_study(tmp_path), "a")
-    scheduler.closing = True
-    assert scheduler.ask() is None

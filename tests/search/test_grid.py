@@ -10,7 +10,7 @@ import optuna
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from search_cases import EPOCHS, PUBLISHED, SMALL, make_plan, make_study, report
+from search_cases import EPOCHS, PUBLISHED, SMALL, ask_trial, make_plan, make_study, report
 
 from automl.base.errors import InputError
 from automl.tasks.image_classification import ImageData, ImageTraining
@@ -176,10 +176,7 @@ def test_cells_come_in_order_and_all_with_one_seed_first(tmp_path: Path) -> None
 
 def test_missing_cells_are_listed(tmp_path: Path) -> None:
     scheduler = make(tmp_path)
-    first, second, third = (scheduler.ask() for _ in range(3))
-    assert first is not None
-    assert second is not None
-    assert third is not None
+    first, second, _ = (ask_trial(scheduler) for _ in range(3))
     scheduler.end(first.number, report(*[0.5] * EPOCHS, finished=True))
     scheduler.end(second.number, Report(error="RuntimeError: boom"))
     cells = missing(scheduler)
@@ -195,24 +192,20 @@ def test_errors_of_one_cell_do_not_end_the_others(tmp_path: Path) -> None:
     scheduler = make(tmp_path, seeds=3)
     ends = ["fine", "boom", "boom", "boom"]
     for end in ends:
-        record = scheduler.ask()
-        assert record is not None
+        record = ask_trial(scheduler)
         done = report(*[0.5] * EPOCHS, finished=True)
         scheduler.end(record.number, done if end == "fine" else Report(error=end))
     assert not scheduler.repeated_failure
     assert scheduler.ask() is not None
     other = make(Path(tempfile.mkdtemp(dir=tmp_path)))
     for _ in range(3):
-        record = other.ask()
-        assert record is not None
-        other.end(record.number, Report(error="boom"))
+        other.end(ask_trial(other).number, Report(error="boom"))
     assert other.repeated_failure, "where nothing works, the run ends"
 
 
 def test_the_end_of_time_lets_running_trials_finish(tmp_path: Path) -> None:
     scheduler = make(tmp_path)
-    record = scheduler.ask()
-    assert record is not None
+    record = ask_trial(scheduler)
     scheduler.closing = True
     assert scheduler.report(record.number, report(0.1))
     assert scheduler.ask() is None

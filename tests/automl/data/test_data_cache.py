@@ -1,4 +1,3 @@
-import os
 import pwd
 import signal
 import subprocess
@@ -10,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from filelock import FileLock
-from PIL import Image
 
 from automl.base.errors import InputError
 from automl.data import arrow
@@ -96,16 +94,6 @@ def test_few_damaged_images_are_left_out_and_reported(root: Path, capsys: pytest
     assert "left out 2 images that cannot be decoded: train/a/0003.png (Unid" in capsys.readouterr().err
 
 
-def test_image_without_an_agreed_range_is_left_out_and_reported(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Image.fromarray(np.full((8, 8), 70_000, np.int32)).save(root / "train/a/0003.png", format="TIFF")
-    assert train(root).skipped == ("train/a/0003.png",)
-    assert "train/a/0003.png (ValueError: an image of 32-bit integers with values from 70000" in (
-        capsys.readouterr().err
-    )
-
-
 def test_many_damaged_images_are_an_error(root: Path, cache: Path) -> None:
     for i in range(6):
         (root / f"train/a/{i:04}.png").write_bytes(b"")
@@ -184,14 +172,6 @@ def test_cache_that_cannot_be_written(root: Path, tmp_path: Path, monkeypatch: p
         monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / bad))
         with pytest.raises(InputError, match=r"must be writable.*AUTOML_CACHE"):
             train(root)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_cache_without_permission(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "locked").mkdir(mode=0o500)
-    monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "locked"))
-    with pytest.raises(InputError, match=r"must be writable.*AUTOML_CACHE"):
-        train(root)
 
 
 def test_a_user_without_a_home_gets_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

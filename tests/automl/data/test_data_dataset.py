@@ -113,7 +113,6 @@ def test_digits() -> None:
     [
         ({"split": "valid"}, "unknown split 'valid'.*Did you mean 'validation'"),
         ({"size": 0}, "must be at least 1; got size"),
-        ({"side": 0}, "must be at least 1; got size"),
     ],
 )
 def test_invalid_arguments_are_rejected(options: dict[str, Any], message: str, root: Path) -> None:

@@ -1,6 +1,5 @@
 """Trial steps of user-defined models before their training."""
 
-import types
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -50,14 +49,6 @@ class FlatInTraining(Flat):
         return super().forward(x) if self.training else self.fc(self.maps(x).flatten(1))
 
 
-class FlatInput(nn.Sequential):
-    def __init__(self) -> None:
-        super().__init__(nn.Linear(3 * 16 * 16, 3))
-
-    def forward(self, x: Tensor) -> Any:
-        return self[0](x.view(x.size(0), -1))
-
-
 class _View(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -102,11 +93,6 @@ class PairInTraining(Pair):
         return both if self.training else both[0]
 
 
-class Named(Net):
-    def forward(self, x: Tensor) -> Any:
-        return types.SimpleNamespace(scores=super().forward(x))
-
-
 class Mapped(Net):
     def forward(self, x: Tensor) -> Any:
         return {"scores": super().forward(x)}
@@ -141,7 +127,6 @@ def check(make: Callable[[], nn.Module], *, images: bool = True) -> ModelCheck:
         (Net, None),
         (Flat, "in channels_last, RuntimeError: view size is not compatible"),
         (FlatInTraining, "in channels_last, RuntimeError: view size"),
-        (FlatInput, "in channels_last, RuntimeError: view size"),
         (FlatGradient, "in channels_last, RuntimeError: view size"),
         (Narrow, "the gradient of 'shortcut', a strided 1x1 convolution"),
     ],
@@ -176,7 +161,6 @@ EXPECTED = r"expected \(batch, 3 classes\)"
         (lambda: Net(7), rf"returned \(3, 7\), {EXPECTED}"),
         (Pair, rf"a tuple of \(3, 3\), \(3, 4, 8, 8\), {EXPECTED}"),
         (PairInTraining, rf"a tuple of .*{EXPECTED}"),
-        (Named, rf"a SimpleNamespace, {EXPECTED}"),
         (Mapped, rf"a dict of scores: \(3, 3\), {EXPECTED}"),
         (Labels, "returned outputs without a gradient"),
         (
@@ -205,7 +189,6 @@ def test_models_that_cannot_be_trained_are_rejected(make: Callable[[], nn.Module
         (nn.Conv2d(8, 16, 3, stride=2), False),
         (nn.Conv2d(8, 8, 1, stride=2, groups=8), False),
         (nn.Conv1d(4, 8, 1, stride=2), False),
-        (nn.Conv3d(4, 8, 1, stride=2), False),
     ],
 )
 def test_layers_whose_gradient_can_crash(layer: nn.Module, crashes: bool) -> None:
