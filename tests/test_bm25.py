@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 
 from automl.tasks.code_retrieval.score import compute_ranks
 
+BENCH = "bm25"
 CODES = [
     "def openFile(path): return open(path)",
     "def close_file(handle): handle.close()",
@@ -19,14 +19,6 @@ CODES = [
     "()",
 ]
 QUERIES = ["open the file", "close a file handle", "lines lines of a path", "nothing known", "!?", ""]
-
-
-@pytest.fixture
-def bm25(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
-    import bm25
-
-    return bm25
 
 
 def restate_scores(queries: list[list[str]], codes: list[list[str]], k1: float, b: float) -> np.ndarray:
@@ -46,26 +38,26 @@ def restate_scores(queries: list[list[str]], codes: list[list[str]], k1: float, 
 
 
 @pytest.mark.parametrize(("k1", "b"), [(1.2, 0.75), (2.0, 0.0), (0.5, 1.0)])
-def test_scores_follow_the_formula(bm25: ModuleType, k1: float, b: float) -> None:
-    scores = bm25.scores(QUERIES, CODES, k1=k1, b=b)
-    expected = restate_scores([bm25.words(q) for q in QUERIES], [bm25.words(c) for c in CODES], k1, b)
+def test_scores_follow_the_formula(bench: ModuleType, k1: float, b: float) -> None:
+    scores = bench.scores(QUERIES, CODES, k1=k1, b=b)
+    expected = restate_scores([bench.words(q) for q in QUERIES], [bench.words(c) for c in CODES], k1, b)
     assert scores.dtype == np.float32
     np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-6)
     assert not scores[3:].any()
 
 
-def test_words_are_split_at_capitals_and_underscores(bm25: ModuleType) -> None:
-    assert bm25.words("getHTTPServer_2(aB)!") == ["get", "http", "server", "2", "a", "b"]
+def test_words_are_split_at_capitals_and_underscores(bench: ModuleType) -> None:
+    assert bench.words("getHTTPServer_2(aB)!") == ["get", "http", "server", "2", "a", "b"]
 
 
-def test_ties_count_against_the_answer(bm25: ModuleType) -> None:
-    scores = bm25.scores(QUERIES, CODES)
+def test_ties_count_against_the_answer(bench: ModuleType) -> None:
+    scores = bench.scores(QUERIES, CODES)
     own = torch.arange(len(CODES))
     assert compute_ranks(torch.from_numpy(scores[:5]), own).tolist()[3:] == [5, 5]
-    everything = bm25.ranks_at(scores[:5], np.arange(5))
+    everything = bench.ranks_at(scores[:5], np.arange(5))
     assert everything.tolist() == compute_ranks(torch.from_numpy(scores[:5]), own).tolist()
 
 
-def test_codes_without_words_are_rejected(bm25: ModuleType) -> None:
+def test_codes_without_words_are_rejected(bench: ModuleType) -> None:
     with pytest.raises(ValueError, match="none of 2 codes has a word"):
-        bm25.scores(["a"], ["()", ""])
+        bench.scores(["a"], ["()", ""])

@@ -1,18 +1,11 @@
 """The fidelity of branches: a correlation corrected for noise."""
 
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
-    import bench_fidelity
-
-    return bench_fidelity
+BENCH = "bench_fidelity"
 
 
 def make_scores(correlation: float, noise: float) -> tuple[np.ndarray, np.ndarray]:

@@ -63,7 +63,6 @@ def test_invalid_json_is_rejected(value: object, message: str) -> None:
         ("shortconv", {"kernel": 0}, "kernel must be at least 1; got 0"),
         ("gated-delta", {"kernel": 0}, "kernel must be at least 1; got 0"),
         ("gated-delta", {"heads": 3}, "heads must divide .*16 channels, 3 heads"),
-        ("kda", {"heads": 3}, "heads must divide .*16 channels, 3 heads"),
         ("sliding", {"window": 0}, "window must be at least 1; got 0"),
         ("decomposed", {"heads": 3}, "heads must divide .*3 heads, 8 key and 8 value"),
         ("decomposed", {"heads": 4, "key_channels": 8, "value_channels": 6}, "heads must divide .*6 value"),

@@ -200,7 +200,6 @@ def test_reading_a_spec_runs_no_code(tmp_path: Path) -> None:
     [
         ("ssa", Spec("ssa")),
         ("ssa:ks=3", Spec("ssa", {"ks": 3})),
-        ("timm:se", Spec("timm:se")),
         ("timm:se:rd_ratio=0.25,bias=false", Spec("timm:se", {"rd_ratio": 0.25, "bias": False})),
         (
             "decomposed:normalisation=none,key_channels=null",

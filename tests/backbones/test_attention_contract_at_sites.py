@@ -104,11 +104,6 @@ class Views(Scale):
         return super().forward(x.view(len(x), -1).view(x.shape))
 
 
-class Squeezes(Scale):
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x).squeeze(0)
-
-
 class Reads(Scale):
     def attend(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> Tensor:
         return super().attend(x, mask, spatial) if x.sum() > 0 else x
@@ -165,7 +160,6 @@ FAULTS = [
     (Doubles, "shape", "returns torch.float64 for torch.float32; a module must keep the dtype"),
     (Even, "shape", r"fails for \(1, 16, 7, 6\): AssertionError: odd extents .*\(.*py, line \d+\)"),
     (Views, "shape", r"fails for \(1, 16, 7, 6\), with the channels innermost in memory: .*view"),
-    (Squeezes, "shape", r"returns \(16, 7, 6\) for \(1, 16, 7, 6\)"),
     (Reads, "shape", "needs the values of its input to choose what to compute"),
     (Overflows, "finite", "returns infinite values or NaN"),
     (Ungated, "identity", "is not the identity while its gate is 0"),

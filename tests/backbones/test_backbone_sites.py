@@ -3,6 +3,7 @@
 import copy
 import threading
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -128,14 +129,10 @@ def test_finds_blocks_of_any_dimension(dimensions: int) -> None:
     rows = [(s.name, s.path, s.channels, s.stride, s.resolution) for s in found_sites]
     assert rows == [
         ("stem", "stem", 8, 2, (8,) * dimensions),
-        ("stage1.block1.branch", "layer1.0.branch", 8, 2, (8,) * dimensions),
-        ("stage1.block1", "layer1.0", 8, 2, (8,) * dimensions),
-        ("stage1.block2.branch", "layer1.1.branch", 8, 2, (8,) * dimensions),
-        ("stage1.block2", "layer1.1", 8, 2, (8,) * dimensions),
-        ("stage2.block1.branch", "layer2.0.branch", 16, 4, (4,) * dimensions),
-        ("stage2.block1", "layer2.0", 16, 4, (4,) * dimensions),
-        ("stage2.block2.branch", "layer2.1.branch", 16, 4, (4,) * dimensions),
-        ("stage2.block2", "layer2.1", 16, 4, (4,) * dimensions),
+        *(
+            (f"stage{i}.block{j + 1}{end}", f"layer{i}.{j}{end}", 8 * i, 2 * i, (8 // i,) * dimensions)
+            for i, j, end in product((1, 2), (0, 1), (".branch", ""))
+        ),
     ]
 
 

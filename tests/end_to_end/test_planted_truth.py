@@ -135,20 +135,9 @@ class Planted:
         return json.loads(out)
 
     def search(self, *arguments: object) -> dict:
-        return self.run(
-            "search",
-            "--space",
-            "space.py:little",
-            "--name",
-            "s",
-            "--trials",
-            5,  # the baseline, and what is published
-            "--equal",
-            "epochs",
-            "--concurrent",
-            1,  # a process of a trial takes longer to start than the trials
-            *arguments,
-        )
+        """Search the baseline and what is published, in one process, whose start takes longest."""
+        options = "--space space.py:little --name s --trials 5 --equal epochs --concurrent 1"
+        return self.run("search", *options.split(), *arguments)
 
     def trials(self) -> list[optuna.trial.FrozenTrial]:
         folder = self.folder / "searches" / "s" / "confirm"

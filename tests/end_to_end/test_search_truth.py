@@ -145,14 +145,8 @@ def test_a_search_reads_no_test_split_and_its_study_is_everybodys(storage, unrea
         assert optuna.importance.get_param_importances(study)
 
     port = free_port()
-    command = [
-        BIN / "optuna-dashboard",
-        "searches/plots/study.journal",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-    ]
+    options = f"--host 127.0.0.1 --port {port}"
+    command = [BIN / "optuna-dashboard", "searches/plots/study.journal", *options.split()]
     with open("dashboard.log", "w") as log:
         server = subprocess.Popen(command, stdout=log, stderr=log)
     try:

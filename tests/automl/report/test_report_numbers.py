@@ -245,17 +245,10 @@ def test_facts_that_were_never_measured_are_left_out(tmp_path: Path) -> None:
 
 def test_models_at_chance_are_on_no_front(tmp_path: Path) -> None:
     profile = [{"latency": 1.0}, {"latency": 2.0}, {"latency": 2.03}]
+    histories = [[{"epoch": 6, "resource": 6.0, "accuracy": score}] for score in (0.1, 0.5, 0.5)]
     trials = [
-        frozen(
-            {},
-            {},
-            TrialConfig(),
-            plan_of(),
-            State.COMPLETE,
-            [{"epoch": 6, "resource": 6.0, "accuracy": a}],
-            f,
-        )
-        for a, f in zip([0.1, 0.5, 0.5], profile, strict=True)
+        frozen({}, {}, TrialConfig(), plan_of(), State.COMPLETE, history, facts)
+        for history, facts in zip(histories, profile, strict=True)
     ]
     search = make_search(tmp_path / "one", trials, guessing=0.15)
     assert [trial.number for trial in pareto(search, "latency")] == [1, 2], "and 1.5 % is noise"
