@@ -77,7 +77,7 @@ def serve_objects(folder: Path) -> Iterator[ObjectStore]:
 
     Over a disk it would read pyarrow's markers of folders as files.
     """
-    store = ObjectStore(port=_free_port())
+    store = ObjectStore(port=free_port())
     with _running(
         [BIN / "rclone", "serve", "s3", "--addr", f"127.0.0.1:{store.port}", "--config", os.devnull,
          ":memory:"],
@@ -109,7 +109,7 @@ def serve_postgres(folder: Path) -> Iterator[str]:
         subprocess.run([binaries / "initdb", "--version"], check=True, capture_output=True, **become)
     except PermissionError:
         pytest.skip(f"PostgreSQL does not run as root, and user nobody cannot read {binaries}")
-    password, port = "the-password-of-the-database", _free_port()
+    password, port = "the-password-of-the-database", free_port()
     home = Path(tempfile.mkdtemp(prefix="automl-postgres-"))  # only root can read pytest's folders
     data, secret = home / "data", home / "password"
     try:
@@ -141,7 +141,7 @@ def serve_postgres(folder: Path) -> Iterator[str]:
 @contextmanager
 def serve_mlflow(folder: Path, database: str, store: ObjectStore) -> Iterator[MlflowServer]:
     """Serve `mlflow server` over a database and an object store."""
-    port = _free_port()
+    port = free_port()
     with _running(
         [BIN / "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"],
         environment={
@@ -161,7 +161,7 @@ def serve_mlflow(folder: Path, database: str, store: ObjectStore) -> Iterator[Ml
 @contextmanager
 def serve_mlflow_ui(folder: Path, database: str) -> Iterator[str]:
     """Serve `mlflow ui` over a database, and yield its address."""
-    port = _free_port()
+    port = free_port()
     with _running(
         [BIN / "mlflow", "ui", "--port", str(port), "--workers", "1", "--backend-store-uri", database],
         environment={"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},  # no scheduler beside it
@@ -175,7 +175,7 @@ def serve_mlflow_ui(folder: Path, database: str) -> Iterator[str]:
 @contextmanager
 def serve_model(command: Sequence[str], folder: Path) -> Iterator[str]:
     """Run `mlflow` with the arguments in `command` in `folder` on a free port, and yield its address."""
-    port = _free_port()
+    port = free_port()
     with _running(
         [BIN / "mlflow", *command, "--port", str(port)],
         environment={"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"},  # it starts other programs
@@ -186,7 +186,7 @@ def serve_model(command: Sequence[str], folder: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])

@@ -9,7 +9,6 @@ import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from services import free_port
 
 from search.record import State, TrialRecord
 from search.study import read_records
@@ -49,9 +49,7 @@ class Cluster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.temporary = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # sockets' paths must be short
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        self.address = f"127.0.0.1:{free_port()}"
         self.nodes: dict[str, subprocess.Popen[bytes]] = {}
         self.environment = {**os.environ, **QUICK, "RAY_ADDRESS": self.address}
 

@@ -22,6 +22,7 @@ import requests
 from optuna.trial import TrialState
 from own_model import make_model
 from photographs import make_photographs
+from services import free_port
 from sockets import open_to_others
 
 from search.study import open_study
@@ -30,12 +31,6 @@ BIN = Path(sys.executable).parent
 ROOT = Path(__file__).parents[2]
 SEARCH = ["python", "-m", "automl.search", "--space", "digits", "--sampler", "tpe"]
 TRIALS = 3
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 @dataclass

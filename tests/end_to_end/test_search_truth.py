@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ import requests
 from optuna.trial import TrialState
 from PIL import Image
 from ray.util.state import list_actors
+from services import free_port
 
 from automl.base.errors import InputError
 from automl.cli.status import read_status
@@ -74,12 +74,6 @@ def storage(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
     (tmp_path / "small.py").write_text(SPACE)
     return tmp_path
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def answers(url, seconds=60):
