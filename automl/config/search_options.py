@@ -48,7 +48,7 @@ class SearchOptions:
         trials: Number of configurations to try. Default: 16 if `budget` is not set either.
         budget: Time limit, such as 30m or 2h. Trials that run then continue to their next rung.
         epochs: Epochs of a whole trial, in the baseline's time. Default: the space's.
-        size: Side of the images [px], or tokens of a text. The tokens are those of a training window.
+        size: Side of the images in pixels, or tokens of a text. The tokens are those of a training window.
             Default: the space's.
         subset: Fraction of the data to use, stratified. Default: the space's.
         batch_size: Batch size, instead of the space's.
