@@ -284,10 +284,6 @@ REFUSED: dict[str, tuple[Callable[[Path, Path], list[str]], str]] = {
         lambda model, corpus: [str(model), "漢字", "--corpus", str(corpus)],
         "the model knows no word of the query '漢字'; choose other words",
     ),
-    "an empty query": (
-        lambda model, corpus: [str(model), "", "--corpus", str(corpus)],
-        "the model knows no word of the query ''",
-    ),
     "no such folder": (
         lambda model, corpus: [str(model), "read", "--corpus", str(corpus / "x")],
         "there is no folder ",

@@ -314,7 +314,7 @@ def test_other_result_files_are_no_annotations(tmp_path: Path) -> None:
 def test_missing_images_are_reported(root: Path) -> None:
     (root / "val2017" / "b.png").unlink()
     with pytest.raises(
-        InputError, match=r"instances_val2017.json names 2 images; 1 do not exist: 9 \(.*b.png\)"
+        InputError, match=r"instances_val2017.json names 2 images; 1 does not exist: 9 \(.*b.png\)"
     ):
         read_coco_folder(root)
 
