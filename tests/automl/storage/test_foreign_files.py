@@ -102,7 +102,9 @@ KINDS: Mapping[str, Change] = {
 @pytest.fixture
 def workspace(store: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the current folder, with a module that leaves a file when it is run."""
-    monkeypatch.setattr(sys, "path", list(sys.path))  # loading a module adds this folder
+    # An earlier test may have loaded the module of its own folder.
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if not Path(path, "planted.py").exists()])
+    monkeypatch.delitem(sys.modules, "planted", raising=False)
     (tmp_path / "planted.py").write_text(CLAIMS)
     return tmp_path
 
