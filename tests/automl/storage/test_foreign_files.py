@@ -20,7 +20,7 @@ from onnx import TensorProto, helper
 from PIL import Image
 from report_cases import made_up, save_search
 
-from automl.base import loading
+from automl.base import loading, own_imports
 from automl.base.errors import InputError
 from automl.cli.main import app
 from automl.confirm.compare import run_compare
@@ -105,6 +105,7 @@ def workspace(store: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     # An earlier test may have loaded the module of its own folder.
     monkeypatch.setattr(sys, "path", [path for path in sys.path if not Path(path, "planted.py").exists()])
     monkeypatch.delitem(sys.modules, "planted", raising=False)
+    monkeypatch.setattr(own_imports.beside, "folders", [])
     (tmp_path / "planted.py").write_text(CLAIMS)
     return tmp_path
 
