@@ -173,6 +173,8 @@ def _read(name: str, storage: str, *, configs: bool = True) -> Status:
     )
     unfinished = bool(started) and not is_complete
     settled = latest_verdict(folder, complete=True) if unfinished else latest
+    if unfinished and settled and settled[0] == started[-1]:  # its controls have not ended
+        settled = None
     state, command = _find_state(folder, metadata, plan, records, bool(started), unfinished)
     resume = format_command(command, metadata.name, storage)
     if state == "lost":

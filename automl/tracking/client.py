@@ -84,10 +84,7 @@ def _sqlite_address(path: str) -> str:
 
 @contextmanager
 def without_twin(address: str | None = None) -> Iterator[None]:
-    """Remove the empty folders that MLflow creates in the block, as it takes a quoted path literally.
-
-    It does so when it opens the store of runs, and later that of models.
-    """
+    """Remove the empty folders that MLflow creates in the block, as it takes a quoted path literally."""
     folder = Path((address or _tracking_uri()).partition("?")[0].removeprefix("sqlite:///")).parent
     missing = [above for above in (folder, *folder.parents) if not above.exists()]
     try:
