@@ -9,7 +9,6 @@ import sys
 import pytest
 import ray
 
-from automl.base import cores
 from automl.base.errors import InputError
 from cluster import connect as cluster_connect
 from cluster.connect import connect, keep_ray, list_free_resources, wait_for_capacity
@@ -156,7 +155,7 @@ def test_cores_and_token_of_a_local_ray(known, monkeypatch, tmp_path):
     if known:
         (tmp_path / "auth_token").touch()
     monkeypatch.setattr(os, "cpu_count", lambda: 1000)
-    monkeypatch.setattr(cores, "QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr("automl.base.process.QUOTA", tmp_path / "cpu.max")
     monkeypatch.setattr(ray, "init", lambda **options: started.append(options["num_cpus"]))
     before = signal.getsignal(signal.SIGTERM)
     for quota in ("max 100000\n", "150000 100000\n", "50000 100000\n"):

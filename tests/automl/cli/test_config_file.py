@@ -91,7 +91,7 @@ BAD: dict[str, tuple[str | bytes | None, str]] = {
     "unknown option": ("trails: 3", r"unknown option in .* 'trails'; .*Did you mean 'trials'\?"),
     "no mapping": ("- trials", "for each option"),
     "no YAML": ("{ trials: [", "is not valid YAML"),
-    "no text": (b"\xff\xfe\x00", "cannot be read"),
+    "no text": (b"\xff\xfe\x00", "is not UTF-8 at byte 2"),
     "no file": (None, "cannot be read"),
     "itself": ("config: a.yaml", "unknown option"),
 }

@@ -293,7 +293,7 @@ def test_several_workers_are_started_and_followed(
 def test_a_worker_has_a_gpu_or_an_equal_number_of_cores(
     monkeypatch: pytest.MonkeyPatch, gpus: Driver
 ) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.setattr(multi_worker, "count_cores", lambda: 8)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(multi_worker, "list_nodes", lambda: {"here": Node("here", {"CPU": 8.0, "GPU": 4.0})})
     assert multi_worker.plan_resources(2, HERE) == TrialResources(cpus=4, gpus=0, workers=2)
