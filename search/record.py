@@ -38,8 +38,8 @@ class Role(StrEnum):
     In a search: the baseline and trials that tune it, placements that papers propose, the sampler's
     candidates, and baseline replicates. A replicate perturbs the weights of a shared partial training, which
     shows the noise between trials. In a confirmation: the finalists, the baseline, and the controls: a 1x1
-    convolution, random placements, the plain backbone with a finalist's hyperparameters, and the winner
-    without one of its modules.
+    convolution, random placements, the plain backbone with a finalist's hyperparameters, what a finalist has
+    to beat trained longer, and the winner without one of its modules.
     """
 
     BASELINE = "baseline"
@@ -50,6 +50,7 @@ class Role(StrEnum):
     CONTROL = "control"
     RANDOM = "random"
     PLAIN = "plain"
+    LONGER = "longer"
     ABLATION = "ablation"
 
 

@@ -73,9 +73,9 @@ class SharedTrainings:
 
 
 def is_shared_training(config: TrialConfig) -> bool:
-    return config.training.insert_at > 0 and _inserted(config) == ({}, 0.0)
+    return config.training.insert_at > 0 and _inserted(config) == ({}, 0.0, 1.0)
 
 
-def _inserted(config: TrialConfig) -> tuple[object, float]:
+def _inserted(config: TrialConfig) -> tuple[object, float, float]:
     """Return the settings that distinguish trials of one shared partial training."""
-    return config.model.placement, config.training.perturb
+    return config.model.placement, config.training.perturb, config.longer

@@ -58,8 +58,7 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
     kind = verdict.design.kind
     done = f"{kind.done:9} {result.search}{which}: {verdict.final or 'no verdict'}"
     print(done if verdict.noise is None else f"measured  {result.search}: noise of the baseline")
-    print(f"verdict   {verdict.headline}")
-    print(f"          {verdict.figures}")
+    print("verdict   " + "\n          ".join(verdict.lines))
     for comparison in result.value["comparisons"]:
         if comparison["variant"] != result.value["finalist"]:  # whose figures are printed above
             print(f"          {comparison['sentence']}")

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
+from statistics import fmean
 
 import numpy as np
 
@@ -11,10 +12,18 @@ from automl.base.units import pluralize
 from automl.confirm import statistics, wording
 from automl.confirm.decision import holm_factors, nominal_levels, pairs_needed
 from automl.confirm.design import Design
-from automl.confirm.rules import Evidence, Rule, decide
-from automl.confirm.scores import Scores, time_ratio, unequal_failures
-from automl.confirm.statistics import ALPHA, Difference, Ratio, count_failures, least_pairs, paired
-from automl.confirm.variants import CONTROL_ROLES, Variant
+from automl.confirm.rules import Evidence, Opponent, Rule, decide
+from automl.confirm.scores import Scores, most_time, time_ratio, unequal_failures
+from automl.confirm.statistics import (
+    ALPHA,
+    NO_LONGER,
+    Difference,
+    Ratio,
+    count_failures,
+    least_pairs,
+    paired,
+)
+from automl.confirm.variants import CONTROL_ROLES, Variant, lengthen
 from automl.confirm.verdict import Comparison, Verdict
 from search.record import Role
 
@@ -31,8 +40,7 @@ def judge(design: Design, variants: Sequence[Variant], scores: Mapping[str, Scor
     Code of the user may fail because of its score. So a crash leaves a verdict on such trainings open, and if
     it is tried again, the pair supports nothing. Otherwise code could end early wherever its score is low.
 
-    If a finalist beats the baseline and the plain variant with its own hyperparameters has no scores yet, the
-    verdict waits for these.
+    If a finalist beats the baseline, the verdict waits for the scores of its other opponents.
     """
     return Judge(design, variants, scores).judge()
 
@@ -44,7 +52,7 @@ class _Analysis:
     Attributes:
         used: The seeds at which all are compared.
         finalists: The finalists that have not dropped out.
-        awaited: The plain variants whose scores are needed to call a finalist better.
+        awaited: The opponents whose scores are needed to call a finalist better, or equivalent.
         level: The significance level of an interim analysis, or None without these.
     """
 
@@ -147,27 +155,34 @@ class Judge:
         def level(alpha: float) -> float:
             return nominal_levels(analyses, alpha)[analyses.index(len(seen))] if analyses else alpha
 
+        limits = [self._most_time(variant, used, level(ALPHA)) for variant in standing]
+        fields = [self._opponents(*each) for each in zip(standing, limits, strict=True)]
         evidence = Evidence(
             differences=[self._difference(variant, self.baseline, used) for variant in standing],
-            plain=[self._from_plain(variant, used) for variant in standing],
-            times=self.times(standing, used) if self.design.equal == "time" else (),
+            opponents=[
+                [self._meet(variant, other, used) for other in others]
+                for variant, others in zip(standing, fields, strict=True)
+            ],
+            untimed=[i for i, limit in enumerate(limits) if limit is None],
             family=family,
             level=level,
             constant=self.constant(competing, used) if len(used) >= CONSTANT else "",
             is_guessing=self._is_guessing(competing, used),
             is_coarse=0 < self.design.margin < self.design.resolution,
-            of_commands=self.design.kind.opaque,
         )
+        awaited = {
+            variant.name: variant
+            for i, others in enumerate(fields)
+            for variant, opponent in zip(others, evidence.opponents[i], strict=True)
+            if variant is not None and not self._is_whole(variant.name, used)
+            if i in evidence.ahead or (evidence.is_near and opponent.is_baseline)
+        }
         return _Analysis(
             used=used,
             finalists=standing,
             evidence=evidence,
             rule=decide(evidence),
-            awaited=[
-                self.plain[standing[i].plain]
-                for i in sorted(evidence.ahead_of_baseline)
-                if standing[i].plain in self.plain and not self._is_whole(standing[i].plain, used)
-            ],
+            awaited=list(awaited.values()),
             # The level of the adjusted p: Holm's factors multiply p instead of dividing the level.
             level=family * level(ALPHA / family) if analyses else None,
         )
@@ -179,7 +194,7 @@ class Judge:
         scores, baseline = self.scores[lead.variant.name], self.scores[self.baseline.name]
         is_undecided = is_final and rule.outcome == "undecided"
         steps = (scores.mean_steps(used), baseline.mean_steps(used))
-        words = wording.fields(self.design, lead, evidence.constant)
+        words = wording.fields(self.design, lead, evidence)
         return Verdict(
             design=self.design,
             outcome=rule.outcome,
@@ -192,6 +207,7 @@ class Judge:
             level=analysis.level,
             needed=self._needed(self.design.margin, lead.difference) if is_undecided else None,
             needed_here=self._needed(abs(lead.difference.mean), lead.difference) if is_undecided else None,
+            seconds=self._seconds(lead.variant, used),
             steps=None if steps[0] is None or steps[1] is None else (steps[0], steps[1]),
             gate=scores.largest_gate(used),
             awaited=awaited,
@@ -209,16 +225,20 @@ class Judge:
         """Compare each finalist with the baseline."""
         # Holm's procedure changes p and the interval alike, so the interval excludes 0 if p is small enough.
         used, finalists = analysis.used, analysis.finalists
-        factors = holm_factors([d.p for d in analysis.evidence.both], family=len(self.finalists))
+        factors = holm_factors([d.p for d in analysis.evidence.joint], family=len(self.finalists))
         comparisons = []
         for variant, time, factor in zip(finalists, self.times(finalists, used), factors, strict=True):
             alpha = (analysis.level or ALPHA) / factor
             d = self._difference(variant, self.baseline, used, alpha)
+            limit = self._most_time(variant, used, analysis.level or ALPHA)
             comparisons.append(
                 Comparison(
                     variant=variant,
                     difference=d,
-                    plain=self._from_plain(variant, used, alpha),
+                    opponents=[
+                        self._meet(variant, other, used, alpha) for other in self._opponents(variant, limit)
+                    ],
+                    most_time=limit,
                     p_holm=min(1.0, factor * d.p),
                     images=self._images(d, variant, used, alpha),
                     time=time,
@@ -232,7 +252,7 @@ class Judge:
             scores = self.scores[variant.name]
             both = [seed for seed in used if seed in scores.scores]
             # A candidate for the baseline may have scores at the first seeds only.
-            partial_scores = variant.name in self.plain and len(both) < len(used)
+            partial_scores = variant.role in (Role.PLAIN, Role.LONGER) and len(both) < len(used)
             if variant.role is not Role.FINALIST and len(both) >= 2 and not partial_scores:
                 d = self._difference(variant, self.baseline, both)
                 yield Comparison(
@@ -309,16 +329,39 @@ class Judge:
         failed = unequal_failures(ours, theirs, seeds)
         return count_failures(scored, d, failed, alpha) if design.kind.own and any(failed) else scored
 
-    def _from_plain(self, variant: Variant, seeds: Sequence[int], alpha: float = ALPHA) -> Difference | None:
-        """Return the difference of a finalist from the plain variant with its hyperparameters."""
-        # Returns None if that is the baseline, if it is not trained with all seeds, or if it cannot be
-        # trained. A variant that cannot be trained shows that the gain does not come from its
-        # hyperparameters.
-        name = variant.plain
-        if name not in self.plain or self.scores[name].failed or not self._is_whole(name, seeds):
-            return None
-        both = [seed for seed in seeds if seed in self.scores[name].scores]
-        return self._difference(variant, self.plain[name], both, alpha) if len(both) >= 2 else None
+    def _most_time(self, variant: Variant, seeds: Sequence[int], alpha: float) -> float | None:
+        """Return how many times the baseline's time a finalist took at most, 1 if any time is fair."""
+        if self.design.equal != "time":
+            return 1.0
+        return most_time(self.scores[variant.name], self.scores[self.baseline.name], seeds, alpha)
+
+    def _opponents(self, finalist: Variant, limit: float | None) -> list[Variant | None]:
+        """Return what a finalist has to beat beside the baseline, None for what cannot be trained.
+
+        It is the plain variant with its hyperparameters. If the finalist may have taken more time, up to
+        `limit` times the baseline's, it is instead the baseline and that variant, both trained for longer.
+        """
+        others: list[Variant | None] = [self.plain[finalist.plain]] if finalist.plain in self.plain else []
+        if limit is not None and limit > NO_LONGER:
+            others = [each and lengthen(each, limit) for each in (self.baseline, *others)]
+        # One that cannot be trained shows that the gain does not come from its hyperparameters, or its time.
+        return [each for each in others if each is None or not self.scores.get(each.name, Scores()).failed]
+
+    def _meet(
+        self, finalist: Variant, other: Variant | None, seeds: Sequence[int], alpha: float = ALPHA
+    ) -> Opponent:
+        """Return a finalist's opponent, with the difference from it once it has trained with all seeds."""
+        if other is None:
+            return Opponent(name=f"the {self.design.kind.baseline} in as much time", difference=None)
+        is_baseline = other.config.change(longer=1.0, seed=0) == self.baseline.config.change(seed=0)
+        name = f"the {self.design.kind.baseline}" if is_baseline else "the baseline with its hyperparameters"
+        if other.role is Role.LONGER:
+            name += f", trained {other.config.longer:g} times as long"
+        difference = None
+        if self._is_whole(other.name, seeds):
+            both = [seed for seed in seeds if seed in self.scores[other.name].scores]
+            difference = self._difference(finalist, other, both, alpha) if len(both) >= 2 else None
+        return Opponent(name=name, difference=difference, is_baseline=is_baseline)
 
     def times(self, variants: Sequence[Variant], seeds: Sequence[int]) -> list[Ratio | None]:
         """Return the time ratio of each variant at these seeds, or None if it is not known."""
@@ -327,8 +370,8 @@ class Judge:
 
     def _is_whole(self, name: str, seeds: Sequence[int]) -> bool:
         """Return whether all seeds of a variant have ended, or one of them cannot be trained."""
-        scores = self.scores[name]
-        return bool(scores.failed) or all(scores.ended(seed) for seed in seeds)
+        scores = self.scores.get(name)
+        return scores is not None and (bool(scores.failed) or all(map(scores.ended, seeds)))
 
     def constant(self, variants: Sequence[Variant], seeds: Sequence[int]) -> str:
         """Return the name of the first command with equal scores at all seeds, or an empty string."""
@@ -365,6 +408,12 @@ class Judge:
         step = (chance.step or None) if chance is not None else None
         reach = self.design.metric.scale * statistics.reach_over_inputs(first - second, alpha, step=step)
         return min(d.low, d.mean - reach), max(d.high, d.mean + reach)
+
+    def _seconds(self, lead: Variant, seeds: Sequence[int]) -> float | None:
+        """Return the mean time of the trainings of a seed, or None if it is not known."""
+        costs = [self.scores[v.name].costs.get(seed) for v in (lead, self.baseline) for seed in seeds]
+        known = [cost.seconds for cost in costs if cost is not None and cost.seconds is not None]
+        return 2 * fmean(known) if known else None
 
     def _needed(self, size: float, d: Difference) -> int | None:
         """Return the seeds that detect `size` with 80 % power, at the level of the last analysis."""

@@ -4,13 +4,28 @@ Read `RULES` from top to bottom: the first rule that applies decides. There is n
 and the finalists have two seeds in common.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import zip_longest
 
 from automl.confirm.decision import Level, Outcome, step_down
-from automl.confirm.statistics import ALPHA, EQUAL_TIME, Difference, Ratio
+from automl.confirm.statistics import ALPHA, Difference
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opponent:
+    """What a finalist has to beat beside the tuned baseline.
+
+    Attributes:
+        name: What it is, in words.
+        difference: The finalist's difference from it, or None before it has trained with all seeds.
+        is_baseline: True if it is the tuned baseline, trained longer.
+    """
+
+    name: str
+    difference: Difference | None
+    is_baseline: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,39 +35,38 @@ class Evidence:
     A finalist is its position in `differences`. Lists of finalists begin with the largest mean.
 
     Attributes:
-        differences: The difference of each finalist from the baseline.
-        plain: Its difference from the plain variant with its hyperparameters, or None if that is the baseline
-            or could not be trained. Empty if no finalist has one.
-        times: Its time ratio, or None if that was not measured. Empty if times need not be equal.
+        differences: The difference of each finalist from the tuned baseline.
+        opponents: What each of them has to beat, too. Empty if no finalist has any.
+        untimed: Finalists whose training time is not known, if it has to be.
         family: The planned number of finalists. If some dropped out, the others are not called equivalent. By
             default none has.
         level: The level of this analysis, from the level of all together.
         constant: The name of a command that has the same score with so many seeds that it must ignore them.
         is_guessing: True if no variant is shown to beat guessing.
         is_coarse: True if the margin is smaller than the effect of one test input.
-        of_commands: True if the trainings are commands.
     """
 
     differences: Sequence[Difference]
-    plain: Sequence[Difference | None] = ()
-    times: Sequence[Ratio | None] = ()
+    opponents: Sequence[Sequence[Opponent]] = ()
+    untimed: Sequence[int] = ()
     family: int | None = None
     level: Level = lambda alpha: alpha
     constant: str = ""
     is_guessing: bool = False
     is_coarse: bool = False
-    of_commands: bool = False
 
     @cached_property
-    def both(self) -> list[Difference]:
-        """Differences from the baseline, with the larger p of two: against it, and against the plain variant.
+    def joint(self) -> list[Difference]:
+        """Differences from the baseline, with the largest p of those from it and from all opponents.
 
-        Both have to be shown, so neither needs a stricter level (R. Berger 1982).
+        All have to be shown, so none needs a stricter level (R. Berger 1982).
         """
-        return [
-            d if other is None or d.mean <= 0 else replace(d, p=max(d.p, other.p) if other.mean > 0 else 1.0)
-            for d, other in zip_longest(self.differences, self.plain)
-        ]
+        joint = []
+        for i, d in enumerate(self.differences):
+            beaten = [other.difference for other in self._opponents(i) if other.difference is not None]
+            p = max(d.p, *(other.p if other.mean > 0 else 1.0 for other in beaten), 0.0)
+            joint.append(replace(d, p=p) if d.mean > 0 else d)
+        return joint
 
     @cached_property
     def ranking(self) -> list[int]:
@@ -62,58 +76,87 @@ class Evidence:
 
     @cached_property
     def ahead(self) -> list[int]:
-        """Finalists that beat the baseline and their plain variant, by Holm's procedure over all of them."""
-        return self._ahead(self.both)
+        """Finalists that beat the baseline, whatever other opponents show. By Holm's procedure over all."""
+        return self._ahead(self.differences)
 
     @cached_property
     def better(self) -> list[int]:
-        """Finalists that beat both, in no more time."""
-        return [i for i in self.ahead if self.took(i, lambda time: time.no_longer)]
-
-    @cached_property
-    def ahead_of_baseline(self) -> list[int]:
-        """Finalists that beat the baseline in no more time, whatever their plain variant shows."""
-        return [i for i in self._ahead(self.differences) if self.took(i, lambda time: time.no_longer)]
+        """Finalists that beat the baseline and each opponent."""
+        return [
+            i
+            for i in self._ahead(self.joint)
+            if i not in self.untimed and all(other.difference is not None for other in self._opponents(i))
+        ]
 
     @cached_property
     def is_behind(self) -> bool:
         """True if the best finalist is worse than the baseline."""
         best = self.ranking[0]
-        return self.both[best].mean <= 0 and self._rejected(self.both)[best]
-
-    @property
-    def is_worse(self) -> bool:
-        """True if it is worse in no less time."""
-        return self.is_behind and self.took(self.ranking[0], lambda time: time.no_shorter)
+        return self.differences[best].mean <= 0 and self._rejected(self.differences)[best]
 
     @cached_property
-    def is_within_margin(self) -> bool:
-        """True if each planned finalist differs from the baseline by less than the margin.
+    def is_near(self) -> bool:
+        """True if each planned finalist differs from the tuned baseline by less than the margin.
 
         Each of them has to pass, which needs no correction (R. Berger 1982). Each of a pair of one-sided
         tests has half the nominal level of a two-sided one of twice the rate.
         """
-        bound = self.level(2 * ALPHA) / 2
         whole = self.family is None or len(self.differences) == self.family
-        return whole and all(d.p_margin <= bound for d in self.differences)
+        return whole and all(map(self._is_within, self.differences))
+
+    @cached_property
+    def is_equivalent(self) -> bool:
+        """True if each also differs by less than the margin from the baseline that has trained longer."""
+        others = [each for i in self.ranking for each in self._opponents(i) if each.is_baseline]
+        return self.is_near and all(
+            other.difference is not None and self._is_within(other.difference) for other in others
+        )
 
     @cached_property
     def lead(self) -> int:
         """The finalist that the verdict is about: the best of those that are shown to be ahead, or of all."""
-        unexplained = [] if self.is_within_margin else self.ahead_of_baseline
-        return [*self.better, *self.ahead, *unexplained, *self.ranking][0]
+        ahead = [] if self.is_equivalent else self.ahead
+        return next(iter((*self.better, *ahead, *self.ranking)))
+
+    @cached_property
+    def equal(self) -> Opponent | None:
+        """The opponent that the leading finalist is least shown to beat. None if it beats all."""
+
+        def p(other: Opponent) -> float:
+            d = other.difference
+            return math.inf if d is None else d.p if d.mean > 0 else 1.0
+
+        return None if self.lead in self.better else max(self._opponents(self.lead), key=p, default=None)
 
     @cached_property
     def is_selected(self) -> bool:
         """True if only the scores show something, and not with runs that failed counted."""
-        if not any(d is not None and d.as_scored for d in (*self.differences, *self.plain)):
+
+        def counted(d: Difference) -> Difference:
+            return d.as_scored or d
+
+        opponents = [self._opponents(i) for i in range(len(self.differences))]
+        known = [other.difference for others in opponents for other in others if other.difference is not None]
+        if not any(d.as_scored for d in (*self.differences, *known)):
             return False
         scored = replace(
             self,
-            differences=[d.as_scored or d for d in self.differences],
-            plain=[d and (d.as_scored or d) for d in self.plain],
+            differences=list(map(counted, self.differences)),
+            opponents=[
+                [
+                    replace(other, difference=other.difference and counted(other.difference))
+                    for other in others
+                ]
+                for others in opponents
+            ],
         )
         return decide(scored).outcome in ("better", "worse", "equivalent")
+
+    def _opponents(self, finalist: int) -> Sequence[Opponent]:
+        return self.opponents[finalist] if self.opponents else ()
+
+    def _is_within(self, difference: Difference) -> bool:
+        return difference.p_margin <= self.level(2 * ALPHA) / 2
 
     def _rejected(self, differences: Sequence[Difference]) -> list[bool]:
         return step_down([d.p for d in differences], self.level, family=self.family)
@@ -121,11 +164,6 @@ class Evidence:
     def _ahead(self, differences: Sequence[Difference]) -> list[int]:
         rejected = self._rejected(differences)
         return [i for i in self.ranking if rejected[i] and differences[i].mean > 0]
-
-    def took(self, finalist: int, condition: Callable[[Ratio], bool]) -> bool:
-        """Return whether a finalist's measured time meets a condition, if times have to be equal."""
-        time = self.times[finalist] if self.times else None
-        return not self.times or (time is not None and condition(time))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +174,7 @@ class Rule:
         applies: The condition. It holds if this is true, and no earlier rule applies.
         outcome: What the verdict is then.
         words: The headline, with fields of `wording.fields`. Of `cannot tell`, the reason.
-        explanation: The reason in a full sentence.
+        explanation: What to do about it, in full sentences.
         stops: True if it ends a sequential confirmation before all seeds are trained.
     """
 
@@ -146,34 +184,6 @@ class Rule:
     words: str
     explanation: str = ""
     stops: bool = False
-
-
-_EQUAL = f"Time counts as equal if its 95 % CI is within {1 - EQUAL_TIME:g} to {1 + EQUAL_TIME:g}."
-
-
-def _time_rules(
-    what: str,
-    when: str,
-    words: str,
-    applies: Callable[[Evidence], object],
-    is_fair: Callable[[Evidence], bool],
-) -> tuple[Rule, Rule]:
-    """Return the rules of an effect that the time may explain: it was not measured, or is not fair."""
-    unmeasured = Rule(
-        name=f"{what} in unmeasured time",
-        applies=lambda e: applies(e) and None in e.times,
-        outcome="cannot tell",
-        words="training times were not measured",
-        explanation=f"{words[0].upper()}{words[1:]}.",
-    )
-    unfair = Rule(
-        name=f"{what} in {when} time",
-        applies=lambda e: applies(e) and not is_fair(e),
-        outcome="cannot tell",
-        words=words,
-        explanation=_EQUAL,
-    )
-    return unmeasured, unfair
 
 
 RULES = (
@@ -198,28 +208,22 @@ RULES = (
         name="better",
         applies=lambda e: e.better,
         outcome="better",
-        words="{winner} beats the {baseline} by {difference}",
+        words="Better by {difference}, {seeds}: {winner}",
         stops=True,
     ),
-    *_time_rules(
-        "gain", "more", "the gain may come from longer training", lambda e: e.ahead, lambda e: bool(e.better)
+    Rule(
+        name="no time",
+        applies=lambda e: {*e.ahead} & {*e.untimed},
+        outcome="cannot tell",
+        words="training times were not measured",
+        explanation="The gain may come from longer training.",
     ),
     Rule(
         name="worse",
-        applies=lambda e: e.is_worse,
+        applies=lambda e: e.is_behind,
         outcome="worse",
-        words="No {finalist} beats the {baseline}: the best is worse by {difference}",
+        words="Worse by {difference}, {seeds}{less_time}: no {finalist} beats the {baseline}",
         stops=True,
-    ),
-    *_time_rules(
-        "loss", "less", "the loss may come from shorter training", lambda e: e.is_behind, lambda e: e.is_worse
-    ),
-    *_time_rules(
-        "equivalent",
-        "other",
-        "finalists and baseline may have trained for different times",
-        lambda e: e.is_within_margin,
-        lambda e: all(e.took(i, lambda time: time.equal) for i in range(len(e.times))),
     ),
     Rule(
         name="tried again",
@@ -230,11 +234,17 @@ RULES = (
         "against a loss as the largest gain. With that, nothing is shown. Compare on fresh seeds.",
     ),
     Rule(
-        name="hyperparameters",
-        applies=lambda e: e.ahead_of_baseline and not e.is_within_margin,
-        outcome="cannot tell",
-        words="the gain may come from the hyperparameters",
-        explanation="The plain backbone with the finalist's own hyperparameters is not shown to be worse.",
+        name="equivalent",
+        applies=lambda e: e.is_equivalent and not e.is_coarse,
+        outcome="equivalent",
+        words="No {finalist} differs from the {baseline} by as much as {margin}",
+        stops=True,
+    ),
+    Rule(
+        name="not against all",
+        applies=lambda e: e.ahead,
+        outcome="undecided",
+        words="Undecided: better than the {baseline} by {difference}, but {equal}",
     ),
     Rule(
         name="margin too small",
@@ -245,23 +255,10 @@ RULES = (
         "by {resolution}.",
     ),
     Rule(
-        name="equivalent",
-        applies=lambda e: e.is_within_margin,
-        outcome="equivalent",
-        words="No {finalist} differs from the {baseline} by as much as {margin}",
-        stops=True,
-    ),
-    Rule(
-        name="undecided between commands",
-        applies=lambda e: e.of_commands,
-        outcome="undecided",
-        words="No detectable difference from the {baseline} in {count} seeds",
-    ),
-    Rule(
         name="undecided",
         applies=lambda e: True,
         outcome="undecided",
-        words="Undecided: {count} seeds show no difference from the {baseline}",
+        words="Undecided: {signed} in {count} seeds may be chance",
     ),
 )
 

@@ -1,5 +1,6 @@
 """Decide which trainings a confirmation still needs, whenever a score arrives."""
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -17,10 +18,10 @@ from automl.confirm.decision import EXTRA_PAIRS, POWER, compute_power
 from automl.confirm.design import Design
 from automl.confirm.judge import CONSTANT, Judge, judge
 from automl.confirm.protocol import Confirmation, best_of_variant, chosen_baseline, study_in
-from automl.confirm.scores import Scores, collect
+from automl.confirm.scores import Scores, collect, find_reached
 from automl.confirm.statistics import paired
 from automl.confirm.stream import Stream
-from automl.confirm.variants import CONTROL_ROLES, Variant, ablations, best_validated
+from automl.confirm.variants import CONTROL_ROLES, LONGER, Variant, ablations, best_validated, lengthen
 from automl.confirm.verdict import VERDICT_FILE, Verdict
 from automl.confirm.wording import confidence_interval
 from automl.storage.metadata import SearchMetadata
@@ -28,7 +29,7 @@ from automl.storage.trial_files import read_answers, read_left
 from search.callback import Callback
 from search.config.tasks import find_spec
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
-from search.record import NOT_STARTED, Role, State, TrialRecord
+from search.record import NOT_STARTED, Metrics, Role, State, TrialRecord
 from search.shared_trainings import is_shared_training
 
 PAIRS = 10  # of a referee
@@ -43,9 +44,10 @@ class ConfirmationScheduler(Callback):
 
     The candidates for the tuned baseline are trained first, with the first seeds. The finalists, which do not
     depend on that choice, are trained beside them. Then the best candidate is trained with all seeds. If a
-    finalist is ahead of it, the plain backbone with the finalist's hyperparameters is trained with the same
-    seeds. If a finalist is better, the controls follow for the seeds that showed it. Ablations come last, if
-    they are asked for. All of this is computed from the study, so a confirmation resumes where it stopped.
+    finalist is ahead of it, its other opponents are trained with the same seeds: the plain backbone with its
+    hyperparameters and, if it may have taken more time, that and the baseline for as much longer. If a
+    finalist is better, the controls follow for the seeds that showed it. Ablations come last, if they are
+    asked for. All of this is computed from the study, so a confirmation resumes where it stopped.
 
     `retry` trains again after an error. `controls` trains the controls with the finalists, whatever the
     verdict. `variants` are the judged ones, the baseline first. `location` has the trials' folders.
@@ -71,6 +73,7 @@ class ConfirmationScheduler(Callback):
         self._left: dict[int, list[str]] = {}  # as above
         self.variants: list[Variant] = []
         self.verdict = Verdict(design=self.design)
+        self._announced: set[str] = set()
         self.stream = None
         if confirmation.options.screen:
             self.stream = Stream(metadata, confirmation, is_new=not self.planned.standing)
@@ -102,12 +105,10 @@ class ConfirmationScheduler(Callback):
                 return
             self._chosen = self._baseline(ended).name
         (baseline,) = (variant for variant in variant_set.baselines if variant.name == self._chosen)
-        names = {variant.plain for variant in variant_set.variants}  # with a finalist's hyperparameters
-        own = [
-            replace(v, role=Role.PLAIN) for v in variant_set.baselines if v.name in names and v != baseline
-        ]
+        own = self._find_opponents(baseline, known)
         self.variants = [baseline, *variant_set.variants[1:], *own]
         self._judge()
+        self._announce(known)
         if self.verdict.complete and self.stream is None:  # The other trials are pruned, or do not begin.
             seeds = [seed for seed in seeds if seed in self.verdict.used]
         own_trials = [trial for trial in _planned_trials(own, seeds) if trial.key in ended]
@@ -136,6 +137,33 @@ class ConfirmationScheduler(Callback):
         if self.verdict.complete:  # The list of trials is complete, too.
             planned.plan = replace(planned.plan, trials=len(planned.planned_trials))
         write_json(self.folder / VERDICT_FILE, self.value())
+
+    def _find_opponents(self, baseline: Variant, known: set[str]) -> list[Variant]:
+        """Return the plain variants with finalists' hyperparameters, and the longer ones that have begun."""
+        variant_set = self.confirmation.variant_set
+        names = {variant.plain for variant in variant_set.variants}
+        own = [
+            replace(v, role=Role.PLAIN) for v in variant_set.baselines if v.name in names and v != baseline
+        ]
+        longer = (lengthen(each, factor) for each in (baseline, *own) for factor in LONGER)
+        return [*own, *(variant for variant in longer if variant is not None and variant.name in known)]
+
+    def _announce(self, known: set[str]) -> None:
+        """Print which opponents are to be trained longer, and what that takes, before the first of them."""
+        verdict, known = self.verdict, known | self._announced
+        new = [v for v in verdict.awaited if v.config.longer > 1 and v.name not in known]
+        self._announced |= {variant.name for variant in new}
+        if not new:
+            return
+        count, spent = len(new) * len(verdict.used), ""
+        if verdict.seconds is not None:
+            seconds = verdict.seconds / 2 * sum(v.config.longer for v in new) * len(verdict.used)
+            spent = f", about {format_duration(seconds)} of training"
+        print(
+            f"longer    {pluralize(count, 'trainings')}{spent}: a finalist leads and may have taken more "
+            f"time, so its opponents get it too: {', '.join(variant.name for variant in new)}",
+            file=sys.stderr,
+        )
 
     def _baseline(self, ended: Mapping[tuple[str, int], TrialRecord]) -> Variant:
         """Return the candidate with the best validation over the seeds of the selection."""
@@ -166,6 +194,16 @@ class ConfirmationScheduler(Callback):
         rule = judge if self.stream is None else self.stream.judge
         rule = _judge_noise if self.confirmation.options.noise else rule
         self.verdict = rule(self.design, self.variants, self._scores())
+        if self.verdict.complete and self.verdict.lead is not None and not self.design.kind.opaque:
+            names = (self.verdict.lead.variant.name, self.variants[0].name)
+            ours, theirs = (self._histories(name) for name in names)
+            reached = find_reached(ours, theirs, self.design.metric)
+            self.verdict = replace(self.verdict, reached=reached)
+
+    def _histories(self, variant: str) -> list[Sequence[Metrics]]:
+        """Return the epochs of a variant's trainings, in the order of the seeds of the verdict."""
+        done = {r.config.seed: r for r in self.planned.standing if r.variant == variant and r.history}
+        return [done[seed].history for seed in self.verdict.used if seed in done]
 
     def _scores(self) -> dict[str, Scores]:
         metric, seeds = self.planned.plan.metric.name, self.design.seeds

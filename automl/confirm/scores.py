@@ -7,10 +7,12 @@ from statistics import fmean
 
 import numpy as np
 
-from automl.confirm.statistics import Ratio, paired_ratio
+from automl.confirm.statistics import ALPHA, Ratio, paired_ratio
 from automl.confirm.variants import Variant
-from search.record import State, TrialRecord
+from search.metric import Metric
+from search.record import Metrics, State, TrialRecord
 
+TIMING_ERROR = 0.02  # of a ratio of steps timed in turn, beyond its interval, as pairs of one model show
 GATE = "gate."  # prefix of a site's name in the metrics of an epoch
 
 
@@ -41,6 +43,7 @@ class Scores:
         values: The contribution of each test input to the score, `(inputs,)`, where it was kept in
             `automl.storage.trial_files`.
         devices: The names of the devices of the trainings, where they are known.
+        ratios: The time of an epoch before each training, divided by the search's baseline's.
         gates: The largest absolute gate of the modules after each training, where there are any.
         estimated: True if a time ratio was partly estimated from operation counts.
     """
@@ -52,6 +55,7 @@ class Scores:
     costs: Mapping[int, TrainingCost] = field(default_factory=dict)
     values: Mapping[int, np.ndarray] = field(default_factory=dict)
     devices: Mapping[int, str] = field(default_factory=dict)
+    ratios: Mapping[int, Ratio] = field(default_factory=dict)
     gates: Mapping[int, float] = field(default_factory=dict)
     estimated: bool = False
 
@@ -65,16 +69,41 @@ class Scores:
         known = [count for count in steps if count is not None]
         return fmean(known) if len(known) == len(seeds) else None
 
+    def timed(self, seeds: Sequence[int]) -> Ratio | None:
+        """Return the time of the trainings, divided by that of the search's baseline, by their timed steps.
+
+        A training has the steps that its own ratio gave it. The most precise ratio tells how long they took.
+        """
+        given = [self.ratios[seed] for seed in seeds if seed in self.ratios]
+        if not given or len(given) < len(seeds):
+            return None
+        best, steps = min(given, key=lambda ratio: ratio.high / ratio.low), fmean(1 / r.mean for r in given)
+        return Ratio(mean=best.mean * steps, low=best.low * steps, high=best.high * steps)
+
     def largest_gate(self, seeds: Sequence[int]) -> float | None:
         """Return the largest absolute gate that was learned, or None if not all seeds have it."""
         gates = [self.gates[seed] for seed in seeds if seed in self.gates]
         return max(gates) if len(gates) == len(seeds) else None
 
 
-def time_ratio(variant: Scores, baseline: Scores, seeds: Sequence[int]) -> Ratio | None:
+@dataclass(frozen=True, kw_only=True)
+class Reached:
+    """When a finalist reaches the baseline's final score, as the mean over seeds on the validation split.
+
+    Attributes:
+        time: The fraction of its training time.
+        steps: The number of its steps, or None if they are not known.
+    """
+
+    time: float
+    steps: float | None
+
+
+def time_ratio(variant: Scores, baseline: Scores, seeds: Sequence[int], alpha: float = ALPHA) -> Ratio | None:
     """Return the ratio of two variants' training times at the same seeds, or None if it is not known.
 
     Processor time is used if all trainings have it, because other processes on the machine hardly change it.
+    `alpha` is the level of the interval.
     """
     for name in ("processor_seconds", "seconds"):
         first, second = (
@@ -82,8 +111,23 @@ def time_ratio(variant: Scores, baseline: Scores, seeds: Sequence[int]) -> Ratio
             for trained in (variant, baseline)
         )
         if len(seeds) >= 2 and all(seconds > 0 for seconds in first + second):
-            return paired_ratio(first, second)
+            return paired_ratio(first, second, alpha)
     return None
+
+
+def most_time(variant: Scores, baseline: Scores, seeds: Sequence[int], alpha: float = ALPHA) -> float | None:
+    """Return the upper end of the ratio of two variants' training times, or None if it is not known.
+
+    The trainings' own times may be noisy. But before each training its steps were timed beside those of the
+    search's baseline, in turn. So the ratio is also known from the steps of each training and from the most
+    precise of these timings. The smaller end of both counts.
+    """
+    ratio = time_ratio(variant, baseline, seeds, alpha)
+    ends = [] if ratio is None else [ratio.high]
+    (ours, theirs) = (scores.timed(seeds) for scores in (variant, baseline))
+    if ours is not None and theirs is not None:
+        ends.append(ours.high / theirs.low * (1 + TIMING_ERROR))
+    return min(ends, default=None)
 
 
 def unequal_failures(ours: Scores, theirs: Scores, seeds: Iterable[int]) -> list[bool]:
@@ -145,12 +189,41 @@ def _scores(
         costs={seed: training_cost(record) for seed, record in done.items()},
         values={seed: kept for seed, record in done.items() if (kept := values(record)) is not None},
         devices={seed: record.device for seed, record in done.items() if record.device},
+        ratios={seed: ratio for seed, record in done.items() if (ratio := _ratio(record)) is not None},
         gates={seed: gate for seed, record in done.items() if (gate := _gate(record)) is not None},
         estimated=any(record.profile.get("time_ratio_counted") for record in done.values()),
     )
+
+
+def _ratio(record: TrialRecord) -> Ratio | None:
+    """Return the time ratio that a training's steps come from, or None if it was not measured."""
+    mean, low, high = (record.profile.get(f"time_ratio{end}", 0.0) for end in ("", "_low", "_high"))
+    return Ratio(mean=mean, low=low, high=high) if min(mean, low, high) > 0 else None
 
 
 def _gate(record: TrialRecord) -> float | None:
     """Return the largest absolute gate of the modules after a training, or None without gates."""
     gates = [abs(gate) for name, gate in record.history[-1].items() if name.startswith(GATE)]
     return max(gates, default=None)
+
+
+def find_reached(
+    ours: Sequence[Sequence[Metrics]], theirs: Sequence[Sequence[Metrics]], metric: Metric
+) -> Reached | None:
+    """Return when trainings reach the final score of others at the same seeds, on the validation split.
+
+    Returns None if one does not, or only in its last epoch. The mean over seeds is that of the fractions of
+    time.
+    """
+    shares, steps = [], []
+    for epochs, others in zip(ours, theirs, strict=True):
+        goal = metric.sign * others[-1][metric.name]
+        first = next((each for each in epochs if metric.sign * each[metric.name] >= goal), None)
+        if first is None:
+            return None
+        shares.append(first["resource"] / epochs[-1]["resource"])
+        steps.append(first.get("steps"))
+    if not shares or fmean(shares) >= 1:
+        return None
+    known = [count for count in steps if count is not None]
+    return Reached(time=fmean(shares), steps=fmean(known) if len(known) == len(steps) else None)

@@ -21,7 +21,7 @@ from automl.costs.trimmed_mean import LEAST, trimmed_mean
 
 ALPHA = 0.05  # rate of false positives
 DRAWS = 20_000  # draws of a permutation test; it is exact up to 14 pairs
-EQUAL_TIME = 0.05  # largest distance from 1 of the interval of a ratio of equal times
+NO_LONGER = 1.02  # upper end of the interval of a ratio of times up to which one counts as no longer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +35,7 @@ class Difference:
         p: The two-sided p-value of a difference of zero.
         p_margin: The p-value of a difference outside the margin.
         count: The number of pairs, or the smaller number of scores.
+        ahead, behind: The number of pairs above and below 0. 0 each if they are not paired.
         find_interval: Computes `interval` on demand, because simulations of thousands do not need it.
         as_scored: The difference that the scores alone show, if p also counts failed runs.
     """
@@ -44,6 +45,8 @@ class Difference:
     p: float
     p_margin: float
     count: int
+    ahead: int = 0
+    behind: int = 0
     find_interval: Callable[[], tuple[float, float]] = field(compare=False, repr=False)
     as_scored: "Difference | None" = field(default=None, repr=False)
 
@@ -97,7 +100,16 @@ def paired(
         ends = [sign_flip_interval(d, alpha), *([skewed_t_interval(d, sd, alpha)] if spread else ())]
         return min(low for low, _ in ends), max(high for _, high in ends)
 
-    return Difference(mean=mean, sd=sd, p=p, p_margin=p_margin, count=len(d), find_interval=find_interval)
+    return Difference(
+        mean=mean,
+        sd=sd,
+        p=p,
+        p_margin=p_margin,
+        count=len(d),
+        ahead=int((d > 0).sum()),
+        behind=int((d < 0).sum()),
+        find_interval=find_interval,
+    )
 
 
 def count_failures(
@@ -248,23 +260,8 @@ class Ratio:
     low: float
     high: float
 
-    @property
-    def equal(self) -> bool:
-        """Return whether the interval shows that the ratio is near 1."""
-        return self.no_shorter and self.no_longer
 
-    @property
-    def no_longer(self) -> bool:
-        """Return whether the interval shows that the ratio is at most slightly above 1."""
-        return self.high <= 1 + EQUAL_TIME
-
-    @property
-    def no_shorter(self) -> bool:
-        """Return whether the interval shows that the ratio is at most slightly below 1."""
-        return self.low >= 1 - EQUAL_TIME
-
-
-def paired_ratio(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
+def paired_ratio(ours: Sequence[float], theirs: Sequence[float], alpha: float = ALPHA) -> Ratio:
     """Return the ratio of positive numbers at the same seeds, with the t interval of their logarithms.
 
     There are two or more pairs. From eight on it is the trimmed mean, so that a pair that another process
@@ -273,10 +270,10 @@ def paired_ratio(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
     logs = np.log(np.asarray(ours, float)) - np.log(np.asarray(theirs, float))
     if len(logs) < LEAST:
         mean = float(logs.mean())
-        reach = quantile(len(logs) - 1, ALPHA) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
+        reach = quantile(len(logs) - 1, alpha) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
         low, high = mean - reach, mean + reach
     else:
-        mean, low, high = trimmed_mean(logs.tolist(), ALPHA)
+        mean, low, high = trimmed_mean(logs.tolist(), alpha)
     return Ratio(mean=math.exp(mean), low=math.exp(low), high=math.exp(high))
 
 

@@ -23,7 +23,7 @@ from automl.confirm.judge import CONSTANT, Judge
 from automl.confirm.ledger import ACCEPTED, COMPARISON, POOL, STALE, TEST, VERDICT, Decision, Ledger
 from automl.confirm.protocol import Confirmation
 from automl.confirm.scores import Scores, unequal_failures
-from automl.confirm.statistics import Difference, Ratio
+from automl.confirm.statistics import NO_LONGER, Difference, Ratio
 from automl.confirm.variants import Variant
 from automl.confirm.verdict import Comparison, Verdict
 from automl.storage.metadata import SearchMetadata
@@ -200,7 +200,7 @@ class Stream:
         is_last = now.screened + now.pairs == len(design.seeds)
         if now.level is None or now.e_value is None or now.e_value < 1 / now.level:
             return UNSHOWN if is_last else ""
-        if design.equal != "time" or (time is not None and time.no_longer):
+        if design.equal != "time" or (time is not None and time.high <= NO_LONGER):
             return ACCEPTED
         return TIME if is_last or time is None or time.low > 1 else ""
 

@@ -21,10 +21,12 @@ from search.record import Role, State, TrialRecord, model_name, placement_name, 
 from search.space import Space, draw_randomly
 from search.trial_scheduler import Plan
 
+BUDGET = "{budget"  # begins the placeholder of a command for the length of its training
 CONTROL = "conv1x1"
 CONTROL_ROLES = (Role.CONTROL, Role.RANDOM)  # roles of variants that explain a gain
 DRAWS = 500  # draws from the space to get placements with the right number of modules
 LEAST_REPEATS = 5  # least degrees of freedom of an estimate of the noise
+LONGER = (1.05, 1.1, 1.2, 1.3, 1.5, 2.0, 3.0, 4.0)  # how many times as long an opponent trains
 PLAIN = 3  # number of the search's plain trials that may become the baseline
 
 
@@ -291,6 +293,16 @@ def best_validated(candidates: Sequence[Variant], scores: Mapping[str, Sequence[
     return max(
         candidates, key=lambda variant: fmean(scores[variant.name]) if scores.get(variant.name) else -math.inf
     )
+
+
+def lengthen(variant: Variant, least: float) -> Variant | None:
+    """Return a variant with at least `least` times as many steps, or None if it cannot train so long."""
+    longer = next((factor for factor in LONGER if factor >= least), None)
+    command = getattr(variant.config.model, "command", BUDGET)
+    if longer is None or BUDGET not in command:
+        return None
+    config = variant.config.change(longer=longer)
+    return Variant(name=f"{variant.name}, {longer:g} times as long", role=Role.LONGER, config=config)
 
 
 def ablations(variant: Variant) -> list[Variant]:

@@ -21,7 +21,8 @@ from automl.confirm import wording
 from automl.confirm.decision import OUTCOMES, Outcome
 from automl.confirm.design import Design
 from automl.confirm.ledger import Decision
-from automl.confirm.scores import Scores
+from automl.confirm.rules import Opponent
+from automl.confirm.scores import Reached, Scores
 from automl.confirm.statistics import Difference, Ratio
 from automl.confirm.variants import Variant
 from search.config import TrialConfig
@@ -37,8 +38,8 @@ class Comparison:
         variant: The variant.
         difference: Its difference from the baseline.
         p_holm: For a finalist, p adjusted for all finalists.
-        plain: For a finalist, its difference from the plain variant with its own hyperparameters. None if
-            that is the baseline or was not trained.
+        opponents: For a finalist, what it has to beat beside the baseline.
+        most_time: For a finalist, how many times the baseline's time it took at most. None if not known.
         lead: For other variants, the difference of the leading finalist from this variant.
         images: The interval over seeds and test inputs, or None if it is not known.
         time: The ratio of its training time to the baseline's, or None if it is not known.
@@ -47,7 +48,8 @@ class Comparison:
     variant: Variant
     difference: Difference
     p_holm: float | None = None
-    plain: Difference | None = None
+    opponents: Sequence[Opponent] = ()
+    most_time: float | None = None
     lead: Difference | None = None
     images: tuple[float, float] | None = None
     time: Ratio | None = None
@@ -64,7 +66,7 @@ class Comparison:
             "time": _ratio(self.time),
             "p": d.p,
             "p_holm": self.p_holm,
-            "plain": _difference(self.plain),
+            "opponents": [_opponent(each) for each in self.opponents],
             "lead": _difference(lead),
             "sentence": wording.against_baseline(self, design),
         }
@@ -87,9 +89,12 @@ class Verdict:
         level: The significance level of p in a sequential confirmation.
         needed: The seeds of a new confirmation that would detect the margin with 80 % power.
         needed_here: The seeds that would detect a difference as large as the observed one.
+        shown: The difference that as many seeds as a text recommends at most would detect.
+        seconds: The mean time of the trainings of a seed, of the leading finalist and the baseline.
         steps: The mean steps of the leading finalist and of the baseline, or None if they are not known.
         gate: The largest absolute gate that the finalist has learned, or None if it is not known.
-        awaited: Plain variants that have to be trained before the verdict is known.
+        reached: When the leading finalist reaches the baseline's score. None if it does not, or at its end.
+        awaited: Opponents that have to be trained before the verdict is known.
         is_constant: True if a command gives the same score with every seed, so it seems to ignore its seed.
         pending: Controls that have not ended with all of the seeds.
         warnings: Reasons to doubt the verdict.
@@ -117,8 +122,11 @@ class Verdict:
     level: float | None = None
     needed: int | None = None
     needed_here: int | None = None
+    shown: float | None = None
+    seconds: float | None = None
     steps: tuple[float, float] | None = None
     gate: float | None = None
+    reached: Reached | None = None
     awaited: Sequence[Variant] = ()
     is_constant: bool = False
     pending: Sequence[Variant] = ()
@@ -139,12 +147,28 @@ class Verdict:
 
     @property
     def headline(self) -> str:
-        """Return the verdict in at most 15 words."""
+        """Return what was shown."""
         return wording.headline(self)
 
     @property
+    def advice(self) -> str:
+        """Return what to do."""
+        return wording.advice(self)
+
+    @property
+    def cost(self) -> str:
+        """Return what the leading finalist costs."""
+        return wording.cost(self)
+
+    @property
+    def lines(self) -> list[str]:
+        """Return the verdict in at most three lines: what to do, how sure it is, what it costs."""
+        first = f"{self.headline}. {self.advice}" if self.advice else self.headline
+        return [line for line in (first, self.figures, self.cost) if line]
+
+    @property
     def figures(self) -> str:
-        """Return the line below the headline: difference, 95 % CI, p, seeds and time."""
+        """Return how sure the verdict is."""
         return wording.figures(self)
 
     @property
@@ -160,18 +184,23 @@ class Verdict:
             "complete": self.complete,
             "verdict": self.final,
             "headline": self.headline,
+            "advice": self.advice,
             "figures": self.figures,
+            "cost": self.cost,
             "remarks": self.remarks,
             "winner": self.winner.name if self.winner else None,
             "finalist": self.lead.variant.name if self.lead else None,
             "difference": lead and lead.mean,
             "interval": lead and _interval(lead),
             "interval_inputs": self.lead and self.lead.images,
-            "plain": self.lead and _difference(self.lead.plain),
+            "opponents": [_opponent(each) for each in self.lead.opponents] if self.lead else [],
             "time": self.lead and _ratio(self.lead.time),
+            "most_time": self.lead and self.lead.most_time,
+            "reached": None if self.reached is None else vars(self.reached),
             "equal": design.equal,
             "p": self.lead and self.lead.p_holm,
             "seeds": len(self.used),
+            "seeds_ahead": lead and lead.ahead,
             "seeds_needed": self.needed,
             "seeds_needed_here": self.needed_here,
             "steps": self.steps and list(self.steps),
@@ -212,6 +241,10 @@ def _interval(d: Difference) -> list[float] | None:
 
 def _difference(d: Difference | None) -> dict[str, Any] | None:
     return None if d is None else {"difference": d.mean, "interval": _interval(d), "p": d.p}
+
+
+def _opponent(opponent: Opponent) -> dict[str, Any]:
+    return {"opponent": opponent.name, **(_difference(opponent.difference) or {})}
 
 
 def _ratio(time: Ratio | None) -> dict[str, Any] | None:
@@ -300,6 +333,8 @@ class WrittenVerdict:
     comparisons: Sequence[WrittenComparison]
     variants: Sequence[WrittenVariant]
     sequential: bool = False
+    advice: str = ""
+    cost: str = ""
     remarks: Sequence[str] = ()
     warnings: Sequence[str] = ()
     pending: Sequence[str] = ()
@@ -369,8 +404,8 @@ class ConfirmResult(Summary):
         number = f" (confirmation {self.number})" if self.number > 1 else ""
         kind = self.verdict.design.kind
         yield kind.done, f"{self.search}{number}: {self.verdict.final or 'no verdict'}"
-        yield "verdict", self.verdict.headline
-        yield "figures", self.verdict.figures
+        for i, line in enumerate(self.verdict.lines):
+            yield ("verdict", "figures", "cost")[i], line
         yield "seeds", f"{len(self.verdict.used)} of the baseline and each {kind.finalist}"
         for warning in self.value["warnings"]:
             yield "warning", warning

@@ -1,20 +1,21 @@
-"""The text of a verdict: a headline, a line of figures, and remarks."""
+"""The text of a verdict: a headline, a line on how sure it is, one on what it costs, advice, and remarks."""
 
 import math
 from typing import TYPE_CHECKING, Any
 
-from automl.base.units import pluralize
-from automl.confirm.statistics import EQUAL_TIME, Ratio
+from automl.base.units import format_duration, pluralize
+from automl.confirm.statistics import NO_LONGER, Ratio
 from search.record import Role
 
 if TYPE_CHECKING:
     from automl.confirm.design import Design
     from automl.confirm.ledger import Decision
+    from automl.confirm.rules import Evidence
     from automl.confirm.statistics import Difference
     from automl.confirm.verdict import Comparison, Verdict
 
 CLOSED_GATE = 0.05  # an absolute gate below which a module hardly changes its input
-FEW_SEEDS = 10  # below this number, the figures say "only"
+MOST_SEEDS = 100  # the largest number of seeds that a text recommends
 INCOMPLETE = "A seed counts once the baseline and all {finalist}s have trained with it."
 
 # The conclusion if the winner is not shown to be better than a control.
@@ -25,7 +26,7 @@ _CONCLUSIONS = {
 
 
 def headline(verdict: "Verdict") -> str:
-    """Return the verdict in at most 15 words."""
+    """Return what was shown: the outcome, the difference with its interval, and of what."""
     if verdict.noise is not None:
         return verdict.words
     if verdict.outcome is None or verdict.lead is None:
@@ -36,20 +37,26 @@ def headline(verdict: "Verdict") -> str:
     return f"Cannot tell: {verdict.words}" if verdict.outcome == "cannot tell" else verdict.words
 
 
-def fields(design: "Design", lead: "Comparison", constant: str) -> dict[str, Any]:
-    """Return the values of the fields in the words of a rule. `constant` is as in `Evidence`."""
+def fields(design: "Design", lead: "Comparison", evidence: "Evidence") -> dict[str, Any]:
+    """Return the values of the fields in the words of a rule."""
     guess = ""
     if design.chance is not None:
         unit = "" if design.unit == design.metric.name else f" {design.unit}"
         value = design.chance.value
         guess = f"{value:.4f}{unit}" if design.metric.scale == 1 else f"{100 * value:.1f} %"
+    d, time = lead.difference, lead.time
+    less = time is not None and design.equal == "time" and time.high < 1 / NO_LONGER
     return {
         "winner": lead.variant.title,
         "finalist": design.kind.finalist,
         "baseline": design.kind.baseline,
-        "difference": f"{abs(lead.difference.mean):.{design.decimals}f} {design.unit}",
-        "count": lead.difference.count,
-        "constant": constant,
+        "difference": _size(d, design),
+        "signed": f"{d.mean:+.{design.decimals}f} {design.signed}{_ends(d, design.decimals)}",
+        "seeds": _seeds(d),
+        "less_time": f", in {100 * (1 - time.mean):.0f} % less time" if less and time is not None else "",
+        "equal": _equal(evidence, lead),
+        "count": d.count,
+        "constant": evidence.constant,
         "metric": design.metric.name,
         "guess": guess,
         "margin": f"{design.margin:g} {design.unit}",
@@ -58,31 +65,68 @@ def fields(design: "Design", lead: "Comparison", constant: str) -> dict[str, Any
     }
 
 
+def _size(d: "Difference", design: "Design") -> str:
+    """Return a difference without its sign, with its interval."""
+    low, high = sorted((abs(d.low), abs(d.high))) if d.low * d.high > 0 else (d.low, d.high)
+    ends = f" ({low:.{design.decimals}f} to {high:.{design.decimals}f})" if d.bounded else ""
+    return f"{abs(d.mean):.{design.decimals}f} {design.unit}{ends}"
+
+
+def _ends(d: "Difference", decimals: int) -> str:
+    return f" ({d.low:.{decimals}f} to {d.high:.{decimals}f})" if d.bounded else ""
+
+
+def _seeds(d: "Difference") -> str:
+    """Return at how many seeds the sign is that of the mean."""
+    word = "ahead" if d.mean > 0 else "behind"
+    same = d.ahead if d.mean > 0 else d.behind
+    return f"{word} on all {d.count} seeds" if same == d.count else f"{word} on {same} of {d.count} seeds"
+
+
+def _equal(evidence: "Evidence", lead: "Comparison") -> str:
+    """Return the opponent that the leading finalist is not shown to beat, in words."""
+    other, time = evidence.equal, lead.time
+    if other is None:
+        return ""
+    if other.difference is None and time is not None:
+        return f"takes {time.low:.2f} to {time.high:.2f} times as long"
+    return f"{other.name} does as well"
+
+
 def figures(verdict: "Verdict") -> str:
-    """Return the difference, its interval, p, the seeds and the time, in short sentences."""
+    """Return how sure the verdict is: the other opponents, p, and the interval over test examples."""
     if verdict.noise is not None:
         return verdict.explanation
     if verdict.outcome is None or verdict.lead is None:
         return INCOMPLETE.format(finalist=verdict.design.kind.finalist)
-    design, lead = verdict.design, verdict.lead
-    d, decimals = lead.difference, design.decimals
-    sentences = [
-        f"{lead.variant.name}: {d.mean:+.{decimals}f} {design.signed}, {confidence_interval(d, decimals)}"
-    ]
+    design, lead, sentences = verdict.design, verdict.lead, []
+    decimals, d = design.decimals, lead.difference
+    if not verdict.complete:
+        sentences.append(f"So far {d.mean:+.{decimals}f} {design.signed}, {confidence_interval(d, decimals)}")
+    if verdict.outcome in ("better", "undecided") and verdict.complete:
+        beaten = ((o.name, o.difference) for o in lead.opponents if o.difference is not None)
+        others = [f"{name} {o.mean:+.{decimals}f}{_ends(o, decimals)}" for name, o in beaten]
+        if others:
+            sentences.append(f"Against {', against '.join(others)}")
     if images := _images(lead, decimals):
-        sentences.append(images.capitalize())
-    paired = f"{d.count} paired {'shared partial trainings' if design.shared_trainings else 'seeds'}"
-    sentences += [
-        _probability(verdict, lead) if verdict.decision is None else _evidence(verdict.decision),
-        f"Only {paired}" if d.count < FEW_SEEDS else paired,
-        _time(lead.time, design.equal),
-    ]
-    if verdict.steps is not None and round(verdict.steps[0]) != round(verdict.steps[1]):
-        sentences.append(f"{verdict.steps[0]:.0f} steps against {verdict.steps[1]:.0f}")
+        sentences.append(images[0].upper() + images[1:])
+    sentences.append(_probability(verdict, lead) if verdict.decision is None else _evidence(verdict.decision))
     if verdict.failed_attempts:
         failed = ", ".join(f"{count} of {name}" for name, count in verdict.failed_attempts.items())
         sentences.append(f"Failed attempts: {failed}")
-    return f"{'' if verdict.complete else 'So far '}{'. '.join(sentences)}."
+    return f"{'. '.join(sentences)}."
+
+
+def cost(verdict: "Verdict") -> str:
+    """Return what the leading finalist costs: its time, its steps, and when it reaches the baseline."""
+    if verdict.lead is None or verdict.outcome is None or verdict.noise is not None:
+        return ""
+    sentences = [_time(verdict.lead.time, verdict.design.equal)]
+    if verdict.reached is not None:
+        sentences.append(f"reaches the baseline's score in {100 * verdict.reached.time:.0f} % of it")
+    if verdict.steps is not None and round(verdict.steps[0]) != round(verdict.steps[1]):
+        sentences.append(f"{verdict.steps[0]:.0f} steps against {verdict.steps[1]:.0f}")
+    return f"{', '.join(sentences)}."
 
 
 def confidence_interval(d: "Difference", decimals: int) -> str:
@@ -92,8 +136,38 @@ def confidence_interval(d: "Difference", decimals: int) -> str:
     return f"95 % CI {d.low:.{decimals}f} to {d.high:.{decimals}f}"
 
 
+def advice(verdict: "Verdict") -> str:
+    """Return what to do, in a sentence, or nothing before the verdict is final."""
+    if verdict.final is None or verdict.lead is None or verdict.decision is not None:
+        return ""
+    kind = verdict.design.kind
+    if verdict.final == "better":
+        return "Use it" if kind.opaque else "Use it: automl export --best"
+    if verdict.final == "undecided":
+        return _settle(verdict, verdict.lead)
+    if verdict.final == "cannot tell":
+        return ""
+    return "Keep the baseline" if kind.opaque else "Use the baseline: automl export --baseline"
+
+
+def _settle(verdict: "Verdict", lead: "Comparison") -> str:
+    """Return the seeds that settle an open verdict and their time, or what can be shown at all."""
+    design, used = verdict.design, len(verdict.used)
+    seeds = verdict.needed_here if abs(lead.difference.mean) > design.margin else verdict.needed
+    if seeds is not None and max(seeds, used + 1) <= MOST_SEEDS:
+        seeds = max(seeds, used + 1)
+        time = "" if verdict.seconds is None else f", {format_duration(seeds * verdict.seconds)} of training"
+        return f"To settle it with 80 % power{time}: automl confirm --again --seeds {seeds}"
+    if verdict.shown is None:
+        return ""
+    return (
+        f"{MOST_SEEDS} seeds would show a difference of {verdict.shown:.{design.decimals}f} {design.unit} "
+        f"with 80 % power"
+    )
+
+
 def remarks(verdict: "Verdict") -> list[str]:
-    """Return lines with reasons, advice and the results of the other variants."""
+    """Return lines with reasons and the conclusions from controls, beside the table of comparisons."""
     if verdict.lead is None or verdict.outcome is None:
         return []
     if verdict.decision is not None:
@@ -107,7 +181,7 @@ def remarks(verdict: "Verdict") -> list[str]:
                 f"The margin is {design.margin:.3g} {design.unit}, the effect of one of the {design.inputs} "
                 f"test inputs."
             )
-        for find_remarks in (_cause, _gain, _against_plain, _advice):
+        for find_remarks in (_cause, _gain):
             lines += find_remarks(verdict, verdict.lead)
     return [*lines, *_controls(verdict, verdict.lead)]
 
@@ -152,17 +226,11 @@ def _evidence(decision: "Decision") -> str:
 
 
 def _time(time: Ratio | None, equal: str) -> str:
-    """Return the training time as measured. Time counts as equal only if its interval shows that."""
-    if equal != "time":
-        measured = (
-            "time not measured" if time is None else f"{time.mean:.2f} times the baseline's training time"
-        )
-        return f"{'Equal epochs' if equal == 'epochs' else 'Time not compared'}, {measured}"
+    """Return the training time as measured."""
     if time is None:
         return "Time not measured"
-    if time.equal:
-        return "Equal time"
-    return f"{time.mean:.2f} times the baseline's training time (95 % CI {time.low:.2f} to {time.high:.2f})"
+    given = {"time": "Time", "epochs": "Equal epochs, time"}.get(equal, "Any time, here")
+    return f"{given} {time.mean:.2f} ({time.low:.2f} to {time.high:.2f}) of the baseline's"
 
 
 def _cause(verdict: "Verdict", lead: "Comparison") -> list[str]:
@@ -170,7 +238,7 @@ def _cause(verdict: "Verdict", lead: "Comparison") -> list[str]:
     if verdict.steps is None or lead.difference.mean >= 0:
         return []
     steps, baseline_steps = verdict.steps
-    if verdict.design.equal != "time" or steps > (1 - EQUAL_TIME) * baseline_steps:
+    if verdict.design.equal != "time" or NO_LONGER * steps > baseline_steps:
         return []
     if verdict.gate is not None and verdict.gate < CLOSED_GATE:
         return [
@@ -203,33 +271,6 @@ def _gain(verdict: "Verdict", lead: "Comparison") -> list[str]:
     return lines
 
 
-def _against_plain(verdict: "Verdict", lead: "Comparison") -> list[str]:
-    """Return the leading finalist's difference from the plain backbone with its own hyperparameters."""
-    if verdict.final not in ("better", "cannot tell") or lead.plain is None:
-        return []
-    d, design = lead.plain, verdict.design
-    return [
-        f"Against the plain backbone with its own hyperparameters ({lead.variant.plain}): "
-        f"{d.mean:+.{design.decimals}f} {design.signed} ({confidence_interval(d, design.decimals)})."
-    ]
-
-
-def _advice(verdict: "Verdict", lead: "Comparison") -> list[str]:
-    """Return the number of seeds that would detect the margin, and a difference as large as this one."""
-    if verdict.final != "undecided":
-        return []
-    design = verdict.design
-    d, margin, lines = lead.difference, f"{design.margin:g} {design.unit}", []
-    if abs(d.mean) > design.margin and verdict.needed_here is not None:
-        seen = f"{abs(d.mean):.{design.decimals}f} {design.unit}"
-        lines.append(f"To detect {seen}, as seen here, run {verdict.needed_here} fresh seeds (80 % power).")
-    if verdict.needed is None:  # such as without a margin
-        return lines
-    if not lines and verdict.needed <= d.count:
-        return [f"These seeds detect {margin} with 80 % power."]
-    return [*lines, f"To detect {margin}, run {verdict.needed} fresh seeds (80 % power)."]
-
-
 def _controls(verdict: "Verdict", lead: "Comparison") -> list[str]:
     """Return what the other variants show about the leading finalist, and controls that stand out."""
     signed, decimals, lines = verdict.design.signed, verdict.design.decimals, []
@@ -238,11 +279,9 @@ def _controls(verdict: "Verdict", lead: "Comparison") -> list[str]:
     pending = " and ".join(variant.name for variant in verdict.pending)
     if pending and verdict.winner is not None:
         lines.append(f"Train {pending} to learn the cause of the gain.")
-    elif pending and verdict.complete:
-        lines.append("Controls were not trained, as no gain is shown. `confirm --controls` trains them.")
     for comparison in verdict.comparisons:
         d = comparison.lead
-        if d is None or comparison.variant.role is Role.PLAIN:  # see _against_plain
+        if d is None or comparison.variant.role in (Role.PLAIN, Role.LONGER):  # in the figures
             continue
         text = f"{lead.variant.name} against {comparison.variant.name}: {d.mean:+.{decimals}f} "
         text += f"{signed} ({confidence_interval(d, decimals)})"
@@ -252,7 +291,8 @@ def _controls(verdict: "Verdict", lead: "Comparison") -> list[str]:
             text += f", so {_CONCLUSIONS[comparison.variant.role]}"
         lines.append(f"{text}.")
         # It stands out if its interval is above 0, in no more time.
-        fair = verdict.design.equal != "time" or (comparison.time is not None and comparison.time.no_longer)
+        time = comparison.time
+        fair = verdict.design.equal != "time" or (time is not None and time.high <= NO_LONGER)
         stands_out = comparison.variant.role in _CONCLUSIONS and comparison.difference.low > 0 and fair
         if whole and verdict.complete and none_better and stands_out:
             lines.append(

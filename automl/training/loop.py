@@ -177,7 +177,7 @@ def plan_course(task: Task, time_ratio: float = 1.0, validation: float = 0.0) ->
     epochs = (training.epochs - training.insert_at) / time_ratio
     whole = int(epochs + 1e-9)
     rest = (epochs - whole - validation) / (1 - validation) if validation < 1 else 0.0
-    left = max(1, round((whole + max(0.0, rest)) * task.steps()))
+    left = max(1, round((whole + max(0.0, rest)) * task.steps() * task.config.longer))
     return Course(shared_training, training.insert_at / training.epochs, shared_training + left, task.steps())
 
 

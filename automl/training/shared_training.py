@@ -85,7 +85,7 @@ def continue_training(
 
 def make_shared_config(config: TrialConfig) -> TrialConfig:
     """Return the configuration of the shared partial training that `config` continues."""
-    return config.change(model={"placement": {}}, training={"perturb": 0.0})
+    return config.change(model={"placement": {}}, training={"perturb": 0.0}, longer=1.0)
 
 
 def locate_folder(shared_trainings: Storage, config: TrialConfig) -> Storage:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from math import inf
 from typing import Any
 
 import backbones
@@ -29,6 +30,7 @@ class TrialConfig:
         training: Epochs, optimiser and augmentation, such as a `search.config.ImageTraining`.
         metric: The metric by which trials are compared. By default the task's first one.
         seed: Fixes initial weights, data order and augmentation.
+        longer: How many times as many steps as usual it trains: above 1 for a finalist's opponent.
 
     Raises:
         InputError: A value is invalid. The message names every problem.
@@ -49,6 +51,7 @@ class TrialConfig:
     training: Training = None  # type: ignore[assignment]
     metric: str = ""
     seed: int = 0
+    longer: float = 1.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "task", resolve_name(self.task))
@@ -79,6 +82,8 @@ class TrialConfig:
             problems.append(str(unknown("metric", self.metric, names)))
         if not 0 <= self.seed < 2**32:
             problems.append(f"seed must lie between 0 and 2^32 - 1; got {self.seed}")
+        if not 1 <= self.longer < inf:
+            problems.append(f"longer must be 1 or more; got {self.longer}")
         if problems:
             raise InputError(join_problems("configuration", problems))
 
@@ -170,7 +175,8 @@ class TrialConfig:
         Returns:
             The dictionary, which `from_json` reads.
         """
-        return convert_fields(self)
+        value = convert_fields(self)
+        return value if self.longer != 1 else {key: value[key] for key in value if key != "longer"}
 
     @classmethod
     def from_json(cls, value: object) -> "TrialConfig":

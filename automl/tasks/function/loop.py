@@ -8,7 +8,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
-from math import isfinite
+from math import ceil, isfinite
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Semaphore, Thread
@@ -214,7 +214,9 @@ class RunningTrial(Trial):
             restore_all_generators(self._content["generators"], self.rng)
             self._content = None
         self._start_clocks()
-        epochs = Epochs(self, self._last, self._fitting if partial else count_whole(self._fitting))
+        # Whole epochs of a finalist's opponent are rounded up, so that it has no less time.
+        whole = ceil(self._fitting - 1e-9) if self._config.longer > 1 else count_whole(self._fitting)
+        epochs = Epochs(self, self._last, self._fitting if partial else whole)
         self._total = len(epochs)
         if epochs.exact < max(self._least, 1e-9):
             raise TooSlow(
@@ -374,7 +376,7 @@ def train(job: Job) -> Iterator[list[Metrics]]:
     trial = RunningTrial(
         job.config,
         job.runtime,
-        fitting=job.config.training.epochs / job.equal[0],
+        fitting=job.config.training.epochs / job.equal[0] * job.config.longer,
         least=job.least_epochs,
         tests=job.test,
         content=content,

@@ -175,7 +175,10 @@ def test_status_of_a_confirmation(
         "finalists are chosen among its 4 trials so far. To complete it first: automl search --resume"
     )
     assert (unfinished in output) == (len(records) < 6)
-    assert "warning: 4 seeds cannot show any difference, whatever the scores are; take --seeds 6 or more" in output
+    assert (
+        "warning: 4 seeds cannot show any difference, whatever the scores are; take --seeds 6 or more"
+        in output
+    )
 
 
 def test_missing_search_is_reported(tmp_path: Path, cli, monkeypatch: pytest.MonkeyPatch) -> None:
