@@ -21,7 +21,7 @@ from statistics import fmean
 from typing import Any
 
 import matplotlib.pyplot as plt
-from language_page import PAGE, RECORDS, make_page, read_records
+from language_page import PAGE, RECORDS, label, make_page, read_records
 from matplotlib.patches import Rectangle
 from trained_decoder import CONTEXT, NAME, SHAPE, STORAGE, collect_library, train_decoder
 
@@ -158,6 +158,9 @@ def record_case(title: str, name: str, confirmed: ConfirmResult) -> None:
     """Write what the page and the picture show of a confirmation."""
     verdict = confirmed.value
     rows = {row["variant"]: row for row in verdict["comparisons"]}
+    scale = confirmed.verdict.design.metric.sign * confirmed.verdict.design.metric.scale
+    variants = [variant for variant in verdict["variants"] if variant["scores"]]
+    means = {variant["name"]: fmean(variant["scores"].values()) for variant in variants}
     trials, hours = measure_effort(name)
     record = {
         "title": title,
@@ -171,11 +174,17 @@ def record_case(title: str, name: str, confirmed: ConfirmResult) -> None:
         "unit": verdict["unit"],
         "rows": [],
     }
-    for variant in verdict["variants"]:
+    for i, variant in enumerate(variants):
         row, model = rows.get(variant["name"]), variant["config"]["model"]
-        # Each row but that of the finalist compares the finalist with it.
-        lead = verdict if row is None else row["lead"]
         searched = variant["name"] == verdict["finalist"]
+        # Each row compares the finalist with it. What has trained with some seeds only has no comparison.
+        difference = scale * (means[verdict["finalist"]] - means[variant["name"]])
+        lead = {"difference": difference, "interval": None}
+        time = row and row["time"] and row["time"]["ratio"]
+        if i == 0:
+            lead, time = verdict, 1.0  # the tuned baseline
+        elif row is not None and row["lead"] is not None:
+            lead = row["lead"]
         draws = [
             [placement.get(site_name(i), {"type": FULL})["type"] for i in range(model["options"]["depth"])]
             for placement in variant["placements"] or [model["placement"]]
@@ -184,12 +193,14 @@ def record_case(title: str, name: str, confirmed: ConfirmResult) -> None:
             {
                 "variant": variant["name"],
                 "searched": searched,
+                "longer": variant["config"].get("longer", 1.0),
                 "layers": draws[0],
                 "draws": draws,
-                "score": fmean(variant["scores"].values()),
-                "lead": None if searched or lead is None else lead["difference"],
-                "interval": None if searched or lead is None else lead["interval"],
-                "time": 1.0 if row is None else row["time"]["ratio"] if row["time"] else None,
+                "scores": variant["scores"],
+                "score": means[variant["name"]],
+                "lead": None if searched else lead["difference"],
+                "interval": None if searched else lead["interval"],
+                "time": time,
             }
         )
     RECORDS.mkdir(exist_ok=True)
@@ -209,17 +220,18 @@ def draw(records: Sequence[dict[str, Any]]) -> None:
             for (i, layers), layer in product(enumerate(draws), range(len(row["layers"]))):
                 kind, corner = layers[layer], (layer, y + i * height)
                 left.add_patch(Rectangle(corner, 0.92, height, color=COLOURS[kind], label=kind, linewidth=0))
-            label = "searched" if row["searched"] else row["variant"].split(":")[0]
-            left.text(-0.2, y + 0.4, label, ha="right", va="center", fontsize=8)
+            name = "searched" if row["searched"] else label(row)
+            left.text(-0.2, y + 0.4, name, ha="right", va="center", fontsize=8)
+            if row["lead"] is not None:
+                right.plot([row["lead"]], [y + 0.4], "o", color="black")
             if row["interval"] is not None:
                 right.plot(row["interval"], [y + 0.4] * 2, color="black")
-                right.plot([row["lead"]], [y + 0.4], "o", color="black")
         left.set(xlim=(0, 8), ylim=(len(rows), 0))
         left.axis("off")
         left.set_title(record["title"], fontsize=8, loc="left")
         right.axvline(0, color="grey", linewidth=0.8)
         right.set(ylim=(len(rows), 0), yticks=[])
-        right.set_title(f"lead of the searched layers, {record['unit']}, 95 % CI", fontsize=8)
+        right.set_title(f"lead of the searched layers, {record['unit']}, 95 % CI", fontsize=8, loc="right")
     known = {patch.get_label(): patch for left in axes[:, 0] for patch in left.patches if patch.get_label()}
     figure.legend(known.values(), known.keys(), loc="lower center", ncols=len(known), fontsize=8)
     figure.tight_layout(rect=(0.1, 0.05, 1, 1))

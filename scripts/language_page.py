@@ -33,7 +33,7 @@ def summarise(records: Sequence[dict[str, Any]]) -> list[str]:
         compared = [row for row in record["rows"] if row["interval"] is not None]
         least = searched["layers"].count(FULL)
         not_beaten = [row for row in compared if row["interval"][0] <= 0]
-        names = [row["variant"].split(":")[0] for row in not_beaten if row["layers"].count(FULL) <= least]
+        names = [label(row) for row in not_beaten if row["layers"].count(FULL) <= least]
         full = [row for row in compared if set(row["layers"]) == {FULL}]
         every, cheap = every + (not not_beaten), cheap + (not names)
         beaten = "not compared" if not full else "no" if any(row in not_beaten for row in full) else "yes"
@@ -48,12 +48,18 @@ def summarise(records: Sequence[dict[str, Any]]) -> list[str]:
     )
     remaining = sum(p_holm <= 0.05 for p_holm in adjusted)
     family = (
-        f"p is of the comparison with the baseline. Six seeds give no smaller p than {2 / 2**6:.2g}, and "
-        f"eight none below {2 / 2**8:.2g}, however large the difference: such a p says that all seeds agree. "
-        f"It is not corrected for the {len(records)} findings of this page. The last column is, by Holm's "
-        f"procedure: {remaining} of {len(records)} findings remain below 0.05."
+        f"p is of the comparison with the baseline alone. Six seeds give no smaller p than {2 / 2**6:.2g}, "
+        f"and eight none below {2 / 2**8:.2g}, however large the difference: such a p says that all seeds "
+        f"agree. Neither p nor an interval is corrected for the {len(records)} findings of this page. The "
+        f"last column is p by Holm's procedure: {remaining} of {len(records)} findings remain below 0.05."
     )
     return [counts, "", family, "", *lines, ""]
+
+
+def label(row: dict[str, Any]) -> str:
+    """Return what a row is, without its layers."""
+    kind, longer = row["variant"].split(":")[0], row.get("longer", 1)
+    return kind if longer == 1 else f"{kind}, {longer:g} times as long"
 
 
 def adjust(p_values: Sequence[float]) -> list[float]:
@@ -72,17 +78,27 @@ def make_page(records: Sequence[dict[str, Any]]) -> str:
         "![Layers that the searches chose, and their lead over each control](../language-findings.svg)",
         "",
         "Made by `make language-findings` with equal training time. The baseline is the best model whose "
-        "layers are all of one kind. Other models have the searched hyperparameters. A positive difference "
-        "favours the searched placement, whose hours are those of the search and of all seeds. Where a "
-        "control has the layers of another row, it is left out. Each seed has another random placement with "
-        "as many full layers; older findings have one for all seeds. A verdict is `cannot tell` where times "
-        "were not equal for certain, as in trainings of seconds. `all full` keeps the layers of a trained "
-        "decoder.",
+        "layers are all of one kind. If the searched placement leads and may have taken more time, it must "
+        "also beat the baseline [trained longer](verdicts.md). Other models have the searched "
+        "hyperparameters. A positive difference favours the searched placement, whose hours are those of the "
+        "search and of all seeds. A model without an interval has trained only with the seeds that choose "
+        "the baseline. Where a control has the layers of another row, it is left out. Each seed has another "
+        "random placement with as many full layers; older findings have one for all seeds. `all full` keeps "
+        "the layers of a trained decoder.",
         "",
+        *describe_earlier_rule(records),
         *summarise(records),
         *(line for record in records for line in write_case(record)),
     ]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def describe_earlier_rule(records: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield how many verdicts are from before opponents trained longer. Their records lack single scores."""
+    if count := sum("scores" not in row for record in records for row in record["rows"] if row["searched"]):
+        yield f"{count} of {len(records)} verdicts are from an earlier rule. It answered `cannot tell` to "
+        yield "any gain that may have come from more time, however large."
+        yield ""
 
 
 def write_case(record: dict[str, Any]) -> Iterator[str]:
@@ -98,10 +114,8 @@ def write_case(record: dict[str, Any]) -> Iterator[str]:
     yield f"| variant | {record['metric']} | difference of the searched placement | 95 % CI | time ratio |"
     yield "|---|---|---|---|---|"
     for row in record["rows"]:
-        difference = interval = ""
-        if row["interval"] is not None:
-            low, high = row["interval"]
-            difference, interval = f"{row['lead']:+{digits}}", f"{low:+{digits}} to {high:+{digits}}"
+        difference = "" if row["lead"] is None else f"{row['lead']:+{digits}}"
+        interval = "" if row["interval"] is None else "{:+{d}} to {:+{d}}".format(*row["interval"], d=digits)
         shown = "" if row["time"] is None else f"{row['time']:.2f}"
         yield f"| {row['variant']} | {scale * row['score']:{digits}} | {difference} | {interval} | {shown} |"
     yield ""

@@ -81,3 +81,16 @@ def test_the_page_of_language_findings_is_made_from_its_records() -> None:
     titles = re.findall(r"^## (.*)", page, re.M)
     records = sorted(language_page.read_records(), key=lambda record: titles.index(record["title"]))
     assert page == language_page.make_page(records)
+
+
+@pytest.mark.parametrize("file", [*language_page.RECORDS.glob("*.json")], ids=lambda file: file.stem)
+def test_each_difference_is_that_of_the_scores_of_its_row(file: Path) -> None:
+    record = json.loads(file.read_text())
+    scale = {"accuracy": 100, "bits_per_byte": -1}[record["metric"]]
+    (searched,) = (row["score"] for row in record["rows"] if row["searched"])
+    for row in record["rows"]:
+        scores = row.get("scores", {"": row["score"]}).values()
+        assert row["score"] == pytest.approx(sum(scores) / len(scores))
+        lead = 0 if row["searched"] else row["lead"]
+        assert lead == pytest.approx(scale * (searched - row["score"]), abs=0.0011)  # three digits
+        assert row["searched"] or row["time"] is None or row["interval"] is not None
