@@ -21,7 +21,7 @@ from scipy.special import nctdtr, ndtr, ndtri
 from automl.confirm.statistics import ALPHA, least_pairs, quantile
 
 POWER = 0.8  # rate at which an existing difference is detected
-MAX_PAIRS = 100_000  # largest number of seeds that is reported
+MAX_PAIRS = 100  # largest number of seeds that is recommended
 EXTRA_PAIRS = 2  # pairs that the test needs more than t, because it is also right for skewed differences
 
 Outcome = Literal["better", "worse", "equivalent", "undecided", "cannot tell"]
@@ -71,32 +71,26 @@ def compute_power(difference: float, sd: float, count: int, alpha: float = ALPHA
     if sd <= 0:
         return 1.0 if difference else alpha
     free, shift, bound = count - 1, abs(difference) / sd * math.sqrt(count), quantile(count - 1, alpha)
-    below, far_below = nctdtr(free, shift, bound), nctdtr(free, shift, -bound)
-    return float(1 - below + (0.0 if math.isnan(far_below) else far_below))
+    below, far_below = np.nan_to_num(nctdtr(free, shift, [bound, -bound]))  # scipy has nan for some near 0
+    return float(1 - below + far_below)
+
+
+def _power(difference: float, sd: float, count: int, alpha: float) -> float:
+    """Return the rate at which `paired` shows a true `difference`, by a t test with `EXTRA_PAIRS` fewer."""
+    return compute_power(difference, sd, max(2, count - EXTRA_PAIRS), alpha)
 
 
 def pairs_needed(difference: float, sd: float, alpha: float = ALPHA) -> int | None:
-    """Return the least number of pairs that show `difference` at the rate `POWER`, None beyond 100,000.
+    """Return the least number of pairs that show `difference` at the rate `POWER`, None beyond 100."""
+    counts = range(least_pairs(alpha), MAX_PAIRS + 1)
+    return next((count for count in counts if _power(difference, sd, count, alpha) >= POWER), None)
 
-    This is the number for a t test plus the few more that `paired` needs, see `EXTRA_PAIRS`.
-    """
 
-    def shown(count: int) -> bool:
-        return compute_power(difference, sd, max(2, count - EXTRA_PAIRS), alpha) >= POWER
-
-    low = least_pairs(alpha)
-    high = low
-    while not shown(high):
-        low, high = high + 1, 2 * high
-        if high > MAX_PAIRS:
-            return None
-    while low < high:
-        middle = (low + high) // 2
-        if not shown(middle):
-            low = middle + 1
-        else:
-            high = middle
-    return high
+def detectable(sd: float, count: int, alpha: float = ALPHA) -> float | None:
+    """Return the smallest difference that `count` pairs show at the rate `POWER`, None if they show none."""
+    if count < least_pairs(alpha):
+        return None
+    return sd * float(brentq(lambda size: _power(size, 1.0, count, alpha) - POWER, 0.0, 100.0))
 
 
 def spent_alpha(fraction: float, alpha: float) -> float:

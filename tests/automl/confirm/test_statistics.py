@@ -15,6 +15,7 @@ from statsmodels.stats.weightstats import ttost_ind, ttost_paired
 from automl.confirm.decision import (
     EXTRA_PAIRS,
     compute_power,
+    detectable,
     holm,
     nominal_levels,
     pairs_needed,
@@ -57,6 +58,7 @@ def test_paired_agrees_with_scipy_and_statsmodels(count):
 SHAPES = {
     "even": lambda generator, count: generator.normal(0.5, 1, count),
     "skewed": lambda generator, count: generator.gamma(1, 1, count) - 0.6,
+    "solved or not": lambda generator, count: generator.normal(generator.random(count) < 0.9, 0.03),
     "steps": lambda generator, count: np.round(generator.normal(0.5, 1, count), 1),
     "constant": lambda generator, count: np.full(count, 0.4),
 }
@@ -140,14 +142,24 @@ def test_without_a_step_equal_differences_are_no_equivalence():
 def test_the_larger_p_counts():
     even = np.array([-1.0, 0.5, 1.0, 1.5, 3.0])
     assert paired(even, margin=0.5).p == pytest.approx(sign_flip(even)), "five pairs never show anything"
-    short = np.array([2.0, 1.9, 2.1, 1.8, 0.4, 2.0, 2.2, -1.1])  # a tail towards 0: how far does it go?
-    d = paired(short, margin=0.5)
-    skew, ratio, n = stats.skew(short), short.mean() / short.std(ddof=1), 8
-    t = np.sqrt(n) * (ratio + skew * ratio**2 / 3 + skew**2 * ratio**3 / 27 + skew / 6 / n)
-    assert d.p == pytest.approx(2 * stats.t.sf(abs(t), n - 1))
-    assert d.p > 10 * stats.ttest_1samp(short, 0).pvalue
-    assert d.p > sign_flip(short)
-    assert paired(-short, margin=0.5).p == pytest.approx(d.p)
+    # A tail towards 0: how far does it go? Plain t is the smallest of the three, and ten times it is not.
+    for short in ([2.0, 1.9, 2.1, 1.8, 0.4, 2.0, 2.2, -1.1], [2.0, 1.9, 2.1, 1.8, 0.1, 2.0, 2.2, 1.9]):
+        d, skew, n = np.array(short), stats.skew(short), 8
+        ratio, plain = d.mean() / d.std(ddof=1), stats.ttest_1samp(d, 0).pvalue
+        t = np.sqrt(n) * (ratio + skew * ratio**2 / 3 + skew**2 * ratio**3 / 27 + skew / 6 / n)
+        hall = 2 * stats.t.sf(abs(t), n - 1)
+        assert hall > 10 * plain
+        for p in (paired(d, margin=0.5).p, paired(-d, margin=0.5).p):
+            assert p == pytest.approx(max(sign_flip(d), 10 * plain))
+
+
+# Rates of `better` with the number of pairs, where the baseline never solves the task and the candidate in 90
+# of 100. Sign flips alone have 73, 99 and 100.
+@pytest.mark.parametrize(("count", "least"), [(6, 0.66), (8, 0.97), (10, 0.99), (12, 0.99)])
+def test_a_task_that_is_solved_or_not_has_power(count, least):
+    generator = np.random.default_rng(0)
+    solved = 100.0 * (generator.random((300, count)) < 0.9) + generator.normal(0, 3, (300, count))
+    assert np.mean([paired(d, margin=0.5).p <= ALPHA for d in solved]) > least
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -249,8 +261,20 @@ def test_power_is_that_of_statsmodels():
     needed = pairs_needed(0.5, 0.8)
     assert needed is not None
     assert needed == int(np.ceil(TTestPower().solve_power(0.5 / 0.8, power=0.8, alpha=0.05))) + EXTRA_PAIRS
-    assert pairs_needed(100, 0.01) == least_pairs()
+    assert {pairs_needed(size, 1) for size in np.linspace(3, 100, 200)} == {least_pairs()}
     assert pairs_needed(1e-9, 1) is None
+    assert pairs_needed(0.2, 1) is None, "more than 100"
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.01])
+@pytest.mark.parametrize("count", [5, 8, 10, 100])
+def test_what_some_pairs_detect_needs_these_pairs(count, alpha):
+    shown = detectable(2.0, count, alpha)
+    if count < least_pairs(alpha):
+        assert shown is None
+    else:
+        assert pairs_needed(1.001 * shown, 2.0, alpha) == count
+        assert pairs_needed(0.95 * shown, 2.0, alpha) != count
 
 
 # Error rates of verdicts.
