@@ -25,7 +25,6 @@ from automl.confirm.decision import (
 from automl.confirm.rules import Evidence, decide
 from automl.confirm.statistics import (
     ALPHA,
-    Ratio,
     above_chance,
     least_pairs,
     paired,
@@ -179,10 +178,10 @@ def test_a_ratio_is_of_the_logarithms():
     assert (back.low, back.high) == pytest.approx((1 / ratio.high, 1 / ratio.low))
 
 
-def test_one_disturbed_pair_of_eight_does_not_decide_on_equal_time():
+def test_one_disturbed_pair_of_eight_does_not_decide_on_the_time():
     logs = np.array([0.01, -0.012, 0.004, -0.006, 0.009, -0.003, 0.0, 0.3])
-    for sign in (1, -1):
-        assert paired_ratio(np.exp(sign * logs), np.ones(8)).equal
+    ratio, mirrored = (paired_ratio(np.exp(sign * logs), np.ones(8)) for sign in (1, -1))
+    assert ratio.high < 1.03 > 1 / mirrored.low
 
 
 @pytest.mark.parametrize("count", [2, 7, 8, 10, 25])
@@ -190,13 +189,6 @@ def test_the_interval_of_a_ratio_holds_the_true_one_in_95_of_100(count):
     random = np.random.default_rng(count)
     ratios = [paired_ratio(np.exp(random.normal(0.2, 0.05, count)), np.ones(count)) for _ in range(400)]
     assert 0.92 < np.mean([ratio.low < np.exp(0.2) < ratio.high for ratio in ratios]) < 0.98
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "equal"), [(0.97, 1.04, True), (0.97, 1.06, False), (0.94, 1.0, False), (0.9, 1.1, False)]
-)
-def test_times_are_equal_when_the_whole_interval_is(low, high, equal):
-    assert Ratio(mean=1.0, low=low, high=high).equal is equal
 
 
 def test_the_error_over_images_does_not_shrink_with_seeds():
