@@ -94,8 +94,7 @@ class Posterior:
             placements nor of blocks on modules. A few blocks cannot separate the two cases, so `is_null`
             requires that both probabilities are small.
         spread: The standard deviation between the placements that were tried, from the estimated variances.
-        coefficient: How much the prior counts, with its 90 % interval: 1 is fully, 0 not at all. None
-            without a prior.
+        coefficient: How much the prior counts (1 fully, 0 not at all), and its 90 % interval, if any.
         reach: The probability that so many further trials would not find a gain of more than `margin` above
             the best trial, with hyperparameters that were tried (`search.reach`). None if it was not
             estimated.

@@ -1,7 +1,4 @@
-"""The prior mean of a search's model of placements: effects that were measured before its first trial.
-
-A study holds them as an attribute, so that they are measured once.
-"""
+"""The prior mean of a search's model of placements: effects that were measured before its first trial."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
