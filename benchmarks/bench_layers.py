@@ -1,14 +1,17 @@
-"""Measure the priors of a trained decoder's layers (`--prior`), on the tables of `record_layers.py`.
+"""Measure the sensitivity of a trained decoder's layers as a prior, on the tables of `record_layers.py`.
 
 Decoders of full layers solve recall, or predict bytes. Their layers are replaced, and each table has every
 placement with as many full layers. The effect of a placement is its mean over all seeds. A training shows the
 score of one seed, each once before the first is shown again.
 
 - `rules`: the regret of the uniform interleaving with each kind, and the mean regret of a random placement.
-- `signals`: the regret of the placement with the least harm by each signal, which takes no training, and
-  the correlation of the harm with the effects.
-- `searches`: the mean regret of the placement sampler by number of trainings, without a prior, with each
-  signal, and with all three, over 20 runs; and without a prior after the rules of thumb, as in a search.
+- `signals`: the regret of the placement with the least harm, which takes no training, and the correlation
+  of the harm with the effects.
+- `searches`: the mean regret of the placement sampler by number of trainings, without a prior and with it,
+  over 20 runs; and without a prior after the rules of thumb, as in a search.
+
+The record and its page also have two other signals and all three together, as measured before only the
+sensitivity was kept. A new run leaves them out.
 
     python benchmarks/bench_layers.py
 """
@@ -32,25 +35,20 @@ from threadpoolctl import threadpool_limits
 
 from automl.tasks import open_task
 from automl.tasks.language_modelling.config import FULL
-from automl.tasks.language_modelling.signals import Harm, measure_signal
+from automl.tasks.language_modelling.sensitivity import Harm, measure_sensitivity
 from automl.tasks.language_modelling.space import contiguous, interleave, mixer
 from automl.tasks.language_modelling.task import LanguageModelling
 from search import choices
-from search.choices import SIGNALS
 from search.placement_effects import IndexedModule, IndexedPlacement, parse_placement
 from search.placement_posterior import best_trial
 from search.placement_sampler import PlacementSampler
-from search.prior import signal_effects, write_prior
+from search.prior import sensitivity_effects, write_prior
 
 RUNS, MOST = 20, 16
 AT = (4, 6, 8, 12, 16)
 RULES = "rules of thumb first"
-METHODS: dict[str, tuple[str, ...]] = {
-    "no prior": (),
-    **{signal: (signal,) for signal in SIGNALS},
-    "all": SIGNALS,
-    RULES: (),
-}
+SENSITIVITY = "sensitivity"
+METHODS = ("no prior", SENSITIVITY, RULES)
 
 
 @lru_cache
@@ -90,20 +88,20 @@ def rules(name: str, full: int) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def measure(name: str, full: int) -> dict[str, Harm]:
-    """Return the harm by each signal, measured on the decoder of full layers."""
+def measure(name: str) -> Harm:
+    """Return the harm of each type at each layer of the decoder of full layers."""
     decoder = DECODERS[name]
     config = decoder.config(" ".join([FULL] * decoder.depth), 0, weights=str(decoder.weights))
     task = open_task(config, record_layers.HERE)
     assert isinstance(task, LanguageModelling)
     heads = decoder.options["heads"]
     specs = {kind: mixer(kind, heads=heads, window=decoder.window) for kind in decoder.kinds}
-    return {signal: measure_signal(task, signal, specs, full) for signal in SIGNALS}
+    return measure_sensitivity(task, specs)
 
 
-def search(work: tuple[str, int, str, dict[str, Harm], int]) -> list[float]:
+def search(work: tuple[str, int, str, Harm, int]) -> list[float]:
     """Return the regrets of one search, at each of `AT`."""
-    decoder, full, method, harms, seed = work
+    decoder, full, method, harm, seed = work
     depth, kinds = DECODERS[decoder].depth, DECODERS[decoder].kinds
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore")
@@ -111,8 +109,8 @@ def search(work: tuple[str, int, str, dict[str, Harm], int]) -> list[float]:
     best, random = max(map(np.mean, scores.values())), np.random.default_rng(seed)
     left: dict[str, list[float]] = {}
     study = optuna.create_study(direction="maximize", sampler=PlacementSampler(seed=seed))
-    every = list(map(indexed, scores))
-    write_prior(study, {name: signal_effects(harm, every) for name, harm in harms.items()})
+    if method == SENSITIVITY:
+        write_prior(study, sensitivity_effects(harm, map(indexed, scores)))
     for name in rules(decoder, full) if method == RULES else ():
         layers = [i for i, kind in enumerate(name.split()) if kind != FULL]
         kind = next(kind for kind in name.split() if kind != FULL)
@@ -159,13 +157,13 @@ def total(harm: Harm, name: str) -> float:
 
 def run_case(decoder: str, full: int, pool: Any, runs: int) -> dict[str, Any]:
     """Return what the bench measures on one table."""
-    scores, harms = table(decoder, full), measure(decoder, full)
+    scores, harm = table(decoder, full), measure(decoder)
+    chosen = min(scores, key=lambda each: total(harm, each))
     effects = {name: float(np.mean(values)) for name, values in scores.items()}
     best = max(effects.values())
     searches = {}
-    for method, signals in METHODS.items():
-        known = {name: harms[name] for name in signals}
-        work = [(decoder, full, method, known, seed) for seed in range(runs)]
+    for method in METHODS:
+        work = [(decoder, full, method, harm, seed) for seed in range(runs)]
         searches[method] = summary(np.array(pool.map(search, work, chunksize=1)))
     return {
         "placements": len(scores),
@@ -177,12 +175,11 @@ def run_case(decoder: str, full: int, pool: Any, runs: int) -> dict[str, Any]:
             "random": round(best - float(np.mean(list(effects.values()))), 3),
         },
         "signals": {
-            name: {
-                "chooses": (chosen := min(scores, key=lambda each: total(harm, each))),
+            SENSITIVITY: {
+                "chooses": chosen,
                 "regret": round(best - effects[chosen], 3),
                 "correlation": round(correlation(harm, scores), 3),
             }
-            for name, harm in harms.items()
         },
         "trainings": AT,
         "searches": searches,

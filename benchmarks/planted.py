@@ -91,16 +91,6 @@ class Table:
         self._better = random.integers(2)
         self.best = max(float(effects.max()) for _, effects in self._effects())
 
-    def set_cells(self, cells: np.ndarray) -> None:
-        """Replace the effects of sites, types and both together, `(sites, types)`."""
-        self._cells = cells
-        self.best = max(float(effects.max()) for _, effects in self._effects())
-
-    def mix(self, other: "Table", correlation: float) -> None:
-        """Replace the effects of modules by some that correlate with those of another table of its kind."""
-        own = (1 - correlation**2) ** 0.5
-        self.set_cells(correlation * other._cells + own * self._cells)
-
     def effect(self, placement: IndexedPlacement) -> float:
         """Return the gain over the backbone without attention [points]."""
         cells = [(module.site, TYPES.index(module.type)) for module in placement.modules]

@@ -254,12 +254,12 @@ def cases(folder: Path) -> Iterator[tuple[str, str, Callable[[], Space], dict[st
     for depth, full in TRAINED_RECALL:
         title = f"Recall, a trained decoder of {depth} layers, {full} full, distilled"
         weights = str(ROOT / "benchmarks" / "data" / f"full-{depth}.safetensors")
-        settings = {"weights": weights, "distil": 0.5, "prior": "greedy"}
+        settings = {"weights": weights, "distil": 0.5}
         yield title, f"trained-recall-{depth}-{full}", partial(continued_recall, depth, full), settings
     title = "A trained decoder of Python's standard library, 8 layers, 2 full, distilled"
     text, weights = folder / "library-text-short", str(Path(STORAGE, NAME).resolve())
     collect_library(text, train_bytes=TRAINED_BYTES)
-    settings = {"data": str(text), "weights": weights, "distil": 0.5, "prior": "greedy"}
+    settings = {"data": str(text), "weights": weights, "distil": 0.5}
     yield title, "library-8-2", trained_space, settings
     text = folder / "own-text-data"
     title = "Bytes of this project's source and documentation, 6 layers, 1 full"

@@ -20,7 +20,7 @@ placement_planner    The best placement by one draw of the effects
 solver               The best placement under limits, by integer programming
 placement_model      A hierarchical Gaussian model of the effects of placements on the score
 score_likelihood     The likelihood of scores under Gaussian effects, for few and for many trials
-prior                Effects that earlier searches estimated, as the prior of a new search
+prior                The prior mean of the model of placements, measured before the first trial
 shared_trainings     Chooses the shared partial training that a trial continues
 halving              Asynchronous successive halving
 study                The Optuna study of a search: one file in its folder

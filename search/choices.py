@@ -51,9 +51,6 @@ PUBLISHED: Mapping[str, Any] = {
 TYPES = ("ssa", "ssa-sym", "sagan", "decomposed", "multihead", "conv1x1")
 LINEAR = ("decomposed", "ssa", "ssa-sym", "conv1x1")  # time and memory grow linearly with the positions
 
-# Priors of placements that are measured on a trained decoder, in place of an earlier search.
-SIGNALS = ("sensitivity", "greedy", "gates")
-
 # Strengths of augmentation in addition to crops and mirror images.
 AUGMENT: Mapping[str, Mapping[str, Any]] = {
     "light": {"policy": "none", "erasing": 0.0, "cutmix": 0.0},

@@ -36,7 +36,7 @@ class Term(StrEnum):
     PAIR = "pair"
     PLACEMENT = "placement"
     IN_BLOCK = "block x site x type"
-    EARLIER = "earlier search"
+    COEFFICIENT = "coefficient"
 
 
 # Priors of the logarithm of each variance, relative to the variance of the scores: median and standard
@@ -50,10 +50,11 @@ PRIORS: Mapping[str, tuple[float, float]] = {
     Term.PAIR: (0.01, 1.5),
     Term.PLACEMENT: (0.01, 1.5),
     Term.IN_BLOCK: (0.3, 1.5),
-    Term.EARLIER: (0.4, 1.5),  # of a coefficient around its mean
+    Term.COEFFICIENT: (0.4, 1.5),  # around its mean
     NOISE: (0.5, 1.0),
 }
 PRIOR_OF_SETTINGS = (0.1, 1.5)
+MEAN_COEFFICIENT = 0.5  # before any score: a signal counts half
 
 
 class IndexedModule(NamedTuple):
@@ -79,7 +80,7 @@ class Effect(NamedTuple):
 
 
 Weights = dict[Effect, float]
-Prior = Mapping[str, Mapping[Effect, float]]  # effects of earlier searches, by the names of these
+Prior = Mapping[Effect, float]  # effects that were measured before the first trial
 NO_PRIOR: Prior = MappingProxyType({})
 
 
@@ -116,17 +117,13 @@ def block_weights(placement: IndexedPlacement, block: Hashable) -> Weights:
     return block_effects
 
 
-def add_earlier(sums: Sequence[Weights], prior: Prior) -> Sequence[Weights]:
-    """Return sums of effects with the coefficients of earlier searches, weighted by their predictions."""
+def add_coefficient(sums: Sequence[Weights], prior: Prior) -> Sequence[Weights]:
+    """Return sums of effects with the coefficient of the prior, weighted by what the prior predicts."""
     if not prior:
         return sums
-
-    def predict(known: Mapping[Effect, float], effects: Weights) -> float:
-        return sum(weight * known.get(effect, 0.0) for effect, weight in effects.items())
-
+    predicted = [sum(weight * prior.get(e, 0.0) for e, weight in effects.items()) for effects in sums]
     return [
-        {Effect(Term.EARLIER, name): predict(known, effects) for name, known in prior.items()} | effects
-        for effects in sums
+        {Effect(Term.COEFFICIENT): value} | effects for value, effects in zip(predicted, sums, strict=True)
     ]
 
 
@@ -207,6 +204,6 @@ def prior_of(term: str) -> tuple[float, float]:
     return PRIORS.get(term, PRIOR_OF_SETTINGS)
 
 
-def prior_mean(term: str, prior: Prior) -> float:
+def prior_mean(term: str) -> float:
     """Return the prior mean of the effects of a term."""
-    return 1 / (len(prior) + 1) if term == Term.EARLIER else 0.0
+    return MEAN_COEFFICIENT if term == Term.COEFFICIENT else 0.0

@@ -2,7 +2,7 @@
 
     score = intercept + block + sum over modules (cost + site + type + site x type + options)
             + sum over pairs of modules (sites + types) + sum over modules (block x site x type)
-            + placement + settings + sum over earlier searches (coefficient x their prediction) + noise
+            + placement + settings + coefficient x prediction of the prior + noise
 
 Thousands of placements share a few dozen effects, so a trial informs about all placements with a common
 module. Each term is Gaussian with mean 0 and its own variance. `placement` is the remainder of one placement
@@ -16,10 +16,8 @@ observations. Its size on Imagenette is in docs/explanation/placement-sampler.md
 Variances are estimated from the scores by empirical Bayes: they maximise the marginal likelihood with a broad
 prior, which keeps them stable for few trials.
 
-Earlier searches give a prior mean: the effects that they estimated, in units of the standard deviation of
-their scores, times a coefficient for each search. A coefficient has a Gaussian prior with a positive mean. It
-falls to 0 if the new scores disagree. With K earlier searches the prior means are 1 / (K + 1). These are the
-best weights if the effects of any two searches have a correlation of 1/2.
+Effects that were measured before the first trial (`search.prior`) give a prior mean, times a coefficient. The
+coefficient has a Gaussian prior with mean 1/2, and falls to 0 if the scores disagree.
 
 Sources: the factorial screening of arXiv 1510.05248; D. V. Lindley, A. F. M. Smith, Bayes estimates for the
 linear model (1972), for the hierarchy; C. E. Rasmussen, C. K. I. Williams, Gaussian processes for machine
@@ -47,7 +45,7 @@ from search.placement_effects import (
     Prior,
     Term,
     Weights,
-    add_earlier,
+    add_coefficient,
     is_setting,
     make_matrix,
     prior_mean,
@@ -77,14 +75,14 @@ class EffectModel:
         scores: The scores, at least one. Larger is better.
         logs: Logarithms of the variances of terms, from which their estimation starts.
         estimate: If False, `logs` are used without estimation.
-        prior: The effects of earlier searches, in units of the standard deviation of their scores.
+        prior: Effects that were measured before, in units of the standard deviation of scores.
 
     Attributes:
         logs: The logarithms of the variances of terms.
         centres: For each trial, the mean score of its block, or of all trials. Predictions count from there.
         scale: The standard deviation of the centred scores.
-        mean: The posterior mean of each effect beyond the predictions of earlier searches, and of the
-            coefficients of these, in units of the scale.
+        mean: The posterior mean of each effect beyond the predictions of the prior, and of its coefficient,
+            in units of the scale.
     """
 
     def __init__(
@@ -97,7 +95,7 @@ class EffectModel:
         prior: Prior = NO_PRIOR,
     ) -> None:
         self.prior = prior
-        trials = add_earlier(trials, prior)
+        trials = add_coefficient(trials, prior)
         self.columns = {effect: i for i, effect in enumerate(dict.fromkeys(e for t in trials for e in t))}
         self._names = list(self.columns)
         self._z = make_matrix(trials, self.columns)
@@ -105,7 +103,7 @@ class EffectModel:
         columns_of_term: defaultdict[str, list[int]] = defaultdict(list)
         for effect, column in self.columns.items():
             columns_of_term[effect.term].append(column)
-        self._means = np.array([prior_mean(effect.term, prior) for effect in self.columns])
+        self._means = np.array([prior_mean(effect.term) for effect in self.columns])
         self._offsets = self._z @ self._means
         self._terms = [term for term in columns_of_term if term not in UNKNOWN]
         unknown = [term for term in columns_of_term if term in UNKNOWN]
@@ -305,7 +303,7 @@ class EffectModel:
 
     def expect(self, sums: Sequence[Weights]) -> Array:
         """Return the means that `predict` returns."""
-        sums = add_earlier(sums, self.prior)
+        sums = add_coefficient(sums, self.prior)
         known = [{e: weight for e, weight in effects.items() if e in self.columns} for effects in sums]
         result: Array = self.scale * (make_matrix(known, self.columns) @ self.mean)
         return result
@@ -314,9 +312,9 @@ class EffectModel:
         """Return means and covariance of sums of effects, such as placements' scores, in units of the score.
 
         An intercept counts from the centre of the scores, or of a block's scores. Effects without trials have
-        mean 0 and the variance of their term, beyond the predictions of earlier searches.
+        mean 0 and the variance of their term, beyond the predictions of the prior.
         """
-        sums = add_earlier(sums, self.prior)
+        sums = add_coefficient(sums, self.prior)
         columns = dict(self.columns)
         for effect in (effect for effects in sums for effect in effects):
             columns.setdefault(effect, len(columns))
@@ -343,20 +341,18 @@ class EffectDraw:
         self._new: dict[Effect, float] = {}
 
     def __call__(self, effect: Effect) -> float:
-        predicted = sum(
-            self._beyond(Effect(Term.EARLIER, name)) * known.get(effect, 0.0)
-            for name, known in self._prior.items()
-        )
+        known = self._prior.get(effect)
+        predicted = self._beyond(Effect(Term.COEFFICIENT)) * known if known else 0.0
         return self._beyond(effect) + predicted
 
     def _beyond(self, effect: Effect) -> float:
-        """Return the value of an effect beyond the predictions of earlier searches."""
+        """Return the value of an effect beyond the prediction of the prior."""
         if self._model is not None and effect in self._model.columns:
             return float(self.values[self._model.columns[effect]])
         if effect not in self._new:
             variance = self._model.variance(effect.term) if self._model else prior_of(effect.term)[0]
             drawn = float(self._random.standard_normal() * np.sqrt(variance))
-            self._new[effect] = prior_mean(effect.term, self._prior) + drawn
+            self._new[effect] = prior_mean(effect.term) + drawn
         return self._new[effect]
 
     def best_tried(self, is_allowed: Callable[[IndexedPlacement], bool]) -> list[IndexedPlacement]:

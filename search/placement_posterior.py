@@ -11,18 +11,19 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
+from optuna.distributions import IntDistribution
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from scipy.special import expit, ndtri  # importing scipy.stats takes half a second
 
 from automl.base.errors import InputError
-from search.choices import MODULES
+from search.choices import MODULES, SITE, parse_parameter
 from search.placement_effects import (
     Effect,
     IndexedPlacement,
     Term,
     Weights,
-    add_earlier,
+    add_coefficient,
     is_setting,
     make_matrix,
     parse_placement,
@@ -32,7 +33,6 @@ from search.placement_effects import (
 from search.placement_model import UNKNOWN, EffectModel
 from search.placement_planner import DrawnChoices, PlacementChoices
 from search.placement_sampler import GrowingModel, fit_model
-from search.prior import count_sites
 from search.reach import estimate_reach
 from search.score_likelihood import Array
 
@@ -94,6 +94,7 @@ class Posterior:
             placements nor of blocks on modules. A few blocks cannot separate the two cases, so `is_null`
             requires that both probabilities are small.
         spread: The standard deviation between the placements that were tried, from the estimated variances.
+        coefficient: How much the prior counts (1 fully, 0 not at all), and its 90 % interval, if any.
         reach: The probability that so many further trials would not find a gain of more than `margin` above
             the best trial, with hyperparameters that were tried (`search.reach`). None if it was not
             estimated.
@@ -106,6 +107,7 @@ class Posterior:
     matters: float
     may_matter: float
     spread: float
+    coefficient: tuple[float, float, float] | None = None
     reach: float | None = None
 
     @property
@@ -199,6 +201,7 @@ def estimate_posterior(
         margin=margin,
         matters=placement_effect * large,
         may_matter=any_effect * large,
+        coefficient=_coefficient(model),
     )
     if more is None or not posterior.is_decided:
         return posterior
@@ -233,6 +236,19 @@ def _choices(trials: Sequence[FrozenTrial]) -> list[PlacementChoices]:
     ]
 
 
+def count_sites(trials: Sequence[FrozenTrial]) -> dict[str, int]:
+    """Return the number of sites of each prefix, from the ranges of the sites of trials with modules."""
+    counts = {}
+    for trial in trials:
+        for name, distribution in trial.distributions.items():
+            parameter = parse_parameter(name)
+            if parameter is not None and parameter.kind == SITE and isinstance(distribution, IntDistribution):
+                # Sites are drawn in ascending order, so each leaves room for those of the later modules.
+                later = trial.params[MODULES] - parameter.module
+                counts[parameter.prefix] = distribution.high + 1 + later
+    return counts
+
+
 def _best_index(model: EffectModel) -> int:
     """Return the index of the trial that `best_trial` returns."""
     if not (model.has_blocks or model.predicts()):
@@ -241,18 +257,13 @@ def _best_index(model: EffectModel) -> int:
     return int(np.argmax(means))
 
 
-def earlier_coefficients(study: Study) -> dict[str, tuple[float, float, float]]:
-    """Return the coefficient of each earlier search in the prior: its posterior mean and its interval.
-
-    With 1, the effects of the earlier search hold, relative to the spread of the scores. With 0, they are
-    ignored. Empty without earlier searches, or without a completed trial.
-    """
-    model = fit_model(study)
-    if model is None or not model.prior:
-        return {}
-    mean, covariance = model.predict([{Effect(Term.EARLIER, name): 1.0} for name in model.prior])
-    intervals = _intervals(mean / model.scale, covariance / model.scale**2)
-    return {name: (i["mean"], i["low"], i["high"]) for name, i in zip(model.prior, intervals, strict=True)}
+def _coefficient(model: EffectModel) -> tuple[float, float, float] | None:
+    """Return the coefficient of the prior: its posterior mean and its interval."""
+    if not model.prior:
+        return None
+    mean, covariance = model.predict([{Effect(Term.COEFFICIENT): 1.0}])
+    (interval,) = _intervals(mean / model.scale, covariance / model.scale**2)
+    return interval["mean"], interval["low"], interval["high"]
 
 
 def _fitted(study: Study, fit: Fit = fit_model) -> tuple[EffectModel, list[tuple[FrozenTrial, Weights]]]:
@@ -299,17 +310,13 @@ def _noise(model: EffectModel, trials: Sequence[Weights]) -> float:
 
 def _spread(model: EffectModel, tried: Sequence[IndexedPlacement]) -> float:
     """Return the standard deviation between placements, from the estimated variances of their effects."""
-    gains = add_earlier([_gain(placement) for placement in tried], model.prior)
+    gains = add_coefficient([_gain(placement) for placement in tried], model.prior)
     columns = {effect: i for i, effect in enumerate(dict.fromkeys(e for gain in gains for e in gain))}
     z = make_matrix(gains, columns)
     deviations = (z * z).mean(axis=0) - z.mean(axis=0) ** 2
     squares = np.array([model.variance(effect.term) for effect in columns])
-    for (
-        effect,
-        i,
-    ) in columns.items():  # an earlier search predicts as different scores as its coefficient makes
-        if effect.term == Term.EARLIER:
-            squares[i] = model.mean[model.columns[effect]] ** 2
+    if (known := Effect(Term.COEFFICIENT)) in columns:
+        squares[columns[known]] = model.mean[model.columns[known]] ** 2  # not the variance of a guess
     return model.scale * float(np.sqrt(max(0.0, deviations @ squares)))
 
 

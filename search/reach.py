@@ -24,7 +24,7 @@ from search.placement_effects import (
     IndexedModule,
     IndexedPlacement,
     Term,
-    add_earlier,
+    add_coefficient,
     is_setting,
     make_matrix,
     total_weights,
@@ -67,7 +67,7 @@ def estimate_reach(
     best_row = tried.index(model.placement_of(best))
     known = set(tried)
     untried = [placement for placement in list_placements(spaces, model, random) if placement not in known]
-    sums = add_earlier([total_weights(placement, own=False) for placement in untried], model.prior)
+    sums = add_coefficient([total_weights(placement, own=False) for placement in untried], model.prior)
     unseen = list(dict.fromkeys(e for effects in sums for e in effects if e not in model.columns))
     of_untried = make_matrix(sums, {effect: i for i, effect in enumerate([*model.columns, *unseen])})
     count = min(len(untried), more)

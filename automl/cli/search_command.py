@@ -173,10 +173,6 @@ def print_search(result: "Search", storage: str) -> None:
         f"{counts[State.INFEASIBLE]} infeasible, {counts[State.ERROR]} errors, {result.seconds:.0f} s"
     )
     _print_leaders(result)
-    if earlier := result.earlier_coefficients:
-        from search.prior import describe_coefficients  # and scipy, which takes half a second
-
-        print(f"prior     {describe_coefficients(earlier)}")
     if result.placement_verdict:
         print(f"placement {result.placement_verdict}")
         resume = format_command("search --resume", result.search, storage, "--stop", "never")

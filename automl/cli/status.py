@@ -13,7 +13,6 @@ from automl.base.options import format_command
 from automl.base.serialise import convert_fields
 from automl.base.units import format_duration
 from automl.confirm.protocol import confirmations, is_open, latest_verdict, trials_of
-from automl.report.read import read_prior
 from automl.storage import folder as search_folder
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
@@ -48,7 +47,6 @@ class Status:
             confirmation.
         verdict: Headline of its verdict.
         figures: The line of figures below it.
-        prior: How much each search of `--prior` counts: a coefficient with the ends of its 90 % interval.
         resume: The command that resumes the search or its confirmation.
     """
 
@@ -69,7 +67,6 @@ class Status:
     outcome: str | None
     verdict: str | None
     figures: str | None
-    prior: dict[str, tuple[float, float, float]]
     resume: str
 
     @property
@@ -112,10 +109,6 @@ class Status:
         if self.left is not None:
             timing += f", about {format_duration(self.left)} left"
         lines.append(timing)
-        if self.prior:
-            from search.prior import describe_coefficients  # and scipy, which takes half a second
-
-            lines.append(f"prior     {describe_coefficients(self.prior)}")
         if self.verdict is not None:
             lines += [f"verdict   {self.verdict}", f"          {self.figures}"]
         if self.state == "stopped":
@@ -200,7 +193,6 @@ def _read(name: str, storage: str, *, configs: bool = True) -> Status:
         outcome=(settled[1].verdict if settled else "unfinished") if started else None,
         verdict=verdict.headline if verdict else None,
         figures=verdict.figures if verdict else None,
-        prior=read_prior(folder, metadata) if records and configs else {},
         resume=resume,
     )
 

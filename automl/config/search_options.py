@@ -59,9 +59,9 @@ class SearchOptions:
         name: Name of the search. It is unique in `storage`. Default: the space and the time.
         warm_start: Name of an earlier search whose trials initialise the sampler. It searched the same
             space.
-        prior: Earlier searches on other data, as a prior of placements: NAME,NAME. Their effects of
-            placements are the prior mean of the sampler's model. Or sensitivity, greedy or gates, which are
-            measured on a trained decoder. Or a list of names.
+        prior: Start of the sampler of placements: sensitivity or none. `sensitivity`: the loss of a trained
+            decoder with each layer replaced, which is measured first. Default: `sensitivity` where it can be
+            measured.
         seed: Seed of the sampler and of every trial.
         seeds: Seeds of each cell with --sampler grid, or of each variant with --confirm. Those of a cell
             start at `seed`. In Python, only those of a cell.
@@ -144,7 +144,7 @@ class SearchOptions:
     class_weights: str | None = option(None, TRAINING, shown=False, rare=True)
     name: str | None = option(None, FILES, shown="space and time")
     warm_start: str | None = option(None, SEARCH, rare=True)
-    prior: str | None = option(None, SEARCH, rare=True)
+    prior: str | None = option(None, SEARCH, shown="sensitivity of trained decoders", rare=True)
     seed: int = option(0, SEARCH)
     seeds: int = option(1, SEARCH, shown="1; 10", rare=True, kind=int | None)
     test: bool = option(False, SEARCH, "--test", rare=True)

@@ -10,7 +10,7 @@ from automl.base import loading
 from automl.base.errors import InputError, check_utf8, unknown
 from automl.base.names import check_name
 from automl.base.options import option_name
-from search.choices import AUGMENT, SIGNALS
+from search.choices import AUGMENT
 from search.config.sections import ClassWeights
 from search.grid import GRID
 
@@ -73,7 +73,6 @@ def check_settings(settings: "Settings") -> None:
             check_name(name, option_name(key))
     _check_function(settings)
     _check_grid(settings)
-    _check_prior(settings)
     _check_attention(settings)
 
 
@@ -142,27 +141,3 @@ def _check_grid(settings: "Settings") -> None:
         raise InputError("--sampler grid trains each cell from scratch; leave --init shared out")
     if settings.warm_start is not None:
         raise InputError("--sampler grid does not learn from trials; leave --warm-start out")
-
-
-def _check_prior(settings: "Settings") -> None:
-    if settings.prior is None:
-        return
-    names = [*settings.earlier_searches, *settings.signals]
-    if not names:
-        raise InputError(
-            f"--prior must name searches, such as first,second, or {', '.join(SIGNALS)}; got "
-            f"{settings.prior!r}"
-        )
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise InputError(f"--prior must name each search or signal once; got {twice[0]} twice")
-    if settings.name in names:
-        raise InputError(f"--prior must name other searches; got {settings.name}, the search itself")
-    if settings.warm_start in names:
-        raise InputError(
-            f"--prior and --warm-start must name different searches, as the trials of "
-            f"{settings.warm_start} would count twice; leave one of them out"
-        )
-    if settings.sampler not in ("auto", "placement"):
-        raise InputError(f"--prior needs --sampler placement; got {settings.sampler}")
-    if "," in (settings.objective or ""):
-        raise InputError(f"--prior allows one objective; got --objective {settings.objective}")

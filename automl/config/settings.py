@@ -19,7 +19,7 @@ from automl.config.search_options import RuntimeOptions, SearchOptions
 from automl.config.setting_checks import check_settings
 from cluster.resources import TrialResources
 from search.callback import Callback
-from search.choices import AUGMENT, SIGNALS
+from search.choices import AUGMENT
 from search.config import TrialConfig
 from search.config.tasks import declare_metric
 from search.grid import GRID
@@ -78,10 +78,9 @@ class Settings(RuntimeOptions, SearchOptions):
         for key in (declared.name for declared in fields(self) if declared.default == ()):
             value = getattr(self, key) or ()
             object.__setattr__(self, key, tuple(value) if isinstance(value, list | tuple) else (value,))
-        for key in ("attention", "prior"):
-            names = getattr(self, key)
-            if isinstance(names, list | tuple) and all(isinstance(name, str) for name in names):
-                object.__setattr__(self, key, ",".join(names))
+        names = self.attention
+        if isinstance(names, list | tuple) and all(isinstance(name, str) for name in names):
+            object.__setattr__(self, "attention", ",".join(names))
         # From Python, paths and numbers are accepted where the command line has text.
         for key in ("data", "weights", "storage", "max_params", "max_macs", "max_memory", "max_cache"):
             value = getattr(self, key)
@@ -194,16 +193,6 @@ class Settings(RuntimeOptions, SearchOptions):
     def attention_types(self) -> list[str] | None:
         """The names in `attention`."""
         return split_names(self.attention)
-
-    @property
-    def earlier_searches(self) -> list[str]:
-        """The searches in `prior`."""
-        return [name for name in split_names(self.prior) or [] if name not in SIGNALS]
-
-    @property
-    def signals(self) -> list[str]:
-        """The signals in `prior`, which are measured on a trained decoder."""
-        return [name for name in split_names(self.prior) or [] if name in SIGNALS]
 
     def user_code(self) -> list[str]:
         """Return the names of the user-defined code that a search with these settings runs."""

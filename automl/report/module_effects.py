@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from math import ceil, isfinite, sqrt
 
 import altair as alt
-from optuna.study import Study
 
 from automl.base.errors import InputError
 from automl.base.units import pluralize
@@ -17,8 +16,7 @@ from automl.report import style
 from automl.report.figure import Figure, Plot, Table, absent
 from automl.report.read import SearchData
 from search.placement_effects import Term, parse_placement
-from search.placement_posterior import EffectRow, Posterior, earlier_coefficients, estimate_posterior
-from search.prior import describe_coefficients
+from search.placement_posterior import EffectRow, Posterior, estimate_posterior
 from search.record import Role, TrialRecord
 from search.shared_trainings import is_shared_training
 from search.study import open_study
@@ -59,7 +57,7 @@ def parts(search: SearchData) -> Plot:
         figure=_draw(search, rows[:SHOWN]),
         says=(
             f"{_verdict(search, posterior)} {_best(search, posterior, sites)}{_replicates(search)}"
-            f"{_earlier(study)}"
+            f"{_sensitivity(posterior)}"
         ),
         warnings=[_audit(posterior)] if _audit(posterior) else [],
         table=table,
@@ -105,10 +103,11 @@ def _replicates(search: SearchData) -> str:
     )
 
 
-def _earlier(study: Study) -> str:
-    """Return the sentence on the earlier searches of `--prior`, of which 1 counts fully and 0 not at all."""
-    coefficients = earlier_coefficients(study)
-    return f" Earlier searches, from 0 to 1: {describe_coefficients(coefficients)}." if coefficients else ""
+def _sensitivity(posterior: Posterior) -> str:
+    if posterior.coefficient is None:
+        return ""
+    mean, low, high = posterior.coefficient
+    return f" The layers' sensitivity counts {mean:.2f} ({low:.2f} to {high:.2f}): 1 is fully, 0 not at all."
 
 
 def _audit(posterior: Posterior) -> str:

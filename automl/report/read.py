@@ -24,7 +24,7 @@ from automl.storage.trial_files import Answers, read_answers
 from automl.tasks.task_data import Split
 from search.choices import AUGMENT
 from search.record import State, TrialRecord, describe_placement, format_options, model_options
-from search.study import STUDY_FILE, open_study, read_records
+from search.study import STUDY_FILE, read_records
 from search.trial_scheduler import RESOURCE, Plan, select_leaders
 
 
@@ -232,15 +232,6 @@ def read_folder(folder: Path, storage: str | None = None) -> SearchData:
     trials_folder, name, plan = trials_of(folder, metadata)
     trials = read_records(trials_folder, name, plan.needed)
     return SearchData(folder=folder, metadata=metadata, trials=trials, verdicts=read_verdicts(folder))
-
-
-def read_prior(folder: Path, metadata: SearchMetadata) -> dict[str, tuple[float, float, float]]:
-    """Return how much each search of `--prior` counts: a coefficient, and its 90 % interval."""
-    if metadata.settings.prior is None:
-        return {}
-    from search.placement_posterior import earlier_coefficients  # and scipy
-
-    return earlier_coefficients(open_study(folder, name=metadata.name))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,8 @@ from automl.confirm.verdict import read_verdicts
 from automl.costs.forecast import Forecast
 from automl.maps.kept import save_differing
 from automl.report.read import answered
-from automl.search.earlier import learn, measure_signals, read_effects
-from automl.search.prepare import cells_of
+from automl.search.earlier import learn
+from automl.search.prepare import cells_of, starts_from_sensitivity
 from automl.search.search import RESULT_FILE, Search
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
@@ -35,7 +35,8 @@ from search.class_statistics import describe_imbalance
 from search.config import TrialConfig
 from search.drawn import Drawn
 from search.fixed_scheduler import GridScheduler
-from search.prior import write_prior
+from search.placement_effects import NO_PRIOR, Prior, parse_placement
+from search.prior import sensitivity_effects, write_prior
 from search.record import State, TrialRecord
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from automl.trials.session import Workers
 
 Scheduler = SearchScheduler | GridScheduler
+
+PRIOR_DRAWS = 100  # draws of the space, to find its attention types and how placements differ
 
 
 class RememberCode(Callback):
@@ -119,7 +122,7 @@ def run_to_end(folder: Path, metadata: SearchMetadata, drawn: Drawn, task: Task,
 
 
 def _open_study(folder: Path, metadata: SearchMetadata, drawn: Drawn, task: Task) -> optuna.Study:
-    """Open the study of the search. Or create it, with what earlier searches found."""
+    """Open the study of the search. Or create it, with what is known before the first trial."""
     settings, plan = metadata.settings, metadata.plan
     if (folder / STUDY_FILE).exists():
         with suppress(KeyError):  # an earlier process was killed before it created the study
@@ -128,13 +131,21 @@ def _open_study(folder: Path, metadata: SearchMetadata, drawn: Drawn, task: Task
         StudyDirection.MAXIMIZE if plan.better(name) > 0 else StudyDirection.MINIMIZE
         for name in plan.objectives
     ]
+    prior = measure_prior(drawn, task) if starts_from_sensitivity(settings, task) else NO_PRIOR
     study = create_study(folder, name=metadata.name, directions=directions, objectives=plan.objectives)
     if settings.warm_start is not None:
         learn(study, folder, metadata, drawn)
-    if settings.prior is not None:
-        earlier = read_effects(settings.earlier_searches, settings.storage, drawn)
-        write_prior(study, {**earlier, **measure_signals(settings.signals, drawn, task)})
+    if prior:
+        write_prior(study, prior)
     return study
+
+
+def measure_prior(drawn: Drawn, task: Task) -> Prior:
+    """Return the effects of modules that the sensitivity of a trained decoder's layers predicts."""
+    print("the sensitivity of each layer is measured first; --prior none leaves it out", file=sys.stderr)
+    parsed = [parse_placement(trial.params, trial.distributions) for trial in drawn.trials(PRIOR_DRAWS)]
+    placements = [placement for placement in parsed if placement is not None and placement.modules]
+    return sensitivity_effects(task.measure_sensitivity(drawn.configs(PRIOR_DRAWS)), placements)
 
 
 def _open_scheduler(

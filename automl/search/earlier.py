@@ -1,30 +1,23 @@
-"""Learn from earlier searches: their trials for `--warm-start`, their effects of placements for `--prior`."""
+"""Learn from the trials of an earlier search, for `--warm-start`."""
 
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from optuna import Study, Trial
-from optuna.trial import FrozenTrial, TrialState
+from optuna import Study
 
 from automl.base.errors import InputError
 from automl.config.settings import Settings
 from automl.data.manifest import compare_manifests
 from automl.storage.folder import find_model_search
 from automl.storage.metadata import SearchMetadata
-from automl.tasks import Task
 from automl.tasks.same_data import read_manifest
 from search.drawn import Drawn, same_parameters
-from search.placement_effects import Effect, Prior, parse_placement
-from search.placement_sampler import fit_model
-from search.prior import count_sites, signal_effects, transfer_effects
 from search.space import draw_randomly
 from search.study import open_study, warm_start_study
 
-# Draws to compare settings, since a single one may have the value of a setting by chance, and to find each
-# attention type and each backbone of a space.
-SETTING_DRAWS, EFFECT_DRAWS = 20, 100
+SETTING_DRAWS = 20  # to compare settings, since a single draw may have the value of a setting by chance
 SHOWN = 3  # differences in a message
 
 # Settings that change the meaning of a score without changing configurations.
@@ -105,51 +98,3 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield from _flat(inner, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", inner
-
-
-def read_effects(names: Sequence[str], storage: str, drawn: Drawn) -> Prior:
-    """Return the effects of the searches `--prior` at the sites of a space.
-
-    Raise InputError if a search does not exist, has no completed trial with a module or several objectives,
-    or shares no attention type with the space.
-    """
-    trials = drawn.trials(EFFECT_DRAWS)
-    sites, types = count_sites(trials), _types(trials)
-    return {name: _read(name, storage, sites, types) for name in names}
-
-
-def measure_signals(signals: Sequence[str], drawn: Drawn, task: Task) -> Prior:
-    """Return the effects that signals of a trained decoder predict at the sites of a space."""
-    if not signals:
-        return {}
-    parsed = [parse_placement(trial.params, trial.distributions) for trial in drawn.trials(EFFECT_DRAWS)]
-    placements = [placement for placement in parsed if placement is not None and placement.modules]
-    configs = drawn.configs(EFFECT_DRAWS)
-    return {name: signal_effects(task.measure_signal(name, configs), placements) for name in signals}
-
-
-def _read(name: str, storage: str, sites: Mapping[str, int], types: Collection[str]) -> dict[Effect, float]:
-    folder, metadata = find_model_search(name, storage)
-    try:
-        study = open_study(folder, name=metadata.name)
-    except KeyError:  # a search that was killed before its first trial
-        study = None
-    if study is not None and len(study.directions) > 1:
-        raise InputError(f"--prior needs searches with one objective; {name!r} has several")
-    complete = [] if study is None else study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    model = None if study is None else fit_model(study)
-    earlier, earlier_sites = _types(complete), count_sites(complete)
-    if model is None or not earlier_sites:
-        raise InputError(f"--prior needs searches with completed trials of placements; {name!r} has none")
-    if not earlier & set(types):
-        raise InputError(
-            f"--prior needs searches with a type of this space ({', '.join(sorted(types))}); {name!r} has "
-            f"{', '.join(sorted(earlier))}"
-        )
-    return transfer_effects(model, earlier_sites, sites)
-
-
-def _types(trials: Iterable[FrozenTrial | Trial]) -> set[str]:
-    """Return the attention types of the modules of trials."""
-    placements = (parse_placement(trial.params, trial.distributions) for trial in trials)
-    return {module.type for placement in placements if placement for module in placement.modules}

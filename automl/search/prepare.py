@@ -12,7 +12,7 @@ from os import PathLike, fspath
 from typing import Any
 
 from automl.base import loading
-from automl.base.errors import InputError
+from automl.base.errors import InputError, unknown
 from automl.base.lazy import resolve
 from automl.callbacks.user import check_callbacks
 from automl.config.runtime import Runtime
@@ -21,7 +21,7 @@ from automl.costs.forecast import check_limits
 from automl.data import shared
 from automl.data.manifest import Manifest
 from automl.export.formats import find_missing_formats
-from automl.search.earlier import find_warm_start, read_effects
+from automl.search.earlier import find_warm_start
 from automl.storage.folder import check_new
 from automl.storage.storage import check_not_temporary
 from automl.tasks import Task, checks, open_task, task_of_data
@@ -37,6 +37,7 @@ from search.trial_scheduler import Plan
 # Draws to build models of, to compare with the limits, and of the user's own attention: enough for nearly all
 # combinations of a type, its options and the shapes of sites.
 MODEL_DRAWS, LIMIT_DRAWS, ATTENTION_DRAWS = 50, 100, 400
+PRIORS = ("sensitivity", "none")
 STEPS = 300  # minimum number of steps; shorter trainings may end at chance level
 
 
@@ -76,6 +77,8 @@ def prepare(settings: Settings) -> Prepared:
     check_not_temporary(settings.storage)
     check_new(settings)
     check_callbacks(settings.callbacks)
+    if settings.prior not in (None, *PRIORS):  # An older search may have another one, and is still read.
+        raise unknown("value of --prior", settings.prior, PRIORS)
     settings = with_weights(settings)
     drawn = Drawn(settings.load_space())
     settings = _with_sampler(settings, drawn)
@@ -84,14 +87,15 @@ def prepare(settings: Settings) -> Prepared:
     mark = drawn.fingerprint
     if settings.warm_start is not None:
         find_warm_start(settings.warm_start, settings.storage, mark)
-    if settings.prior is not None:
-        read_effects(settings.earlier_searches, settings.storage, drawn)
     plain = drawn.baseline(settings.seed)
     baseline = settings.adjust(plain)
     shared.use(None)
     task = open_task(baseline, settings.runtime)  # decodes the data, once and before any trial
-    for signal in settings.signals:
-        task.check_signal(signal)
+    if settings.prior == "sensitivity" and not starts_from_sensitivity(settings, task):
+        raise InputError(
+            "--prior sensitivity needs a decoder with trained weights, and --sampler placement. Add "
+            "--init-from or --weights, take --backbone hf:FOLDER with weights, or leave --prior out"
+        )
     if chosen := fit_epochs(settings, task):
         settings = replace(settings, **chosen.settings)
         print(f"chosen    {chosen.why}", file=sys.stderr)
@@ -116,6 +120,11 @@ def prepare(settings: Settings) -> Prepared:
     )
 
 
+def starts_from_sensitivity(settings: Settings, task: Task) -> bool:
+    """Return True if the sampler of placements starts from the sensitivity of a trained decoder's layers."""
+    return settings.prior != "none" and settings.sampler == "placement" and task.has_trained_layers
+
+
 def with_weights(settings: Settings) -> Settings:
     """Return the settings with the file of the weights and its hash."""
     if settings.weights in (None, PUBLISHED) or settings.weights_digest:
@@ -133,8 +142,6 @@ def _with_sampler(settings: Settings, drawn: Drawn) -> Settings:
     check_sampler(sampler, drawn)
     if settings.shares_training:
         check_has_placements("--init shared", drawn, "use --init scratch")
-    if settings.prior is not None:
-        check_has_placements("--prior", drawn, "leave --prior out")
     models = objectives == 1 and (settings.shares_training or isinstance(loaded, PlacementSampler))
     if settings.stop == "decided" and not models:
         raise InputError(

@@ -14,7 +14,7 @@ from automl.base.options import STORAGE
 from automl.base.summary import Summary, call
 from automl.base.units import pluralize
 from automl.callbacks.retention import front
-from automl.report.read import SearchData, read_folder, read_prior
+from automl.report.read import SearchData, read_folder
 from automl.storage.folder import NamedSearch, find_search, resolve_search
 from automl.tracking.run_spec import flat
 from search import record
@@ -123,11 +123,6 @@ class Search(Summary, SearchData):
     def saved(self) -> int:
         """Return the number of planned trials that an early end made unnecessary."""
         return max(0, (self.plan.trials or 0) - len(self.trials)) if self.placement_verdict else 0
-
-    @cached_property
-    def earlier_coefficients(self) -> dict[str, tuple[float, float, float]]:
-        """Return how much each search of `--prior` counts: a coefficient, and its 90 % interval."""
-        return read_prior(self.folder, self.metadata) if self.trials else {}
 
     @cached_property
     def missing(self) -> list[str]:

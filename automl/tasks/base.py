@@ -324,34 +324,20 @@ class Task(TaskData, TaskDeployment, Generic[DataT_co, ModelT_co, TrainingT_co])
         """
         return {name: value.item() for name, value in self.evaluate(model, "test").items()}
 
-    def check_signal(self, signal: str) -> None:
-        """Check that a signal of `--prior` can be measured.
+    @property
+    def has_trained_layers(self) -> bool:
+        """Return True if `measure_sensitivity` can measure the model: a decoder with trained weights."""
+        return False
+
+    def measure_sensitivity(self, configs: Sequence[TrialConfig]) -> Sequence[Mapping[str, float]]:
+        """Return the harm of each type of a search at each of its sites, before anything is trained.
 
         Args:
-            signal: A name of `search.choices.SIGNALS`.
-
-        Raises:
-            InputError: It cannot, since this is no decoder with trained weights.
-        """
-        raise InputError(
-            f"--prior {signal} is measured on the layers of a decoder; task {self.config.task} has none. "
-            f"Name earlier searches instead"
-        )
-
-    def measure_signal(self, signal: str, configs: Sequence[TrialConfig]) -> Sequence[Mapping[str, float]]:
-        """Return the harm of each type of a search at each of its sites.
-
-        Args:
-            signal: A name of `search.choices.SIGNALS`.
             configs: Configurations of the search.
 
         Returns:
-            The harm of each type, in any unit, by site.
-
-        Raises:
-            InputError: `check_signal` refuses the signal, as it does by default.
+            The harm of each type, in any unit, by site. Empty without trained layers.
         """
-        self.check_signal(signal)
         return ()
 
 

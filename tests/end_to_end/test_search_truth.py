@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -21,12 +20,10 @@ from ray.util.state import list_actors
 from services import free_port
 
 from automl.base.errors import InputError
-from automl.cli.status import read_status
 from automl.config.limits import Limits
 from automl.config.settings import Settings
 from automl.costs.profile import measure
 from automl.report.read import read_search
-from automl.report.run_report import run_report
 from automl.search.run_search import run_search
 from automl.storage.folder import old_folder
 from automl.tasks.image_classification import ImageData, ImageTraining
@@ -38,8 +35,6 @@ from cluster.resources import TrialResources
 from search.class_metrics import ACCURACY
 from search.config import Model, TrialConfig
 from search.halving import Rungs
-from search.placement_effects import Effect, Term
-from search.prior import read_prior
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
 from search.space import Space, draw_randomly
@@ -394,20 +389,6 @@ def test_a_search_that_is_running_cannot_be_resumed(storage):
     run_search(space="small.py:draw", trials=1, subset=0.2, name="busy")
     with old_folder("busy", "searches"), pytest.raises(InputError, match="in another process"):
         run_search(resume="busy")
-
-
-@pytest.mark.long
-def test_an_earlier_search_is_the_prior_of_a_new_one(storage):
-    run_search(space="small.py:draw", trials=5, subset=0.2, name="old")
-    run_search(space="small.py:draw", trials=3, subset=0.25, name="new", prior="old")
-    prior = read_prior(open_study(Path("searches/new"), name="new"))
-    assert Effect(Term.COST) in prior["old"]
-    shutil.rmtree("searches/old")
-    result = run_search(resume="new", trials="+2")
-    assert len(result.trials) == 5
-    assert read_prior(open_study(Path("searches/new"), name="new")) == prior
-    assert "old counts" in "\n".join(read_status("new").lines())
-    assert "Earlier searches" in run_report("new").index.read_text()
 
 
 @pytest.mark.long

@@ -11,7 +11,8 @@ import torch
 from killable import Search, left
 from services import serve_hub
 
-from search.study import read_records
+from search.prior import read_prior
+from search.study import open_study, read_records
 
 transformers = pytest.importorskip("transformers")
 
@@ -54,7 +55,6 @@ def test_a_hybrid_of_a_trained_decoder_is_searched_killed_and_exported(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
     options = ["--space", "recall", "--backbone", f"hf:{decoder}", "--full", 1, "--distil", 0.5]
-    options += ["--prior", "greedy,gates"]
     search = Search(
         tmp_path, "hybrid", [*options, "--trials", 4, "--subset", 0.05, "--epochs", 2, "--concurrent", 1]
     )
@@ -70,7 +70,8 @@ def test_a_hybrid_of_a_trained_decoder_is_searched_killed_and_exported(
         search.end()
     search.check_whole(4)
     records = read_records(search.search_folder, "hybrid")
-    assert re.search(r"greedy counts -?[\d.]+ .*gates counts", search.output())
+    study = open_study(search.search_folder, name="hybrid")
+    assert len(read_prior(study)) == 2 * 2, "each layer with each type"
     assert {record.config.training.distil for record in records} == {0.5}
     assert all(record.config.model.weights for record in records)
     verdict = last(automl("confirm", "hybrid", "--top", 1, "--seeds", 2, "--json"))

@@ -61,14 +61,14 @@ def test_effects_of_a_block() -> None:
     }
 
 
-EARLIER_EFFECTS = {
+PRIOR = {
     Effect(Term.TYPE, "a"): 0.8,
     Effect(Term.TYPE, "new"): -0.5,
     Effect(Term.SITE, ("", 1)): 0.6,
 }
 
 
-@pytest.mark.parametrize("prior", [{}, {"old": EARLIER_EFFECTS}], ids=["none", "earlier"])
+@pytest.mark.parametrize("prior", [{}, PRIOR], ids=["none", "measured"])
 def test_the_posterior_equals_a_conditioned_joint_gaussian(prior: Prior) -> None:
     tried, new = some(20), [*some(6, seed=1), placement((2, "new"))]
     values = scores(tried)
@@ -78,10 +78,9 @@ def test_the_posterior_equals_a_conditioned_joint_gaussian(prior: Prior) -> None
         [[placement_weights(candidate).get(e, 0.0) for e in effects] for candidate in [*tried, *new]]
     )
     variances = np.diag([WIDE if e.term == Term.INTERCEPT else model.variance(e.term) for e in effects])
-    known = np.array([prior.get("old", {}).get(e, 0.0) for e in effects])
-    predicted = every @ known  # what the earlier search says, whose coefficient has mean 1/2
+    predicted = every @ [prior.get(e, 0.0) for e in effects]  # by the prior, whose coefficient has mean 1/2
     joint = every @ variances @ every.T
-    joint += model.variance(Term.EARLIER) * np.outer(predicted, predicted)
+    joint += model.variance(Term.COEFFICIENT) * np.outer(predicted, predicted)
     noisy = joint[:20, :20] + np.exp(model.logs[NOISE]) * np.eye(20)
     gain = joint[20:, :20] @ np.linalg.inv(noisy)
     scale, y = values.std(), (values - values.mean()) / values.std()
@@ -91,7 +90,7 @@ def test_the_posterior_equals_a_conditioned_joint_gaussian(prior: Prior) -> None
     assert covariance == pytest.approx(scale**2 * (joint[20:, 20:] - gain @ joint[:20, 20:]))
 
 
-@pytest.mark.parametrize("prior", [{}, {"old": EARLIER_EFFECTS}], ids=["none", "earlier"])
+@pytest.mark.parametrize("prior", [{}, PRIOR], ids=["none", "measured"])
 def test_draws_have_the_posteriors_mean_and_covariance(prior: Prior) -> None:
     tried, new = some(15), [*some(4, seed=1), placement((0, "new"))]
     model = EffectModel([placement_weights(candidate) for candidate in tried], scores(tried), prior=prior)
@@ -173,26 +172,26 @@ def test_a_draw_without_trials_follows_the_prior() -> None:
     assert draw(Effect(Term.TYPE, "a")) == draw(Effect(Term.TYPE, "a")) != draw(Effect(Term.TYPE, "b"))
 
 
-def test_a_draw_without_trials_has_the_mean_of_earlier_searches() -> None:
+def test_a_draw_without_trials_has_half_of_what_was_measured() -> None:
     random = np.random.default_rng(0)
-    prior = {"old": {Effect(Term.TYPE, "a"): 2.0}, "older": {Effect(Term.TYPE, "a"): 1.0}}
+    prior = {Effect(Term.TYPE, "a"): 2.0}
     drawn = [EffectDraw(None, np.empty(0), random, prior)(Effect(Term.TYPE, "a")) for _ in range(2000)]
-    assert np.mean(drawn) == pytest.approx((2 + 1) / 3, abs=0.1)
-    assert np.var(drawn) == pytest.approx(PRIORS[Term.TYPE][0] + (4 + 1) * PRIORS[Term.EARLIER][0], rel=0.15)
+    assert np.mean(drawn) == pytest.approx(2 / 2, abs=0.1)
+    assert np.var(drawn) == pytest.approx(PRIORS[Term.TYPE][0] + 4 * PRIORS[Term.COEFFICIENT][0], rel=0.15)
 
 
 @pytest.mark.parametrize("agreement", [1, 0, -1])
 def test_a_coefficient_follows_the_agreement_with_the_new_scores(agreement: int) -> None:
-    """The effects of twelve types are those of the earlier search, unrelated ones, or their opposite."""
+    """The effects of twelve types are those of the prior, unrelated ones, or their opposite."""
     random = np.random.default_rng(0)
     axes, _ = np.linalg.qr(np.column_stack([np.ones(12), random.standard_normal((12, 2))]))
     known, unrelated = 12**0.5 * axes[:, 1:].T  # mean 0, variance 1, and orthogonal
     true = agreement * known if agreement else unrelated
     tried = [placement((0, str(kind))) for kind in range(12)] * 3
     values = [true[int(p.modules[0].type)] + 0.5 * random.standard_normal() for p in tried]
-    prior = {"old": {Effect(Term.TYPE, str(kind)): float(effect) for kind, effect in enumerate(known)}}
+    prior = {Effect(Term.TYPE, str(kind)): float(effect) for kind, effect in enumerate(known)}
     model = EffectModel([placement_weights(p) for p in tried], values, prior=prior)
-    mean, _ = model.predict([{Effect(Term.EARLIER, "old"): 1.0}])
+    mean, _ = model.predict([{Effect(Term.COEFFICIENT): 1.0}])
     assert mean[0] / model.scale == pytest.approx(agreement, abs=0.25)
 
 

@@ -1,4 +1,4 @@
-"""Effects of earlier searches: transfer to other sites, storage in a study, and use by the sampler."""
+"""The prior of the model of placements: effects of measured harm, their storage, and use by the sampler."""
 
 from pathlib import Path
 
@@ -9,11 +9,17 @@ from test_placement_sampler import Drawn, draw, search
 
 from automl.base.errors import InputError
 from search.config import TrialConfig
-from search.placement_effects import Effect, Term, parse_placement
-from search.placement_posterior import earlier_coefficients
-from search.placement_sampler import PlacementSampler, fit_model
-from search.prior import ATTRIBUTE, count_sites, read_prior, transfer_effects, write_prior
+from search.placement_effects import Effect, IndexedModule, IndexedPlacement, Prior, Term, parse_placement
+from search.placement_posterior import count_sites, estimate_posterior
+from search.placement_sampler import PlacementSampler
+from search.prior import ATTRIBUTE, read_prior, sensitivity_effects, write_prior
 from search.space import Space
+
+HARM = [{"a": 0.0, "b": 3.0}, {"a": 1.0, "b": 5.0}]
+
+
+def at(*modules: tuple[int, str]) -> IndexedPlacement:
+    return IndexedPlacement("", tuple(IndexedModule(*module) for module in modules))
 
 
 def deep(drawn: Drawn) -> float:
@@ -21,47 +27,31 @@ def deep(drawn: Drawn) -> float:
     return sum(2.0 * (kind == "b") + 2.0 * (site >= 3) for site, kind in drawn)
 
 
-@pytest.fixture(scope="module")
-def old() -> optuna.Study:
-    return search(deep, 40, sampler=optuna.samplers.RandomSampler(0), noise=0.5)
+def known() -> Prior:
+    """Return the effects of harm that agrees with `deep`."""
+    harm = [{kind: -deep([(site, kind)]) for kind in "ab"} for site in range(6)]
+    return sensitivity_effects(harm, [at((site, kind)) for site in range(6) for kind in "ab"])
 
 
-def test_sites_are_counted_from_the_ranges_of_trials(old: optuna.Study) -> None:
-    assert count_sites(old.trials) == {"": 6}
-    assert count_sites(search(deep, 10, prefix="net.", sites=4, most=3).trials) == {"net.": 4}
+def test_harm_lowers_scores_of_unit_deviation() -> None:
+    effects = sensitivity_effects(HARM, [at((0, "a")), at((0, "b"), (1, "a"))])  # predicted: 0 and -4
+    cells = {(0, "a"): 0.0, (0, "b"): -1.5, (1, "a"): -0.5, (1, "b"): -2.5}
+    assert effects == {Effect(Term.CELL, ("", *cell)): value for cell, value in cells.items()}
 
 
-def test_effects_of_sites_are_interpolated_by_depth(old: optuna.Study) -> None:
-    model = fit_model(old)
-    assert model is not None
-    same = transfer_effects(model, {"": 6}, {"": 6})
-    for effect in (Effect(Term.TYPE, "b"), Effect(Term.SITE, ("", 3)), Effect(Term.CELL, ("", 5, "b"))):
-        mean, _ = model.predict([{effect: 1.0}])
-        assert same[effect] == pytest.approx(mean[0] / model.scale)
-    fewer = transfer_effects(model, {"": 6}, {"net.": 3})
-    assert fewer[Effect(Term.SITE, ("net.", 0))] == same[Effect(Term.SITE, ("", 0))]
-    between = (same[Effect(Term.SITE, ("", 2))] + same[Effect(Term.SITE, ("", 3))]) / 2
-    assert fewer[Effect(Term.SITE, ("net.", 1))] == pytest.approx(between)
-    assert fewer[Effect(Term.SITE, ("net.", 2))] == same[Effect(Term.SITE, ("", 5))]
+@pytest.mark.parametrize("harm", [[], HARM[:1], [HARM[0], {"b": 1.0}], [HARM[0], {"a": float("nan")}]])
+def test_harm_of_other_layers_or_types_predicts_nothing(harm: list[dict[str, float]]) -> None:
+    assert not sensitivity_effects(harm, [at((0, "a")), at((0, "b"), (1, "a"))])
 
 
 def test_a_study_keeps_effects() -> None:
     study = optuna.create_study()
     assert read_prior(study) == {}
-    effects = {
-        Effect("cost"): 0.5,
-        Effect(Term.TYPE, "a"): -1.0,
-        Effect(Term.SITE, ("net.", 3)): 0.25,
-        Effect(Term.OPTION, ("a", "ks", 3)): 1.5,
-        Effect("pair", ("a", "b")): 2.0,
-    }
-    write_prior(study, {"old": effects, "older": {}})
-    assert read_prior(study) == {"old": effects, "older": {}}
+    write_prior(study, known())
+    assert read_prior(study) == known()
 
 
-@pytest.mark.parametrize(
-    "value", [3, {"old": 3}, {"old": [["type", ["a"]]]}, {"old": [["type", ["a"], float("nan")]]}]
-)
+@pytest.mark.parametrize("value", [3, [["a", 1.0]], [[["", 0, "a"], float("nan")]]])
 def test_damaged_effects_are_rejected(value: object) -> None:
     study = optuna.create_study()
     study.set_user_attr(ATTRIBUTE, value)
@@ -69,17 +59,15 @@ def test_damaged_effects_are_rejected(value: object) -> None:
         read_prior(study)
 
 
-def test_the_first_trials_are_what_the_earlier_search_predicts(tmp_path: Path, old: optuna.Study) -> None:
+def test_the_first_trials_are_what_the_prior_predicts(tmp_path: Path) -> None:
     """The scheduler draws before any trial has ended. Each site and type alone is rarely drawn by chance."""
 
     def draw_config(trial: optuna.Trial) -> TrialConfig:
         draw(trial)
         return TrialConfig()
 
-    model = fit_model(old)
-    assert model is not None
     counts = []
-    for number, prior in enumerate(({}, {"old": transfer_effects(model, {"": 6}, {"": 6})})):
+    for number, prior in enumerate(({}, known())):
         (tmp_path / str(number)).mkdir()
         study = make_study(tmp_path / str(number))
         write_prior(study, prior)
@@ -93,14 +81,13 @@ def test_the_first_trials_are_what_the_earlier_search_predicts(tmp_path: Path, o
     assert counts[1] > 2 * counts[0]
 
 
-def test_coefficients_follow_the_new_scores(old: optuna.Study) -> None:
-    model = fit_model(old)
-    assert model is not None
-    study = search(deep, 0)
-    write_prior(study, {"old": transfer_effects(model, {"": 6}, {"": 6})})
-    assert earlier_coefficients(study) == {}
-    for trial in search(deep, 30, seed=1, noise=0.5).trials:
-        study.add_trial(trial)
-    mean, low, high = earlier_coefficients(study)["old"]
+def test_the_coefficient_follows_the_scores() -> None:
+    study = search(deep, 30, seed=1, noise=0.5)
+    assert count_sites(study.trials) == {"": 6}
+    assert estimate_posterior(study, margin=0.5).coefficient is None
+    write_prior(study, known())
+    coefficient = estimate_posterior(study, margin=0.5).coefficient
+    assert coefficient is not None
+    mean, low, high = coefficient
     assert low < mean < high
-    assert 0.6 < mean < 1.5
+    assert 0.3 < mean < 1.5

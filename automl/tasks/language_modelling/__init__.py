@@ -8,7 +8,7 @@ hugging_face  Causal language models of Hugging Face, from a local folder or by 
 needles       Recall of planted facts, at the length of the training and at up to eight times that length
 model         The causal language models: the built-in decoder, and those of Hugging Face by the prefix `hf:`
 score         Metrics of predicted tokens, over batches and workers
-signals       Signals of which layers of a trained decoder need full attention, for `--prior`
+sensitivity   The sensitivity of a trained decoder's layers: which ones need full attention
 space         Spaces of hybrid decoders: the mixer of each layer
 task          Language modelling: a causal decoder predicts the next token
 transformers_folder  A trained decoder in the format of transformers

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -28,9 +27,8 @@ from automl.tasks.language_modelling import (
     LanguageTraining,
     hugging_face,
     needles,
-    signals,
+    sensitivity,
 )
-from automl.tasks.language_modelling.config import FULL
 from automl.tasks.language_modelling.data import Windows, open_windows, shared_name
 from automl.tasks.language_modelling.data.tokens import TextTokenizer
 from automl.tasks.language_modelling.data.windows import TextWindows
@@ -217,22 +215,14 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
         y: Tensor = right / count
         return y
 
-    def check_signal(self, signal: str) -> None:
-        if not self.chosen.weights:
-            raise InputError(
-                f"--prior {signal} is measured on a trained decoder; got new weights. Add --init-from or "
-                f"--weights, or take --backbone hf:FOLDER with weights"
-            )
+    @property
+    def has_trained_layers(self) -> bool:
+        return bool(self.chosen.weights)
 
-    def measure_signal(self, signal: str, configs: Sequence[TrialConfig]) -> signals.Harm:
-        hybrids = [config.model for config in configs if isinstance(config.model, LanguageModel)]
-        kinds = [set(model.kinds) for model in hybrids]
-        full = [
-            m.kinds.count(FULL) for m, of in zip(hybrids, kinds, strict=True) if FULL in of and len(of) > 1
-        ]
-        specs = {spec.name: spec for model in hybrids for spec in model.placement.values()}
+    def measure_sensitivity(self, configs: Sequence[TrialConfig]) -> sensitivity.Harm:
+        specs = {spec.name: spec for config in configs for spec in config.model.placement.values()}
         moved = type(self)(self.config, replace(self.runtime, device=find_device()))
-        return signals.measure_signal(moved, signal, specs, round(median(full)) if full else 0)
+        return sensitivity.measure_sensitivity(moved, specs)
 
     def evaluator(self, split: Split) -> LanguageEvaluator:
         return LanguageEvaluator(self.metric.name, self.windows.bytes_per_token(split))

@@ -205,7 +205,8 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     ),
     (("study", "ssa-equal-time", "--small", "--dry-run"), ["has several searches", "Leave --dry-run out"]),
     ((*SEARCH, "digits", "--warm-start", "older"), ["no search called 'older' in searches", "--storage"]),
-    ((*SEARCH, "digits", "--prior", "older"), ["no search called 'older' in searches", "--storage"]),
+    ((*SEARCH, "digits", "--prior", "older"), ["unknown value of --prior 'older'; choose from none, sensit"]),
+    ((*SEARCH, "digits", "--prior", "sensitivity"), ["needs a decoder with trained weights"]),
     (("search", "--resume", "older"), ["no search called 'older' in searches", "--storage"]),
     (
         ("search", "--resume", "older", "--epochs", "3"),

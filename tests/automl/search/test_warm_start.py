@@ -27,7 +27,7 @@ OTHER: dict[str, Any] = {
 # And of those that it need not see.
 SAME: dict[str, Any] = {
     "data": "elsewhere", "trials": 9, "budget": "1h", "name": "another", "seed": 7, "shared_trainings": 5,
-    "sampler": "random", "baseline_share": 0.5, "warm_start": "old", "prior": "old", "keep": 1,
+    "sampler": "random", "baseline_share": 0.5, "warm_start": "old", "prior": "none", "keep": 1,
     "cpus_per_trial": 2, "gpus_per_trial": 1, "workers_per_trial": 2, "resource": ("A=1",),
     "label": ("a=b",), "concurrent": 1, "compile": "off", "storage": "there", "seeds": 3, "test": True,
     "callbacks": ("mine.py:Name",), "stop": "never", "overlap_kernels": True, "pruning": False,

@@ -351,7 +351,6 @@ def test_commands_of_searches_reject_comparisons(at_work: Any, cli: Any) -> None
     for command in (
         ("search", "--resume", "mine"),
         ("search", "--space", "digits", "--warm-start", "mine"),
-        ("search", "--space", "digits", "--prior", "mine"),
         ("export", "--best", "--search", "mine"),
         ("export", "--baseline", "--search", "mine"),
         ("compare", "mine", "mine:candidate"),

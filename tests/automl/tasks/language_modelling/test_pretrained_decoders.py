@@ -18,21 +18,21 @@ from automl.base.errors import InputError
 from automl.config.settings import Settings
 from automl.export import run_export as export
 from automl.export.predict import run_predict
+from automl.search.prepare import starts_from_sensitivity
 from automl.storage.storage import Storage
 from automl.tasks import Task, open_task
 from automl.tasks.initial import choose_weights
-from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
+from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining, sensitivity
 from automl.tasks.language_modelling.config import BYTES
 from automl.tasks.language_modelling.data import open_windows
 from automl.tasks.language_modelling.data.tokens import train_pairs
 from automl.tasks.language_modelling.score import UNMARKED, divergence
-from automl.tasks.language_modelling.signals import measure_signal, score, train_gates, with_choices
+from automl.tasks.language_modelling.sensitivity import measure_sensitivity, score
 from automl.tasks.language_modelling.space import mixer
 from automl.tasks.language_modelling.task import LanguageModelling
 from automl.training import checkpoint
 from automl.training.loop import fit, start
 from automl.training.shared_training import continue_training
-from search.choices import SIGNALS
 from search.config import TrialConfig
 from search.space import draw_randomly
 
@@ -152,50 +152,35 @@ def test_distillation_needs_weights(folder: Path, texts: Path) -> None:
         open_task(config.change(model={"weights": ""}, training={"distil": 0.5}), HERE)
 
 
-def test_sensitivity_is_the_loss_with_one_layer_replaced(tmp_path: Path, texts: Path) -> None:
+def test_sensitivity_is_the_loss_with_one_layer_replaced(
+    tmp_path: Path, texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A window over the context does no harm in Llama. Linear attention does."""
     folder = save(transformers, "llama", tmp_path, with_weights=True)
     task = plain(opened(folder, texts))
     linear = mixer("linear", heads=4, window=0)
-    harm = measure_signal(task, "sensitivity", {"linear": linear}, 1)
+    wide = mixer("sliding", heads=4, window=CONTEXT, base=task.chosen.shape.base)
+    harm = measure_sensitivity(task, {"sliding": wide, "linear": linear})
     replaced = open_task(task.config.change(model={"placement": {"block2.mixer": linear}}), HERE)
     losses = [
         score(task, model, task.size("validation"))["loss"]
         for model in (start(replaced).model, task.original)
     ]
     assert harm[1]["linear"] == pytest.approx(losses[0] - losses[1], rel=1e-3)
-    assert abs(harm[1]["linear"]) > 1e-4
+    assert all(each["linear"] > 1e-4 for each in harm)
+    assert [each["sliding"] for each in harm] == pytest.approx([0.0] * task.chosen.depth, abs=1e-5)
+    monkeypatch.setattr(sensitivity, "WORK", {False: 1.0})
+    assert measure_sensitivity(task, {"linear": linear}) == [], "it would take too long"
 
 
-@pytest.mark.parametrize("signal", SIGNALS)
-def test_signals_prefer_a_mixer_that_computes_the_same(tmp_path: Path, texts: Path, signal: str) -> None:
-    """A window over the context does no harm in Llama. Linear attention does."""
-    folder = save(transformers, "llama", tmp_path, with_weights=True)
-    task = plain(opened(folder, texts, learning_rate=1e-2))
-    wide = mixer("sliding", heads=4, window=CONTEXT, base=task.chosen.shape.base)
-    harm = measure_signal(task, signal, {"sliding": wide, "linear": mixer("linear", heads=4, window=0)}, 1)
-    assert len(harm) == task.chosen.depth
-    assert all(each["sliding"] < each["linear"] for each in harm)
-    if signal != "gates":
-        assert [each["sliding"] for each in harm] == pytest.approx([0.0] * len(harm), abs=1e-5)
-
-
-def test_gates_press_the_number_of_full_layers(tmp_path: Path, texts: Path) -> None:
-    folder = save(transformers, "llama", tmp_path, with_weights=True)
-    task = plain(opened(folder, texts))
-    model, choices = with_choices(task, {"linear": mixer("linear", heads=4, window=0)})
-    before = {name: value.clone() for name, value in task.original.state_dict().items()}
-    train_gates(task, model, choices, ["linear"], full=0, steps=200)
-    assert sum(choice.gates.softmax(0)[0].item() for choice in choices) < 0.6 * len(choices) / 2
-    assert all(torch.equal(value, before[name]) for name, value in task.original.state_dict().items())
-
-
-def test_a_signal_needs_a_trained_decoder(tmp_path: Path, texts: Path) -> None:
-    task = opened(save(transformers, "llama", tmp_path / "llama", with_weights=True), texts)
-    new = open_task(task.config.change(model={"weights": "", "placement": {}}), HERE)
-    with pytest.raises(InputError, match="--prior gates is measured on a trained decoder; got new weights"):
-        new.check_signal("gates")
-    with pytest.raises(InputError, match="--prior gates is measured on the layers of a decoder; task image"):
-        open_task(TrialConfig().change(data={"source": "digits"}), HERE).check_signal("gates")
+def test_sensitivity_is_the_default_of_trained_decoders(tmp_path: Path, texts: Path) -> None:
+    trained = opened(save(transformers, "llama", tmp_path, with_weights=True), texts)
+    new = open_task(trained.config.change(model={"weights": "", "placement": {}}), HERE)
+    chosen = Settings(space="hybrid", sampler="placement")
+    assert starts_from_sensitivity(chosen, trained)
+    assert not starts_from_sensitivity(chosen, new)
+    assert not starts_from_sensitivity(replace(chosen, prior="none"), trained)
+    assert not starts_from_sensitivity(replace(chosen, sampler="tpe"), trained)
 
 
 def test_gpt_starts_from_a_trial(texts: Path, tmp_path: Path) -> None:
