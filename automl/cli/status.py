@@ -46,7 +46,7 @@ class Status:
         outcome: Outcome of the latest confirmation that is complete, or `unfinished`. None without a
             confirmation.
         verdict: Headline of its verdict.
-        figures: The line of figures below it.
+        verdict_lines: The verdict in at most three lines.
         resume: The command that resumes the search or its confirmation.
     """
 
@@ -66,7 +66,7 @@ class Status:
     left: float | None
     outcome: str | None
     verdict: str | None
-    figures: str | None
+    verdict_lines: list[str]
     resume: str
 
     @property
@@ -109,8 +109,8 @@ class Status:
         if self.left is not None:
             timing += f", about {format_duration(self.left)} left"
         lines.append(timing)
-        if self.verdict is not None:
-            lines += [f"verdict   {self.verdict}", f"          {self.figures}"]
+        if self.verdict_lines:
+            lines.append("verdict   " + "\n          ".join(self.verdict_lines))
         if self.state == "stopped":
             lines.append(f"next      {self.resume}")
         return lines
@@ -192,7 +192,7 @@ def _read(name: str, storage: str, *, configs: bool = True) -> Status:
         left=_left(records, plan) if state == "running" else None,
         outcome=(settled[1].verdict if settled else "unfinished") if started else None,
         verdict=verdict.headline if verdict else None,
-        figures=verdict.figures if verdict else None,
+        verdict_lines=verdict.lines if verdict else [],
         resume=resume,
     )
 

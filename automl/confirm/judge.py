@@ -10,7 +10,7 @@ import numpy as np
 
 from automl.base.units import pluralize
 from automl.confirm import statistics, wording
-from automl.confirm.decision import holm_factors, nominal_levels, pairs_needed
+from automl.confirm.decision import MAX_PAIRS, detectable, holm_factors, nominal_levels, pairs_needed
 from automl.confirm.design import Design
 from automl.confirm.rules import Evidence, Opponent, Rule, decide
 from automl.confirm.scores import Scores, most_time, time_ratio, unequal_failures
@@ -103,6 +103,12 @@ class Judge:
         is_interim = self.design.sequential and self.least < planned
         return tuple(range(self.least, planned + 1)) if is_interim else ()
 
+    @property
+    def last_level(self) -> float:
+        """Level of a difference in the last analysis."""
+        alpha = ALPHA / len(self.finalists)
+        return nominal_levels(self.analyses, alpha)[-1] if self.analyses else alpha
+
     def judge(self) -> Verdict:
         ended = list(takewhile(self._has_ended, self.design.seeds))
         seen, awaited, is_final = ended, [], False
@@ -192,7 +198,23 @@ class Judge:
         finalists = self._finalists(analysis)
         lead = finalists[evidence.lead]
         scores, baseline = self.scores[lead.variant.name], self.scores[self.baseline.name]
-        is_undecided = is_final and rule.outcome == "undecided"
+        # More seeds settle what is not shown yet: the difference from the baseline, or from an opponent.
+        equal = evidence.equal if evidence.lead in evidence.ahead else None
+        unsure = lead.difference if equal is None else equal.difference
+        needed: list[int | None] = [None, None]
+        settling = shown = None
+        if (
+            is_final
+            and rule.outcome == "undecided"
+            and unsure is not None
+            and unsure.sd is not None
+            and (equal is None or unsure.mean > 0)
+        ):
+            sizes = (self.design.margin, abs(unsure.mean))
+            needed = [pairs_needed(size, unsure.sd, self.last_level) if size > 0 else None for size in sizes]
+            least = [max(count, len(used) + 1, self.least) for count in needed if count is not None]
+            settling = next((count for count in sorted(least) if count <= MAX_PAIRS), None)
+            shown = detectable(unsure.sd, MAX_PAIRS, self.last_level)
         steps = (scores.mean_steps(used), baseline.mean_steps(used))
         words = wording.fields(self.design, lead, evidence)
         return Verdict(
@@ -205,8 +227,10 @@ class Judge:
             comparisons=[*finalists, *self._others(lead, used)],
             used=used,
             level=analysis.level,
-            needed=self._needed(self.design.margin, lead.difference) if is_undecided else None,
-            needed_here=self._needed(abs(lead.difference.mean), lead.difference) if is_undecided else None,
+            needed=needed[0],
+            needed_here=needed[1],
+            settling=settling,
+            shown=shown,
             seconds=self._seconds(lead.variant, used),
             steps=None if steps[0] is None or steps[1] is None else (steps[0], steps[1]),
             gate=scores.largest_gate(used),
@@ -287,12 +311,6 @@ class Judge:
                 f"{pluralize(len(mixed), 'seeds')} trained on different devices ({names}), so their "
                 f"times are not comparable."
             )
-        estimated = [variant.name for variant in self.variants if self.scores[variant.name].estimated]
-        if estimated and self.design.equal == "time":
-            yield (
-                f"Do not rely on equal time for {', '.join(estimated)}: the time ratio was partly estimated "
-                f"from operation counts."
-            )
 
     def _doubts(self, analysis: _Analysis, verdict: Verdict) -> Iterator[str]:
         """Yield warnings of suspicious scores, and of too few seeds."""
@@ -343,7 +361,8 @@ class Judge:
         """
         others: list[Variant | None] = [self.plain[finalist.plain]] if finalist.plain in self.plain else []
         if limit is not None and limit > NO_LONGER:
-            others = [each and lengthen(each, limit) for each in (self.baseline, *others)]
+            longer = [each and lengthen(each, limit) for each in (self.baseline, *others)]
+            others = longer if None not in longer else [None]
         # One that cannot be trained shows that the gain does not come from its hyperparameters, or its time.
         return [each for each in others if each is None or not self.scores.get(each.name, Scores()).failed]
 
@@ -356,7 +375,7 @@ class Judge:
         is_baseline = other.config.change(longer=1.0, seed=0) == self.baseline.config.change(seed=0)
         name = f"the {self.design.kind.baseline}" if is_baseline else "the baseline with its hyperparameters"
         if other.role is Role.LONGER:
-            name += f", trained {other.config.longer:g} times as long"
+            name += f" trained {other.config.longer:g} times as long"
         difference = None
         if self._is_whole(other.name, seeds):
             both = [seed for seed in seeds if seed in self.scores[other.name].scores]
@@ -414,10 +433,3 @@ class Judge:
         costs = [self.scores[v.name].costs.get(seed) for v in (lead, self.baseline) for seed in seeds]
         known = [cost.seconds for cost in costs if cost is not None and cost.seconds is not None]
         return 2 * fmean(known) if known else None
-
-    def _needed(self, size: float, d: Difference) -> int | None:
-        """Return the seeds that detect `size` with 80 % power, at the level of the last analysis."""
-        if size <= 0 or d.sd is None:
-            return None
-        alpha = ALPHA / len(self.finalists)
-        return pairs_needed(size, d.sd, nominal_levels(self.analyses, alpha)[-1] if self.analyses else alpha)

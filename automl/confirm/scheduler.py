@@ -202,7 +202,8 @@ class ConfirmationScheduler(Callback):
 
     def _histories(self, variant: str) -> list[Sequence[Metrics]]:
         """Return the epochs of a variant's trainings, in the order of the seeds of the verdict."""
-        done = {r.config.seed: r for r in self.planned.standing if r.variant == variant and r.history}
+        records = (r for r in self.planned.standing if r.variant == variant and r.state is State.COMPLETE)
+        done = {record.config.seed: record for record in records}
         return [done[seed].history for seed in self.verdict.used if seed in done]
 
     def _scores(self) -> dict[str, Scores]:

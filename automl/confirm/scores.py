@@ -45,7 +45,6 @@ class Scores:
         devices: The names of the devices of the trainings, where they are known.
         ratios: The time of an epoch before each training, divided by the search's baseline's.
         gates: The largest absolute gate of the modules after each training, where there are any.
-        estimated: True if a time ratio was partly estimated from operation counts.
     """
 
     scores: Mapping[int, float] = field(default_factory=dict)
@@ -57,7 +56,6 @@ class Scores:
     devices: Mapping[int, str] = field(default_factory=dict)
     ratios: Mapping[int, Ratio] = field(default_factory=dict)
     gates: Mapping[int, float] = field(default_factory=dict)
-    estimated: bool = False
 
     def ended(self, seed: int) -> bool:
         """Return whether the training with this seed has ended, with or without a score."""
@@ -191,7 +189,6 @@ def _scores(
         devices={seed: record.device for seed, record in done.items() if record.device},
         ratios={seed: ratio for seed, record in done.items() if (ratio := _ratio(record)) is not None},
         gates={seed: gate for seed, record in done.items() if (gate := _gate(record)) is not None},
-        estimated=any(record.profile.get("time_ratio_counted") for record in done.values()),
     )
 
 

@@ -89,6 +89,7 @@ class Verdict:
         level: The significance level of p in a sequential confirmation.
         needed: The seeds of a new confirmation that would detect the margin with 80 % power.
         needed_here: The seeds that would detect a difference as large as the observed one.
+        settling: The fewer of these, more than were used, or None if that is too many to recommend.
         shown: The difference that as many seeds as a text recommends at most would detect.
         seconds: The mean time of the trainings of a seed, of the leading finalist and the baseline.
         steps: The mean steps of the leading finalist and of the baseline, or None if they are not known.
@@ -122,6 +123,7 @@ class Verdict:
     level: float | None = None
     needed: int | None = None
     needed_here: int | None = None
+    settling: int | None = None
     shown: float | None = None
     seconds: float | None = None
     steps: tuple[float, float] | None = None
@@ -163,8 +165,7 @@ class Verdict:
     @property
     def lines(self) -> list[str]:
         """Return the verdict in at most three lines: what to do, how sure it is, what it costs."""
-        first = f"{self.headline}. {self.advice}" if self.advice else self.headline
-        return [line for line in (first, self.figures, self.cost) if line]
+        return wording.lines(self)
 
     @property
     def figures(self) -> str:
@@ -173,7 +174,7 @@ class Verdict:
 
     @property
     def remarks(self) -> list[str]:
-        """Return lines with reasons, advice and the results of the other variants."""
+        """Return lines with reasons and the conclusions from other variants."""
         return wording.remarks(self)
 
     def to_json(self, variants: Sequence[Variant], scores: Mapping[str, Scores]) -> dict[str, Any]:
@@ -313,7 +314,7 @@ class WrittenVerdict:
         confirmation: The number of the confirmation.
         verdict: The outcome, or None before it is final or if too many trainings failed.
         finalist: The name of the leading finalist.
-        remarks: Lines with reasons, advice and the results of the other variants.
+        remarks: Lines with reasons and the conclusions from other variants.
         pending: The names of controls that have not ended.
     """
 
@@ -342,6 +343,16 @@ class WrittenVerdict:
     def __post_init__(self) -> None:
         if self.verdict not in (*OUTCOMES, None):
             raise InputError(f"verdict must be one of {', '.join(OUTCOMES)}; got {self.verdict!r}")
+
+    @property
+    def lines(self) -> list[str]:
+        """Return the verdict in at most three lines, as `Verdict.lines`."""
+        return wording.lines(self)
+
+    @property
+    def details(self) -> str:
+        """Return how sure the verdict is, and what it costs."""
+        return " ".join(self.lines[1:])
 
 
 def confirm_folder(number: int) -> str:
@@ -406,7 +417,6 @@ class ConfirmResult(Summary):
         yield kind.done, f"{self.search}{number}: {self.verdict.final or 'no verdict'}"
         for i, line in enumerate(self.verdict.lines):
             yield ("verdict", "figures", "cost")[i], line
-        yield "seeds", f"{len(self.verdict.used)} of the baseline and each {kind.finalist}"
         for warning in self.value["warnings"]:
             yield "warning", warning
         yield "folder", str(self.folder)

@@ -1,10 +1,10 @@
 """The text of a verdict: a headline, a line on how sure it is, one on what it costs, advice, and remarks."""
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from automl.base.units import format_duration, pluralize
-from automl.confirm.statistics import NO_LONGER, Ratio
+from automl.confirm.decision import MAX_PAIRS
+from automl.confirm.statistics import NO_LONGER
 from search.record import Role
 
 if TYPE_CHECKING:
@@ -12,10 +12,9 @@ if TYPE_CHECKING:
     from automl.confirm.ledger import Decision
     from automl.confirm.rules import Evidence
     from automl.confirm.statistics import Difference
-    from automl.confirm.verdict import Comparison, Verdict
+    from automl.confirm.verdict import Comparison, Verdict, WrittenVerdict
 
 CLOSED_GATE = 0.05  # an absolute gate below which a module hardly changes its input
-MOST_SEEDS = 100  # the largest number of seeds that a text recommends
 INCOMPLETE = "A seed counts once the baseline and all {finalist}s have trained with it."
 
 # The conclusion if the winner is not shown to be better than a control.
@@ -25,12 +24,20 @@ _CONCLUSIONS = {
 }
 
 
+def lines(verdict: "Verdict | WrittenVerdict") -> list[str]:
+    """Return a verdict in at most three lines: what to do, how sure it is, what it costs."""
+    first = f"{verdict.headline}. {verdict.advice}" if verdict.advice else verdict.headline
+    return [line for line in (first, verdict.figures, verdict.cost) if line]
+
+
 def headline(verdict: "Verdict") -> str:
     """Return what was shown: the outcome, the difference with its interval, and of what."""
     if verdict.noise is not None:
         return verdict.words
     if verdict.outcome is None or verdict.lead is None:
         return "No verdict: fewer than two seeds are complete"
+    if verdict.awaited:
+        return f"No verdict yet: {pluralize(len(verdict.awaited), 'opponents')} of a finalist still to train"
     if not verdict.complete:
         count = verdict.lead.difference.count
         return f"No verdict yet: {count} of {len(verdict.design.seeds)} seeds are complete"
@@ -41,8 +48,7 @@ def fields(design: "Design", lead: "Comparison", evidence: "Evidence") -> dict[s
     """Return the values of the fields in the words of a rule."""
     guess = ""
     if design.chance is not None:
-        unit = "" if design.unit == design.metric.name else f" {design.unit}"
-        value = design.chance.value
+        value, unit = design.chance.value, f" {design.unit}" * (design.unit != design.metric.name)
         guess = f"{value:.4f}{unit}" if design.metric.scale == 1 else f"{100 * value:.1f} %"
     d, time = lead.difference, lead.time
     less = time is not None and design.equal == "time" and time.high < 1 / NO_LONGER
@@ -78,19 +84,18 @@ def _ends(d: "Difference", decimals: int) -> str:
 
 def _seeds(d: "Difference") -> str:
     """Return at how many seeds the sign is that of the mean."""
-    word = "ahead" if d.mean > 0 else "behind"
-    same = d.ahead if d.mean > 0 else d.behind
+    word, same = ("ahead", d.ahead) if d.mean >= 0 else ("behind", d.behind)
     return f"{word} on all {d.count} seeds" if same == d.count else f"{word} on {same} of {d.count} seeds"
 
 
 def _equal(evidence: "Evidence", lead: "Comparison") -> str:
     """Return the opponent that the leading finalist is not shown to beat, in words."""
-    other, time = evidence.equal, lead.time
+    other = evidence.equal
     if other is None:
         return ""
-    if other.difference is None and time is not None:
-        return f"takes {time.low:.2f} to {time.high:.2f} times as long"
-    return f"{other.name} does as well"
+    if other.difference is None and lead.most_time is not None:
+        return f"takes up to {lead.most_time:.2f} times as long"
+    return f"{other.name} {'may do' if other.difference and other.difference.mean > 0 else 'does'} as well"
 
 
 def figures(verdict: "Verdict") -> str:
@@ -103,25 +108,31 @@ def figures(verdict: "Verdict") -> str:
     decimals, d = design.decimals, lead.difference
     if not verdict.complete:
         sentences.append(f"So far {d.mean:+.{decimals}f} {design.signed}, {confidence_interval(d, decimals)}")
-    if verdict.outcome in ("better", "undecided") and verdict.complete:
-        beaten = ((o.name, o.difference) for o in lead.opponents if o.difference is not None)
-        others = [f"{name} {o.mean:+.{decimals}f}{_ends(o, decimals)}" for name, o in beaten]
-        if others:
-            sentences.append(f"Against {', against '.join(others)}")
+    elif verdict.decision is not None or verdict.outcome in ("equivalent", "cannot tell"):
+        sentences.append(f"{d.mean:+.{decimals}f} {design.signed}{_ends(d, decimals)}, {_seeds(d)}")
+    if verdict.complete and verdict.outcome in ("better", "undecided"):
+        beaten = [(other.name, other.difference) for other in lead.opponents if other.difference]
+        others = [f"against {name} {o.mean:+.{decimals}f}{_ends(o, decimals)}" for name, o in beaten]
+        sentences += [f"A{', '.join(others)[1:]}"] * bool(others)
     if images := _images(lead, decimals):
         sentences.append(images[0].upper() + images[1:])
     sentences.append(_probability(verdict, lead) if verdict.decision is None else _evidence(verdict.decision))
     if verdict.failed_attempts:
         failed = ", ".join(f"{count} of {name}" for name, count in verdict.failed_attempts.items())
         sentences.append(f"Failed attempts: {failed}")
-    return f"{'. '.join(sentences)}."
+    # The headline of a gain names the finalist.
+    name = "" if verdict.final == "better" else f"{lead.variant.title}: "
+    return f"{name}{'. '.join(sentences)}."
 
 
 def cost(verdict: "Verdict") -> str:
     """Return what the leading finalist costs: its time, its steps, and when it reaches the baseline."""
     if verdict.lead is None or verdict.outcome is None or verdict.noise is not None:
         return ""
-    sentences = [_time(verdict.lead.time, verdict.design.equal)]
+    sentences = ["Time not measured"]
+    if (time := verdict.lead.time) is not None:
+        equal = {"time": "Time", "epochs": "Equal epochs, time"}.get(verdict.design.equal, "Any time, here")
+        sentences = [f"{equal} {time.mean:.2f} ({time.low:.2f} to {time.high:.2f}) of the baseline's"]
     if verdict.reached is not None:
         sentences.append(f"reaches the baseline's score in {100 * verdict.reached.time:.0f} % of it")
     if verdict.steps is not None and round(verdict.steps[0]) != round(verdict.steps[1]):
@@ -138,32 +149,19 @@ def confidence_interval(d: "Difference", decimals: int) -> str:
 
 def advice(verdict: "Verdict") -> str:
     """Return what to do, in a sentence, or nothing before the verdict is final."""
-    if verdict.final is None or verdict.lead is None or verdict.decision is not None:
+    if verdict.final in (None, "cannot tell") or verdict.lead is None or verdict.decision is not None:
         return ""
-    kind = verdict.design.kind
+    opaque, design = verdict.design.kind.opaque, verdict.design
     if verdict.final == "better":
-        return "Use it" if kind.opaque else "Use it: automl export --best"
-    if verdict.final == "undecided":
-        return _settle(verdict, verdict.lead)
-    if verdict.final == "cannot tell":
-        return ""
-    return "Keep the baseline" if kind.opaque else "Use the baseline: automl export --baseline"
-
-
-def _settle(verdict: "Verdict", lead: "Comparison") -> str:
-    """Return the seeds that settle an open verdict and their time, or what can be shown at all."""
-    design, used = verdict.design, len(verdict.used)
-    seeds = verdict.needed_here if abs(lead.difference.mean) > design.margin else verdict.needed
-    if seeds is not None and max(seeds, used + 1) <= MOST_SEEDS:
-        seeds = max(seeds, used + 1)
-        time = "" if verdict.seconds is None else f", {format_duration(seeds * verdict.seconds)} of training"
-        return f"To settle it with 80 % power{time}: automl confirm --again --seeds {seeds}"
-    if verdict.shown is None:
-        return ""
-    return (
-        f"{MOST_SEEDS} seeds would show a difference of {verdict.shown:.{design.decimals}f} {design.unit} "
-        f"with 80 % power"
-    )
+        return "Use it." if opaque else "Use it: automl export --best"
+    if verdict.final != "undecided":
+        return "Keep the baseline." if opaque else "Use the baseline: automl export --baseline"
+    if seeds := verdict.settling:
+        spent = verdict.seconds and f", {format_duration(seeds * verdict.seconds)} of training,"
+        command = "" if opaque else f": automl confirm --again --seeds {seeds}"
+        return f"{seeds} fresh seeds{spent or ''} settle it with 80 % power{command}"
+    size = None if verdict.shown is None else f"{verdict.shown:.{design.decimals}f} {design.unit}"
+    return f"{MAX_PAIRS} seeds would show a difference of {size} with 80 % power." if size else ""
 
 
 def remarks(verdict: "Verdict") -> list[str]:
@@ -172,18 +170,8 @@ def remarks(verdict: "Verdict") -> list[str]:
         return []
     if verdict.decision is not None:
         return verdict.decision.lines()
-    design, lines = verdict.design, []
-    if verdict.complete:
-        if verdict.explanation:
-            lines.append(verdict.explanation)
-        if 0 < design.margin == design.resolution:
-            lines.append(
-                f"The margin is {design.margin:.3g} {design.unit}, the effect of one of the {design.inputs} "
-                f"test inputs."
-            )
-        for find_remarks in (_cause, _gain):
-            lines += find_remarks(verdict, verdict.lead)
-    return [*lines, *_controls(verdict, verdict.lead)]
+    limits = _limits(verdict, verdict.lead) if verdict.complete else []
+    return [*limits, *_controls(verdict, verdict.lead)]
 
 
 def against_baseline(comparison: "Comparison", design: "Design") -> str:
@@ -201,12 +189,11 @@ def against_baseline(comparison: "Comparison", design: "Design") -> str:
 
 def _images(comparison: "Comparison", decimals: int) -> str:
     """Return the interval over seeds and test examples, or nothing if it reads as that over seeds."""
-    seeds = confidence_interval(comparison.difference, decimals)
     if comparison.images is None:
         return ""
-    low, high = comparison.images
-    interval = f"{low:.{decimals}f} to {high:.{decimals}f}"
-    return "" if interval in seeds else f"over seeds and test examples {interval}"
+    interval = " to ".join(f"{end:.{decimals}f}" for end in comparison.images)
+    is_same = interval in confidence_interval(comparison.difference, decimals)
+    return "" if is_same else f"over seeds and test examples {interval}"
 
 
 def _probability(verdict: "Verdict", lead: "Comparison") -> str:
@@ -225,45 +212,18 @@ def _evidence(decision: "Decision") -> str:
     return f"E = {decision.e_value:.3g}; accepted from {1 / decision.level:.3g} on"
 
 
-def _time(time: Ratio | None, equal: str) -> str:
-    """Return the training time as measured."""
-    if time is None:
-        return "Time not measured"
-    given = {"time": "Time", "epochs": "Equal epochs, time"}.get(equal, "Any time, here")
-    return f"{given} {time.mean:.2f} ({time.low:.2f} to {time.high:.2f}) of the baseline's"
-
-
-def _cause(verdict: "Verdict", lead: "Comparison") -> list[str]:
-    """Return the cause of a loss if the finalist made fewer steps than the baseline."""
-    if verdict.steps is None or lead.difference.mean >= 0:
-        return []
-    steps, baseline_steps = verdict.steps
-    if verdict.design.equal != "time" or NO_LONGER * steps > baseline_steps:
-        return []
-    if verdict.gate is not None and verdict.gate < CLOSED_GATE:
-        return [
-            f"The gates stayed below {_round_up(verdict.gate)}, so the model is close to the plain backbone.",
-            "The modules cost time, so there were fewer steps.",
-        ]
-    return ["A step of the finalist takes longer, so there were fewer steps."]
-
-
-def _round_up(gate: float) -> str:
-    """Return the least number of two digits that is not below `gate`."""
-    if gate <= 0:
-        return "0.001"
-    step = 10.0 ** (math.floor(math.log10(gate)) - 1)
-    return f"{math.ceil(gate / step * (1 + 1e-9)) * step:.2g}"
-
-
-def _gain(verdict: "Verdict", lead: "Comparison") -> list[str]:
-    """Return the limits of a gain: a small one, and one that holds only for this test split."""
-    if verdict.winner is None:
-        return []
-    design, images, lines = verdict.design, lead.images, []
-    if lead.difference.mean < design.margin:
+def _limits(verdict: "Verdict", lead: "Comparison") -> list[str]:
+    """Return why nothing can be told, and limits of the margin, of a gain, and of modules hardly used."""
+    design, d, images = verdict.design, lead.difference, lead.images
+    lines = [verdict.explanation] * bool(verdict.explanation)
+    inputs = f"{design.inputs} test inputs"
+    if 0 < design.margin == design.resolution:
+        lines.append(f"The margin is {design.margin:.3g} {design.unit}, the effect of one of the {inputs}.")
+    if d.mean < 0 and verdict.gate is not None and verdict.gate < CLOSED_GATE:
+        lines.append(f"The largest gate is {verdict.gate:.2g}, so the model is close to the plain backbone.")
+    if verdict.winner is not None and d.mean < design.margin:
         lines.append(f"The gain is below the margin of {design.margin:g} {design.unit}.")
-    if images is not None and images[0] <= 0:
+    if verdict.winner is not None and images is not None and images[0] <= 0:
         lines.append(
             f"Test on more inputs before you generalize: the interval over seeds and "
             f"{f'these {design.inputs}' if design.inputs else 'the'} test examples contains 0."
@@ -274,11 +234,10 @@ def _gain(verdict: "Verdict", lead: "Comparison") -> list[str]:
 def _controls(verdict: "Verdict", lead: "Comparison") -> list[str]:
     """Return what the other variants show about the leading finalist, and controls that stand out."""
     signed, decimals, lines = verdict.design.signed, verdict.design.decimals, []
-    finalists = [c for c in verdict.comparisons if c.variant.role is Role.FINALIST]
-    none_better = not any(comparison.difference.low > 0 for comparison in finalists)
-    pending = " and ".join(variant.name for variant in verdict.pending)
-    if pending and verdict.winner is not None:
-        lines.append(f"Train {pending} to learn the cause of the gain.")
+    none_better = all(c.difference.low <= 0 for c in verdict.comparisons if c.variant.role is Role.FINALIST)
+    if verdict.pending and verdict.winner is not None:
+        names = " and ".join(variant.name for variant in verdict.pending)
+        lines.append(f"Train {names} to learn the cause of the gain.")
     for comparison in verdict.comparisons:
         d = comparison.lead
         if d is None or comparison.variant.role in (Role.PLAIN, Role.LONGER):  # in the figures
@@ -295,8 +254,6 @@ def _controls(verdict: "Verdict", lead: "Comparison") -> list[str]:
         fair = verdict.design.equal != "time" or (time is not None and time.high <= NO_LONGER)
         stands_out = comparison.variant.role in _CONCLUSIONS and comparison.difference.low > 0 and fair
         if whole and verdict.complete and none_better and stands_out:
-            lines.append(
-                f"Confirm {comparison.variant.name} with other seeds: it was better than the baseline, but "
-                f"this confirmation does not test it."
-            )
+            name = f"Confirm {comparison.variant.name} with other seeds"
+            lines.append(f"{name}: it was better than the baseline, but this confirmation does not test it.")
     return lines

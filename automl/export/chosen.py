@@ -30,7 +30,7 @@ class Chosen:
         what: Description of the trial, such as `confirmed winner`.
         search: Name of its search. None for an MLflow run.
         verdict: Headline of the latest confirmation. None without a confirmation.
-        figures: Line of figures below the headline.
+        figures: How sure the verdict is, and what the model costs.
         confirmed: True if it is the winner of the confirmation.
         warning: Advice to export the baseline instead, or an empty text.
         identity: Identity of its search or confirmation in MLflow.
@@ -118,7 +118,7 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
         + ("" if best is done[0] else " that still has a checkpoint"),
         search=metadata.name,
         verdict=verdict.headline if verdict is not None and verdict.winner is None else None,
-        figures=verdict.figures if verdict is not None and verdict.winner is None else "",
+        figures=verdict.details if verdict is not None and verdict.winner is None else "",
         warning="" if verdict is None or baseline else _warning(verdict, metadata.name, storage),
         identity=metadata.identity,
         number=best.number,
@@ -150,7 +150,7 @@ def _confirmed(
         what="the tuned baseline of the confirmation" if baseline else "confirmed winner",
         search=metadata.name,
         verdict=verdict.headline,
-        figures=verdict.figures,
+        figures=verdict.details,
         confirmed=not baseline,
         identity=confirmation.run_spec(location, metadata).identity,
         number=best.number,

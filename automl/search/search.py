@@ -241,7 +241,7 @@ class Search(Summary, SearchData):
         if self.failure:
             yield "error", self.failure
         if self.verdicts:
-            yield "verdict", self.verdicts[-1].headline
+            yield "verdict", self.verdicts[-1].lines[0]
         yield "folder", str(self.folder)
         if self.at_chance and not self.stopped:
             advice = "search again as the warning says: a confirmation of these trials would show nothing"

@@ -41,7 +41,7 @@ VERSION, SCALE = "automl.version", "automl.scale"
 SEARCH, IDENTITY, TRIAL = "automl.search", "automl.identity", "automl.trial"
 BEST, CHECKPOINT = "automl.best_run", "automl.checkpoint"
 # Of a confirmation's run: the search. Of a search's: the confirmed winner's run, the verdict's headline
-# and its line of figures.
+# and its other lines.
 CONFIRMS, CONFIRMED = "automl.confirms", "automl.confirmed_run"
 VERDICT, FIGURES = "automl.verdict", "automl.figures"
 

@@ -315,13 +315,14 @@ class MlflowWriter:
                 self._set_view(f"metrics.`{names.RANK}`", ascending=True)
 
     def conclude(self, identity: str, verdict: Mapping[str, Any], winner: str | None) -> None:
-        """Write a verdict to the run of the search with this identity: headline, figures, file, winner.
+        """Write a verdict to the run of the search with this identity: its lines, file and winner.
 
         The parent run of the trials also gets it, with its numbers as metrics.
         """
-        headline, figures = verdict["headline"], verdict["figures"]
+        headline, figures = verdict["headline"], f"{verdict['figures']} {verdict['cost']}".strip()
+        first = f"**{markdown(headline)}.** {markdown(verdict['advice'])}".strip()
         tags = {names.VERDICT: mlflow_value(headline), names.FIGURES: mlflow_value(figures)}
-        text = f"**{markdown(headline)}.** {markdown(figures)}"
+        text = f"{first}  \n{markdown(figures)}"
         if self.parent is not None:
             now = get_current_time_millis()
             metrics = [Metric(key, float(value), now, 0) for key, value in verdict_numbers(verdict).items()]

@@ -232,13 +232,13 @@ def verdict_of(verdict: str | None = "better", **changes: Any) -> dict[str, Any]
         "better": 0.7, "worse": -0.9, "equivalent": 0.05, "undecided": 0.3, "cannot tell": 0.5, None: 0.4
     }  # fmt: skip
     difference = differences[verdict]
-    interval = low, high = [difference - 0.4, difference + 0.4]
+    interval = [difference - 0.4, difference + 0.4]
     headline = {
-        "better": "ssa @ stage1.block2.branch beats the tuned baseline by 0.70 points",
-        "worse": "No finalist beats the tuned baseline: the best is worse by 0.90 points",
+        "better": "Better by 0.70 points (0.30 to 1.10), ahead on all 20 seeds: ssa @ stage1.block2.branch",
+        "worse": "Worse by 0.90 points, behind on all 20 seeds: no finalist beats the tuned baseline",
         "equivalent": "No finalist differs from the tuned baseline by as much as 0.5 points",
-        "undecided": "Undecided: 20 seeds show no difference from the tuned baseline",
-        "cannot tell": "Cannot tell: the gain may come from longer training",
+        "undecided": "Undecided: +0.30 points (-0.10 to 0.70) in 20 seeds may be chance",
+        "cannot tell": "Cannot tell: training times were not measured",
         None: "No verdict yet: 8 of 20 seeds are complete",
     }[verdict]
     seeds = [str(1000 + i) for i in range(20)]
@@ -269,7 +269,9 @@ def verdict_of(verdict: str | None = "better", **changes: Any) -> dict[str, Any]
         "complete": verdict is not None,
         "verdict": verdict,
         "headline": headline,
-        "figures": f"{SSA}: {difference:+.2f} points, 95 % CI {low:.2f} to {high:.2f}. p = 0.004.",
+        "advice": "Use it: automl export --best" if verdict == "better" else "",
+        "figures": "p = 0.004.",
+        "cost": "Time 1.01 (1.00 to 1.03) of the baseline's.",
         "winner": SSA if verdict == "better" else None,
         "finalist": SSA,
         "difference": difference,

@@ -30,8 +30,8 @@ def test_a_table_is_searched_confirmed_reported_exported_and_predicted(automl, t
     # Products are what the table is made of; so few seeds can show no difference.
     assert verdict["verdict"] == "undecided"
     assert verdict["difference"] > 0.02
-    assert re.search(r"\bkg\b", verdict["figures"])
-    assert "points" not in verdict["figures"]
+    assert re.search(r"\bkg\b", verdict["headline"])
+    assert "points" not in verdict["headline"]
 
     automl("report")
     page = (tmp_path / "searches" / "table" / "report" / "index.html").read_text()

@@ -40,7 +40,7 @@ def test_a_folder_of_masks_is_searched_confirmed_exported_and_predicted(automl, 
     assert result["best"]["metric"] == "miou"
     verdict = result["confirmation"]
     assert verdict["complete"]
-    assert "points" in verdict["figures"]
+    assert "points" in verdict["headline"]
 
     automl("export", "--best", "--out", "out")
     photo = np.random.default_rng(0).integers(0, 256, (50, 90, 3), np.uint8)

@@ -137,6 +137,7 @@ CONFIGS = st.builds(
         label_smoothing=_from(0, 0.999),
     ),
     seed=st.integers(0, 2**32 - 1),
+    longer=_from(1, 4),
 )
 
 
@@ -145,6 +146,7 @@ CONFIGS = st.builds(
 def test_round_trips_through_json(config: TrialConfig) -> None:
     text = json.dumps(config.to_json(), allow_nan=False)
     assert TrialConfig.from_json(json.loads(text)) == config
+    assert ("longer" in json.loads(text)) == (config.longer != 1)
 
 
 def test_integers_are_accepted_as_floats() -> None:
@@ -157,7 +159,10 @@ def test_integers_are_accepted_as_floats() -> None:
 
 PROBLEMS: list[tuple[Any, str]] = [
     (None, "the value must be an object; got None"),
-    ({"sed": 1}, "unknown key 'sed'; known: task, data, model, training, metric, seed. Did you mean 'seed'?"),
+    (
+        {"sed": 1},
+        "unknown key 'sed'; known: task, data, model, training, metric, seed, longer. Did you mean 'seed'?",
+    ),
     ({"data": 3}, "data must be an object; got 3"),
     (
         {"task": "image-clasification"},

@@ -71,9 +71,9 @@ def test_retrained_winner_is_chosen(search: Storage, confirm: Confirm) -> None:
     confirm(+2)
     chosen = choose("mine", str(search))
     assert chosen.confirmed
-    assert chosen.choice.startswith(
-        f"confirmed winner: {LEAD.removesuffix(' (trial 1)')} beats the tuned baseline"
-    )
+    assert chosen.choice.startswith("confirmed winner: Better by ")
+    assert chosen.choice.endswith(LEAD.removesuffix(" (trial 1)"))
+    assert chosen.figures.endswith(" of the baseline's.")
     assert chosen.name.endswith(f"{LEAD} seed 3"), "the best validation; test chooses nothing"
     assert chosen.checkpoint == search / "mine" / "confirm" / f"trials/{chosen.number:04d}"
     assert chosen.checkpoint.exists("checkpoint.pt")

@@ -189,9 +189,9 @@ def test_hostile_names_in_figures_and_labels(tmp_path: Path, quiet: None) -> Non
 def test_the_verdict_comes_first(page: Page) -> None:
     text = page.text
     assert text.index("Confirmed: better") < text.index("What the search learned")
-    assert verdict_of("better")["headline"] in text
-    assert verdict_of("better")["figures"] in text
-    assert "Confirmation 1: Undecided: 20 seeds show no difference" in text
+    lines = [verdict_of("better")[key] for key in ("headline", "advice", "figures", "cost")]
+    assert "{}. {} {} {}".format(*lines) in text
+    assert "Confirmation 1: Undecided: +0.30 points (-0.10 to 0.70)" in text
     assert "No verdict yet" not in text
     assert "+0.30 to +1.10" in text
     assert "0.008 (Holm)" in text
@@ -209,10 +209,10 @@ def test_absolute_scores_and_times_stand_beside_the_differences(page: Page) -> N
 @pytest.mark.parametrize(
     ("verdict", "words"),
     [
-        ("worse", ["Confirmed: worse", "No finalist beats the tuned baseline"]),
+        ("worse", ["Confirmed: worse", "no finalist beats the tuned baseline"]),
         ("equivalent", ["Confirmed: equivalent", "by as much as 0.5 points"]),
-        ("undecided", ["Confirmed: undecided", "20 seeds show no difference"]),
-        ("cannot tell", ["Confirmed: cannot tell", "may come from longer training"]),
+        ("undecided", ["Confirmed: undecided", "in 20 seeds may be chance"]),
+        ("cannot tell", ["Confirmed: cannot tell", "training times were not measured"]),
         (None, ["Confirmation under way", "8 of 20 seeds", "automl confirm --search made-up"]),
     ],
 )

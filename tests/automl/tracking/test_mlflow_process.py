@@ -50,7 +50,11 @@ def test_writes_of_the_process_are_in_mlflow(store: MlflowClient, tmp_path: Path
             tracker.on_trial_end(trial)
         assert tracker.finish(best=trials[1], metric="accuracy", counts={State.COMPLETE: 3}) == 0
         assert (
-            tracker.conclude("it", {"headline": "it is better", "figures": "by 2 points"}, tracker.runs[1])
+            tracker.conclude(
+                "it",
+                {"headline": "it is better", "advice": "", "figures": "by 2 points", "cost": ""},
+                tracker.runs[1],
+            )
             == 0
         )
     (parent,) = store.search_runs(

@@ -102,7 +102,12 @@ def test_a_search_goes_on_without_it(silent: str, tmp_path: Path, capsys: pytest
         trial = TrialRecord(0, TrialConfig(), state=State.COMPLETE)
         tracker.on_trial_end(trial)
         assert tracker.finish(best=None, metric=None, counts={}) == 1
-        assert tracker.conclude("it", {"headline": "it is better", "figures": "by 2 points"}, None) == 1
+        assert (
+            tracker.conclude(
+                "it", {"headline": "it is better", "advice": "", "figures": "by 2 points", "cost": ""}, None
+            )
+            == 1
+        )
     assert f"MLflow at {silent} does not answer within 1 s" in capsys.readouterr().err
 
 

@@ -460,7 +460,9 @@ def test_the_page_of_the_runs_and_what_it_says_of_the_search(store: MlflowClient
             "sagan @ stage2.block1. Not confirmed on fresh seeds.\n\nMade by `automl search`."
         )
     tracker.writer.conclude(
-        "", {"verdict": "better", "headline": "it is better", "figures": "by 2 points"}, None
+        "",
+        {"verdict": "better", "headline": "it is better", "advice": "", "figures": "by 2 points", "cost": ""},
+        None,
     )
     tracker.finish(best=best, metric="accuracy", counts={})
     assert note() == "**it is better.** by 2 points\n\nMade by `automl search`."

@@ -195,6 +195,15 @@ def test_slower_steps_are_fewer(time_ratio: float, epochs: int, steps: int, sche
     assert list(fit(task, state, time_ratio)) == [], "a finished training yields nothing"
 
 
+@pytest.mark.parametrize(("time_ratio", "steps"), [(1.0, 66), (2.0, 33)])
+def test_an_opponent_trains_for_as_many_more_steps(time_ratio: float, steps: int) -> None:
+    task = Regression(epochs=6)
+    task.config = task.config.change(longer=1.1)
+    history = list(fit(task, start(task), time_ratio))
+    assert (history[-1]["steps"], history[-1]["resource"]) == (steps, 6)
+    assert plan_course(task, time_ratio).total == task.modes.count(("loss", True)) == steps
+
+
 def test_time_ratio_of_two_gives_the_training_of_half_the_epochs() -> None:
     long, short = Regression(epochs=8, learning_rate=0.05), Regression(epochs=4, learning_rate=0.05)
     slow, plain = start(long), start(short)

@@ -484,6 +484,12 @@ def test_whole_epochs_fit_into_the_time_of_the_baseline(ratio):
         assert whole > count / ratio - 1
 
 
+@pytest.mark.parametrize(("longer", "fitting", "epochs"), [(1.0, 3.3, 3), (1.1, 3.3, 4), (1.5, 3.0, 3)])
+def test_whole_epochs_of_an_opponent_are_rounded_up(longer, fitting, epochs):
+    trial = RunningTrial(own_config(None, {}).change(longer=longer), HERE, fitting=fitting, tests=False)
+    assert len(list(trial.run(function_of(report)))) == epochs
+
+
 def test_partial_epochs_need_the_loop_over_batches():
     def function(trial):
         trial.place(network(4), torch.zeros(2, 1, 8, 8))
