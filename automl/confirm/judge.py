@@ -138,11 +138,11 @@ class Judge:
         return [*self._failures(), *self._unequal_trainings(seen)]
 
     def _has_ended(self, seed: int) -> bool:
-        competing = [self.scores[variant.name] for variant in (self.baseline, *self.finalists)]
-        return all(
-            scores.ended(seed) and not (self.design.kind.own and seed in scores.errors)
-            for scores in competing
-        )
+        competing = (self.baseline, *self.finalists)
+        return all(self._ended(self.scores[variant.name], seed) for variant in competing)
+
+    def _ended(self, scores: Scores, seed: int) -> bool:
+        return scores.ended(seed) and not (self.design.kind.own and seed in scores.errors)
 
     def _analyse(self, seen: Sequence[int], analyses: tuple[int, ...]) -> _Analysis | None:
         """Return the result after the seeds `seen`, or None if fewer than two seeds can be compared."""
@@ -166,7 +166,7 @@ class Judge:
         evidence = Evidence(
             differences=[self._difference(variant, self.baseline, used) for variant in standing],
             opponents=[
-                [self._meet(variant, other, used) for other in others]
+                [self.meet(variant, other, used) for other in others]
                 for variant, others in zip(standing, fields, strict=True)
             ],
             untimed=[i for i, limit in enumerate(limits) if limit is None],
@@ -260,7 +260,7 @@ class Judge:
                     variant=variant,
                     difference=d,
                     opponents=[
-                        self._meet(variant, other, used, alpha) for other in self._opponents(variant, limit)
+                        self.meet(variant, other, used, alpha) for other in self._opponents(variant, limit)
                     ],
                     most_time=limit,
                     p_holm=min(1.0, factor * d.p),
@@ -366,20 +366,23 @@ class Judge:
         # One that cannot be trained shows that the gain does not come from its hyperparameters, or its time.
         return [each for each in others if each is None or not self.scores.get(each.name, Scores()).failed]
 
-    def _meet(
+    def meet(
         self, finalist: Variant, other: Variant | None, seeds: Sequence[int], alpha: float = ALPHA
     ) -> Opponent:
         """Return a finalist's opponent, with the difference from it once it has trained with all seeds."""
+        # It stays unknown if the finalist took longer even so, as beside a command that ignores its budget.
         if other is None:
             return Opponent(name=f"the {self.design.kind.baseline} in as much time", difference=None)
         is_baseline = other.config.change(longer=1.0, seed=0) == self.baseline.config.change(seed=0)
         name = f"the {self.design.kind.baseline}" if is_baseline else "the baseline with its hyperparameters"
         if other.role is Role.LONGER:
             name += f" trained {other.config.longer:g} times as long"
-        difference = None
+        difference, ours = None, self.scores[finalist.name]
         if self._is_whole(other.name, seeds):
+            time = time_ratio(ours, self.scores[other.name], seeds) if self.design.kind.opaque else None
             both = [seed for seed in seeds if seed in self.scores[other.name].scores]
-            difference = self._difference(finalist, other, both, alpha) if len(both) >= 2 else None
+            if len(both) >= 2 and (time is None or time.low <= NO_LONGER):
+                difference = self._difference(finalist, other, both, alpha)
         return Opponent(name=name, difference=difference, is_baseline=is_baseline)
 
     def times(self, variants: Sequence[Variant], seeds: Sequence[int]) -> list[Ratio | None]:
@@ -389,8 +392,8 @@ class Judge:
 
     def _is_whole(self, name: str, seeds: Sequence[int]) -> bool:
         """Return whether all seeds of a variant have ended, or one of them cannot be trained."""
-        scores = self.scores.get(name)
-        return scores is not None and (bool(scores.failed) or all(map(scores.ended, seeds)))
+        scores, ended = self.scores.get(name, Scores()), self._ended
+        return bool(scores.failed) or all(ended(scores, seed) for seed in seeds)
 
     def constant(self, variants: Sequence[Variant], seeds: Sequence[int]) -> str:
         """Return the name of the first command with equal scores at all seeds, or an empty string."""

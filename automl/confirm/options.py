@@ -84,8 +84,8 @@ class RefereeOptions:
     """Arguments of `run_referee`, and options of `automl referee`.
 
     Attributes:
-        baseline: Command to compare with. {seed} is the seed, {out} a folder of the run. Such as
-            `python train.py --seed {seed}`.
+        baseline: Command to compare with. {seed} is the seed, {out} a folder of the run. {budget} is the
+            length of training, 1 or more, and {budget:1000} is 1000 steps or more.
         candidates: Command that may be better. Repeatable. In Python a command or a list.
             p is adjusted for their number.
         command: With --baseline-ref, the command of every commit. It runs in a clean copy of the repository.
@@ -110,7 +110,7 @@ class RefereeOptions:
         seeds: Number of seeds of each command. By default 10, with `ledger` up to 60, with `noise` 5.
         seed: First seed. By default a random one, so that nobody has tuned for it.
         sequential: Stop as soon as the verdict is certain.
-        equal: time: better must not take longer. none: any time is fair.
+        any_time: A candidate may take longer without beating the baseline with a larger {budget}, too.
         name: Name of the comparison. It is unique in `storage`. By default it contains the time.
         cpus_per_trial: CPU cores of each run.
         gpus_per_trial: GPUs of each run; default 1 if the cluster has any.
@@ -148,7 +148,7 @@ class RefereeOptions:
     seeds: int | None = option(None, TEST, shown="10")
     seed: int | None = option(None, TEST, shown="random", rare=True)
     sequential: bool = option(True, TEST, "--sequential/--no-sequential", rare=True)
-    equal: str = option("time", TEST, sentences=2)
+    any_time: bool = option(False, TEST, "--any-time")
     name: str | None = option(None, shown="the time")
     cpus_per_trial: float = option(1, RESOURCES, rare=True)
     gpus_per_trial: float | None = option(None, RESOURCES, shown=False, rare=True)

@@ -97,11 +97,17 @@ class Reached:
     steps: float | None
 
 
-def time_ratio(variant: Scores, baseline: Scores, seeds: Sequence[int], alpha: float = ALPHA) -> Ratio | None:
+def time_ratio(
+    variant: Scores,
+    baseline: Scores,
+    seeds: Sequence[int],
+    alpha: float = ALPHA,
+    find: Callable[[Sequence[float], Sequence[float], float], Ratio] = paired_ratio,
+) -> Ratio | None:
     """Return the ratio of two variants' training times at the same seeds, or None if it is not known.
 
     Processor time is used if all trainings have it, because other processes on the machine hardly change it.
-    `alpha` is the level of the interval.
+    `alpha` is the level of the interval, and `find` computes it.
     """
     for name in ("processor_seconds", "seconds"):
         first, second = (
@@ -109,7 +115,7 @@ def time_ratio(variant: Scores, baseline: Scores, seeds: Sequence[int], alpha: f
             for trained in (variant, baseline)
         )
         if len(seeds) >= 2 and all(seconds > 0 for seconds in first + second):
-            return paired_ratio(first, second, alpha)
+            return find(first, second, alpha)
     return None
 
 

@@ -1,7 +1,8 @@
 """A change of a ledger: which seeds it needs, and its verdict from the scores so far.
 
 The first seeds screen the change against runs of the baseline that were kept. Then fresh pairs test it, and
-spend a part of the level. See `automl.confirm.evalues`.
+spend a part of the level. See `automl.confirm.evalues`. A change that may have taken more time must also beat
+the head trained for longer with the same seeds.
 """
 
 import math
@@ -16,20 +17,21 @@ import numpy as np
 
 from automl.base.errors import InputError
 from automl.base.options import format_option
-from automl.confirm import evalues
+from automl.confirm import evalues, wording
 from automl.confirm.decision import Outcome
 from automl.confirm.design import Design
 from automl.confirm.judge import CONSTANT, Judge
 from automl.confirm.ledger import ACCEPTED, COMPARISON, POOL, STALE, TEST, VERDICT, Decision, Ledger
 from automl.confirm.protocol import Confirmation
-from automl.confirm.scores import Scores, unequal_failures
-from automl.confirm.statistics import NO_LONGER, Difference, Ratio
-from automl.confirm.variants import Variant
+from automl.confirm.rules import Evidence, Opponent
+from automl.confirm.scores import Scores, time_ratio, unequal_failures
+from automl.confirm.statistics import ALPHA, NO_LONGER, Difference, Ratio
+from automl.confirm.variants import Variant, lengthen
 from automl.confirm.verdict import Comparison, Verdict
 from automl.storage.metadata import SearchMetadata
 from search.config import TrialConfig
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
-from search.record import Report, State, TrialRecord
+from search.record import Report, Role, State, TrialRecord
 
 METRIC = "metric"  # the fact of a ledger that all comparisons share
 LARGEST = 700.0  # logarithm of the largest e-value that is written
@@ -37,10 +39,10 @@ HOPELESS, UNSHOWN, TIME, SEED = "no gain in sight", "not shown", "unequal time",
 # The outcome of a verdict and its words, by that of the decision.
 WORDS: Mapping[str, tuple[Outcome, str]] = {
     "": ("undecided", ""),
-    ACCEPTED: ("better", "{name} beats the baseline by {size} and is the new head"),
-    HOPELESS: ("undecided", "No gain of {name} in sight after {count} pairs"),
-    UNSHOWN: ("undecided", "No gain of {name} shown in {count} pairs"),
-    TIME: ("cannot tell", "the gain may come from longer training"),
+    ACCEPTED: ("better", "Better by {difference}, {seeds}: {winner} is the new head"),
+    HOPELESS: ("undecided", "Undecided: no gain of {winner} in sight after {count} pairs"),
+    UNSHOWN: ("undecided", "Undecided: no gain of {winner} shown in {count} pairs"),
+    TIME: ("undecided", "Undecided: better than the {baseline} by {difference}, but {equal}"),
     STALE: ("cannot tell", "another change became the head meanwhile; compare with that"),
     SEED: ("cannot tell", "{constant} gives the same score with every seed"),
 }
@@ -54,9 +56,9 @@ class Stream:
 
     def __init__(self, metadata: SearchMetadata, confirmation: Confirmation, *, is_new: bool) -> None:
         self.ledger, self.name = Ledger(Path(metadata.settings.storage)), metadata.name
-        self.screen, self.equal = confirmation.options.screen, metadata.settings.equal
+        self.screen, self.any_time = confirmation.options.screen, metadata.settings.equal == "none"
         self.baseline = confirmation.variant_set.variants[0]
-        check_metric(self.ledger, self.baseline.config, self.equal)
+        check_metric(self.ledger, self.baseline.config, self.any_time)
         if is_new and confirmation.change is not None:
             begun = {**confirmation.change, "seeds": confirmation.seeds}
             row = self.ledger.set_once(self.name, {**begun, "began": time.time()}, COMPARISON)
@@ -90,7 +92,7 @@ class Stream:
             seed = record.config.seed
             new = record.variant == self.baseline.name and record.state is State.COMPLETE
             if new and seed in self.seeds and str(seed) not in pool:
-                check_metric(self.ledger, record.config, self.equal, begin=True)
+                check_metric(self.ledger, record.config, self.any_time, begin=True)
                 run = {"comparison": self.name, "history": [dict(metrics) for metrics in record.history]}
                 self.ledger.set_once(str(seed), run, self.pool)
 
@@ -117,14 +119,10 @@ class Stream:
         trained = [scores[variant.name] for variant in variants[:2]]
         baseline, candidate = trained[0].scores, trained[1].scores
         ended = list(takewhile(lambda seed: seed in baseline and seed in candidate, design.seeds))
-        decision, factor = self.ledger.decision(self.name), design.metric.sign * design.metric.scale
+        decision = self.ledger.decision(self.name)
         if decision is not None:
             ended = ended[: decision.screened + decision.pairs]
-        failed = unequal_failures(trained[0], trained[1], ended)
-        measured = np.array([factor * (candidate[seed] - baseline[seed]) for seed in ended])
-        # Of a pair with failed runs, one may be a lucky one. Such a pair counts as the largest loss so far.
-        largest = np.maximum.accumulate(np.abs(measured))
-        d = np.where(failed, -largest, measured)
+        d, measured = _differences(design, trained[1], trained[0], ended)
         futile = np.flatnonzero(evalues.is_futile(d))
         if len(futile):
             end = futile[0] + 1
@@ -136,29 +134,44 @@ class Stream:
         used = ended[self.screen :] or ended
         (time,) = judge.times(variants[1:2], used)
         constant = judge.constant(variants[:2], ended) if len(ended) >= CONSTANT else ""
+        awaited, opponents = list[Variant](), list[Opponent]()
         if decision is None:
             decision = self._evidence(d, measured, blocked=bool(constant or len(futile)))
-            outcome = SEED if constant else HOPELESS if len(futile) else self._outcome(decision, design, time)
-            if outcome:
+        outcome = UNSHOWN if len(ended) == len(design.seeds) else ""
+        if decision.level is not None and (decision.e_value or 0.0) >= 1 / decision.level:
+            outcome, time, opponents, awaited = self._check_time(judge, decision, used)
+        if not decision.outcome:
+            stop = HOPELESS if len(futile) else STALE if self._is_stale() else outcome
+            if outcome := SEED if constant else stop:
                 runs = sum(len(scored.scores) for scored in scores.values()) - decision.reused
-                kept = {n: {str(s): scored.scores[s] for s in ended} for n, scored in scores.items()}
+                kept = {
+                    name: {str(seed): scored.scores[seed] for seed in ended if seed in scored.scores}
+                    for name, scored in scores.items()
+                }
                 decision = replace(decision, outcome=outcome, trainings=runs, scores=kept)
                 decision = self.ledger.decide(self.name, decision)
                 self.seen = self.ledger.check(self.seen)
         head = self.ledger.heads()[-1]
         accepted = f"accepted in {head.comparison}" if head.comparison else "its first baseline"
         decision = replace(decision, head=f"{head.program}, {accepted}")
-        lead = _compare(variants[1], measured[-len(used) :], decision, time)
-        outcome, words = WORDS[decision.outcome]
-        size = f"{abs(lead.difference.mean):.{design.decimals}f} {design.unit}"
+        shown = _difference(measured[-len(used) :], decision.e_value, decision.interval)
+        lead = Comparison(
+            variant=variants[1], difference=shown, opponents=opponents, p_holm=shown.p, time=time
+        )
+        level = decision.level or ALPHA
+        evidence = Evidence(
+            differences=[shown], opponents=[opponents], level=lambda _: level, constant=constant
+        )
+        words = wording.fields(design, lead, evidence) | {"count": len(ended)}
         return Verdict(
             design=design,
-            outcome=outcome,
-            words=words.format(name=variants[1].title, size=size, count=len(ended), constant=constant),
+            outcome=WORDS[decision.outcome][0],
+            words=WORDS[decision.outcome][1].format(**words),
             complete=bool(decision.outcome),
             lead=lead,
             comparisons=[lead],
             used=used,
+            awaited=[] if decision.outcome else awaited,
             is_constant=bool(constant),
             warnings=warnings,
             failed_attempts=judge.failed_attempts,
@@ -193,40 +206,81 @@ class Stream:
             interval=interval if math.isfinite(interval[0]) else None,
         )
 
-    def _outcome(self, now: Decision, design: Design, time: Ratio | None) -> str:
-        """Return the outcome that the latest pairs show, or nothing if more are needed."""
-        if self._is_stale():
-            return STALE
-        is_last = now.screened + now.pairs == len(design.seeds)
-        if now.level is None or now.e_value is None or now.e_value < 1 / now.level:
-            return UNSHOWN if is_last else ""
+    def _check_time(
+        self, judge: Judge, now: Decision, seeds: Sequence[int]
+    ) -> tuple[str, Ratio | None, list[Opponent], list[Variant]]:
+        """Return the outcome of a change that is ahead, its time ratio, its opponents, and what to train.
+
+        The outcome is empty if more runs are needed.
+        """
+        design, scores, candidate = judge.design, judge.scores, judge.variants[1]
+        ours, head = scores[candidate.name], scores[self.baseline.name]
+        time = time_ratio(ours, head, seeds, find=_lasting_ratio)
         if design.equal != "time" or (time is not None and time.high <= NO_LONGER):
-            return ACCEPTED
-        return TIME if is_last or time is None or time.low > 1 else ""
+            return ACCEPTED, time, [], []
+        is_last = now.screened + now.pairs == len(design.seeds)
+        low, high = (math.inf, math.inf) if time is None else (time.low, time.high)
+        begun = (v for v in judge.variants if v.role is Role.LONGER and v.config.longer >= high)
+        if (longer := next(begun, None) or lengthen(self.baseline, high)) is None:
+            outcome = TIME if is_last or low > NO_LONGER else ""
+            return outcome, time, [judge.meet(candidate, None, seeds)], []
+        theirs = scores.get(longer.name, Scores())
+        both = list(takewhile(theirs.scores.__contains__, seeds))
+        if len(both) < 2:
+            return "", time, [], [longer]
+        d, measured = _differences(design, ours, theirs, both)
+        is_lost = evalues.is_futile(d).any() or (is_last and len(both) == len(seeds))
+        e_value = math.exp(min(float(evalues.log_e_values(d, np.empty(0))[-1]), LARGEST))
+        opponent = judge.meet(candidate, longer, both)
+        if opponent.difference is not None:
+            difference = _difference(measured, e_value, evalues.interval(d, np.empty(0)))
+            opponent = replace(opponent, difference=difference)
+            if now.level is not None and e_value >= 1 / now.level:
+                return ACCEPTED, time, [opponent], []
+        return TIME if is_lost else "", time, [opponent], [longer]
 
     def _is_stale(self) -> bool:
         return self.ledger.heads()[-1].number != self.head
 
 
-def _compare(variant: Variant, d: np.ndarray, decision: Decision, time: Ratio | None) -> Comparison:
-    p = 1.0 if decision.e_value is None else min(1.0, 1 / decision.e_value)
-    low, high = decision.interval or (-math.inf, math.inf)
-    difference = Difference(
+def _differences(
+    design: Design, ours: Scores, theirs: Scores, seeds: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the differences that count, and those that were measured, above 0 if `ours` is better."""
+    factor = design.metric.sign * design.metric.scale
+    measured = np.array([factor * (ours.scores[seed] - theirs.scores[seed]) for seed in seeds])
+    # Of a pair with failed runs, one may be a lucky one. Such a pair counts as the largest loss so far.
+    largest = np.maximum.accumulate(np.abs(measured))
+    return np.where(unequal_failures(ours, theirs, seeds), -largest, measured), measured
+
+
+def _difference(d: np.ndarray, e_value: float | None, interval: Sequence[float] | None) -> Difference:
+    low, high = interval or (-math.inf, math.inf)
+    return Difference(
         mean=float(d.mean()),
         sd=float(d.std(ddof=1)) if len(d) > 1 else None,
-        p=p,
+        p=1.0 if e_value is None else min(1.0, 1 / e_value),
         p_margin=1.0,
         count=len(d),
+        ahead=int((d > 0).sum()),
+        behind=int((d < 0).sum()),
         find_interval=lambda: (low, high),
     )
-    return Comparison(variant=variant, difference=difference, p_holm=p, time=time)
 
 
-def check_metric(ledger: Ledger, config: TrialConfig, equal: str, *, begin: bool = False) -> None:
+def _lasting_ratio(ours: Sequence[float], theirs: Sequence[float], alpha: float) -> Ratio:
+    """Return the ratio of positive numbers, with an interval that holds whenever the test stops."""
+    logs = np.log(ours) - np.log(theirs)
+    mean, (low, high) = float(logs.mean()), evalues.interval(logs, np.empty(0), alpha)
+    return Ratio(mean=math.exp(mean), low=math.exp(low), high=math.exp(high))
+
+
+def check_metric(ledger: Ledger, config: TrialConfig, any_time: bool, *, begin: bool = False) -> None:
     """Raise InputError if the ledger has another metric. With `begin`, it gets this one if it has none."""
     training: Any = config.training
     own = {name: getattr(training, name) for name in ("metric", "metric_file", "last")}
-    own |= {"minimize": not training.reports.maximize, "unit": training.reports.unit, "equal": equal}
+    own |= {"minimize": not training.reports.maximize, "unit": training.reports.unit}
+    own["any_time"] = any_time
     own["evaluate"] = training.guard.evaluate.replace(str(config.data.path), ".")
     own |= {"evaluator": Path(training.guard.evaluator).name, "protect": dict(training.guard.protect)}
     fact = ledger.set_once(METRIC, own) if begin else ledger.rows().get(METRIC, own)

@@ -149,9 +149,14 @@ def confidence_interval(d: "Difference", decimals: int) -> str:
 
 def advice(verdict: "Verdict") -> str:
     """Return what to do, in a sentence, or nothing before the verdict is final."""
-    if verdict.final in (None, "cannot tell") or verdict.lead is None or verdict.decision is not None:
+    if verdict.final in (None, "cannot tell") or verdict.lead is None:
         return ""
-    opaque, design = verdict.design.kind.opaque, verdict.design
+    opaque, design, lead = verdict.design.kind.opaque, verdict.design, verdict.lead
+    untried = lead.difference.low > 0 and any(other.difference is None for other in lead.opponents)
+    if opaque and verdict.final == "undecided" and untried:
+        return "Add {budget}, its length of training, to the baseline, or --any-time if time does not matter."
+    if verdict.decision is not None:
+        return ""
     if verdict.final == "better":
         return "Use it." if opaque else "Use it: automl export --best"
     if verdict.final != "undecided":

@@ -14,19 +14,21 @@ import pytest
 import torch
 from killable import AUTOML
 
-# A training of some milliseconds, which counts its runs.
+# A training of some milliseconds, which counts its runs. More steps take longer, and score higher.
 TRAIN = """
 import json, pathlib, random, sys, time
-seed, gain, out = int(sys.argv[1]), float(sys.argv[2]), pathlib.Path(sys.argv[3])
+seed, gain, out, steps = int(sys.argv[1]), float(sys.argv[2]), pathlib.Path(sys.argv[3]), int(sys.argv[4])
 with open("runs", "a") as runs:
-    print(gain, seed, file=runs)
-time.sleep(0.1)
-accuracy = random.Random(seed).gauss(90 + gain, 1) + random.Random(str(gain) + str(seed)).gauss(0, 0.1)
+    print(gain, seed, steps, file=runs)
+while time.process_time() < 0.0007 * steps:
+    pass
+accuracy = random.Random(seed).gauss(70 + gain + 0.2 * steps, 1)
+accuracy += random.Random(str(gain) + str(seed)).gauss(0, 0.1)
 (out / "log.csv").write_text(f"epoch,accuracy\\n1,50\\n2,{accuracy}\\n")
 """
 
 
-def test_a_killed_comparison_is_resumed(tmp_path: Path) -> None:
+def test_a_comparison_killed_in_its_longer_runs_is_resumed(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
     environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'mlflow.db'}"}
     train = f"{shlex.quote(sys.executable)} -S train.py {{seed}}"
@@ -37,14 +39,15 @@ def test_a_killed_comparison_is_resumed(tmp_path: Path) -> None:
         )
 
     begin = [
-        *(*AUTOML, "referee", "--baseline", f"{train} 0 {{out}}", "--candidate", f"{train} 2 {{out}}"),
+        *(*AUTOML, "referee", "--baseline", f"{train} 0 {{out}} {{budget:100}}"),
+        *("--candidate", f"{train} 0 {{out}} {{budget:115}}", "--candidate", f"{train} 3 {{out}} 115"),
         *("--metric", "accuracy", "--metric-file", "log.csv", "--seed", "100", "--name", "mine"),
-        *("--equal", "none", "--unit", "%"),
+        *("--unit", "%"),
     ]
     runs = tmp_path / "runs"
     with (tmp_path / "output").open("w") as output:
         process = subprocess.Popen(begin, cwd=tmp_path, env=environment, stdout=output, stderr=output)
-        while not (runs.exists() and len(runs.read_text().splitlines()) >= 7):
+        while not (runs.exists() and any(int(line.split()[2]) > 115 for line in runs.open())):
             assert process.poll() is None, (tmp_path / "output").read_text()
             time.sleep(0.05)
         os.kill(process.pid, signal.SIGKILL)
@@ -53,8 +56,11 @@ def test_a_killed_comparison_is_resumed(tmp_path: Path) -> None:
     resumed = run("referee", "--resume", "mine", "--json")
     assert resumed.returncode == 0, resumed.stderr
     verdict = json.loads(resumed.stdout)
-    assert verdict["winner"] == "candidate"
-    assert verdict["difference"] > 1
+    assert verdict["winner"] == "candidate 2"
+    assert verdict["difference"] > 3
+    only_longer = next(each for each in verdict["comparisons"] if each["variant"] == "candidate 1")
+    assert only_longer["interval"][0] > 0
+    assert [opponent["difference"] < 0 for opponent in only_longer["opponents"]] == [True]
     # The kill interrupts at most one run for each slot. Those are repeated, and no others. At the end a slot
     # may run one more than the verdict needs.
     count, slots = len(runs.read_text().splitlines()), os.cpu_count() or 1
@@ -119,7 +125,7 @@ def test_a_run_sees_its_gpu_alone(
     baseline, candidate = (f"{shlex.quote(sys.executable)} train.py {gain} {{seed}}" for gain in ("0", "0.5"))
     output = automl(
         "referee", "--baseline", baseline, "--candidate", candidate, "--metric", "accuracy (.*)",
-        *("--seeds", 6, "--equal", "none", "--json"), *gpus_per_trial(0.25),
+        *("--seeds", 6, "--any-time", "--json"), *gpus_per_trial(0.25),
     )  # fmt: skip
     verdict = json.loads(output.strip().splitlines()[-1])
     assert verdict["winner"] == "candidate"
@@ -138,12 +144,12 @@ def test_two_callers_of_a_ledger_are_killed(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
     environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'mlflow.db'}"}
     train = f"{shlex.quote(sys.executable)} -S train.py {{seed}}"
-    options = ["--metric", "accuracy", "--metric-file", "log.csv", "--equal", "none", "--ledger", "runs"]
-    options += ["--baseline", f"{train} 0 {{out}}", "--concurrent", "1"]
+    options = ["--metric", "accuracy", "--metric-file", "log.csv", "--any-time", "--ledger", "runs"]
+    options += ["--baseline", f"{train} 0 {{out}} 100", "--concurrent", "1"]
     runs, callers = tmp_path / "runs.txt", []
     (tmp_path / "train.py").write_text(TRAIN.replace('"runs"', '"runs.txt"'))
     for name, gain in (("gain", "3"), ("loss", "-3")):
-        command = [*AUTOML, "referee", *options, "--name", name, "--candidate", f"{train} {gain} {{out}}"]
+        command = [*AUTOML, "referee", *options, "--name", name, "--candidate", f"{train} {gain} {{out}} 100"]
         callers.append(subprocess.Popen(command, cwd=tmp_path, env=environment))
     begun = [tmp_path / "runs" / name / "search.json" for name in ("gain", "loss")]
     while not (all(map(Path.exists, begun)) and runs.exists() and len(runs.read_text().splitlines()) >= 6):

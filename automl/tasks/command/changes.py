@@ -137,7 +137,7 @@ class Change:
 
 
 def enter(
-    folder: str, commands: Sequence[str], commits: Sequence[str], configs: Sequence[TrialConfig], equal: str
+    asked: RefereeOptions, commands: Sequence[str], commits: Sequence[str], configs: Sequence[TrialConfig]
 ) -> Change:
     """Return a change that may be compared in the ledger: two commands, or the command of two commits.
 
@@ -147,8 +147,8 @@ def enter(
     baseline, candidate = programs
     if baseline.identity == candidate.identity:
         raise InputError(f"the candidate {candidate} is the same program as the baseline, with equal files")
-    ledger = Ledger(Path(folder), create=True)
-    check_metric(ledger, configs[0], equal)
+    ledger = Ledger(Path(str(asked.ledger)), create=True)
+    check_metric(ledger, configs[0], asked.any_time)
     head = ledger.begin_head(baseline)
     if head.program.identity == baseline.identity:
         return Change(ledger=ledger, head=head, candidate=candidate)
@@ -161,6 +161,6 @@ def enter(
         files = [name for name, digest in head.program.files.items() if baseline.files.get(name) != digest]
         known = f"These have changed since: {', '.join(files)}. Restore them, or use commits"
     raise InputError(
-        f"the baseline {baseline} is not the head of the ledger in {folder}, which is {head.program}. "
+        f"the baseline {baseline} is not the head of the ledger in {asked.ledger}, which is {head.program}. "
         f"{known}. Leave the baseline out to compare with the head, or begin another --ledger"
     )

@@ -5,6 +5,8 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from fractions import Fraction
+from math import ceil
 from typing import Any
 
 from automl.base.serialise import to_json
@@ -13,6 +15,7 @@ from search.config.sections import Model, OwnTraining
 
 COMMAND = "command"  # the task, and the backbone of its configurations
 SEED, OUT = "{seed}", "{out}"  # placeholders of a command: its seed, and the run's own folder
+LENGTH = re.compile(r"\{budget(?::([1-9]\d*))?\}")  # placeholder of the length of its training
 SHELL = frozenset(("|", "||", "&", "&&", ";", ">", ">>", "<", "2>&1"))
 
 
@@ -32,6 +35,7 @@ class CommandModel(Model):
 
     Attributes:
         command: The command. `{seed}` is the seed, and `{out}` the path of a folder that only this run has.
+            `{budget}` is the length of its training, from 1 on, and `{budget:1000}` 1000 times that.
     """
 
     backbone: str = COMMAND
@@ -42,6 +46,11 @@ class CommandModel(Model):
             yield (
                 f"a command must contain {SEED}, since each run needs another seed; got {self.command!r}. "
                 f"Give the training script an option such as --seed {SEED}"
+            )
+        if "{budget" in LENGTH.sub("", self.command):
+            yield (
+                f"a command has its length of training as {{budget}}, a factor, or as {{budget:N}}, with N "
+                f"steps from 1 on; got {self.command!r}"
             )
         try:
             words = shlex.split(self.command)
@@ -54,9 +63,14 @@ class CommandModel(Model):
                 f"{self.command!r}. Put it into a shell: sh -c '...'"
             )
 
-    def arguments(self, seed: int, out: str) -> list[str]:
-        """Return the program and its arguments. Braces other than the two placeholders stay."""
-        return [word.replace(SEED, str(seed)).replace(OUT, out) for word in shlex.split(self.command)]
+    def arguments(self, seed: int, out: str, longer: float = 1.0) -> list[str]:
+        """Return the program and its arguments. Braces other than the three placeholders stay."""
+
+        def length(match: re.Match[str]) -> str:
+            return str(ceil(int(match[1]) * Fraction(str(longer)))) if match[1] else f"{longer:g}"
+
+        words = [LENGTH.sub(length, word) for word in shlex.split(self.command)]
+        return [word.replace(SEED, str(seed)).replace(OUT, out) for word in words]
 
 
 @dataclass(frozen=True, kw_only=True)

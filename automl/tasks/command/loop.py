@@ -64,7 +64,7 @@ def _run(job: Job, folder: Path) -> Metrics:
     assert isinstance(model, CommandModel)
     assert isinstance(training, CommandTraining)
     out, files = folder / OUT, [folder / OUTPUT, folder / ERRORS]
-    arguments = model.arguments(job.config.seed, str(out))
+    arguments = model.arguments(job.config.seed, str(out), job.config.longer)
     try:
         if (run := _run_before(job, arguments, files)) is None:
             run = {"arguments": arguments, **_run_once(job, model, training, arguments, folder)}

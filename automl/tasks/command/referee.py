@@ -45,7 +45,7 @@ from search.trial_scheduler import Plan
 
 # Options that are settings of the comparison's folder and of its runs.
 RESOURCES_OF_RUNS = ("cpus_per_trial", "gpus_per_trial", "resource", "label", "concurrent")
-OF_RUNS = ("equal", "name", "storage", "callbacks", *RESOURCES_OF_RUNS)
+OF_RUNS = ("name", "storage", "callbacks", *RESOURCES_OF_RUNS)
 # Options that can be corrected as long as no run has a score.
 CORRECTED = ("metric", "metric_file", "last", "minimize", "unit")
 NOISE_SEEDS = 5
@@ -76,7 +76,7 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
         >>> baseline = f'python -c "{program}"'
         >>> candidate = baseline.replace("GAIN", "1")
         >>> baseline = baseline.replace("GAIN", "0")
-        >>> compared = automl.run_referee(baseline, candidate, metric="acc (.*)", equal="none")
+        >>> compared = automl.run_referee(baseline, candidate, metric="acc (.*)", any_time=True)
         >>> compared.verdict.final
         'better'
         >>> automl.run_referee(resume=compared).verdict.final
@@ -121,11 +121,12 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
     configs = [config.change(training={"guard": guard}) for config in configs]
     change = None
     if asked.ledger is not None:
-        change = changes.enter(
-            asked.ledger, commands, [commit.digest for commit in commits], configs, asked.equal
-        )
+        change = changes.enter(asked, commands, [commit.digest for commit in commits], configs)
     settings = Settings(
-        **{"space": REFEREE, "seed": first, **{name: getattr(asked, name) for name in OF_RUNS}}
+        **{name: getattr(asked, name) for name in OF_RUNS},
+        space=REFEREE,
+        seed=first,
+        equal="none" if asked.any_time else "time",
     )
     variants = [Variant(name="baseline", role=Role.BASELINE, config=configs[0])]
     variants += [

@@ -123,7 +123,7 @@ def run_ledger(folder: str, *, final: bool = False, trust: bool = False) -> Ledg
     Example:
         After the example of `run_referee`:
 
-        >>> judged = automl.run_referee(baseline, candidate, metric="acc (.*)", equal="none", ledger="runs")
+        >>> judged = automl.run_referee(baseline, candidate, metric="acc (.*)", any_time=True, ledger="runs")
         >>> automl.run_ledger("runs").heads[-1].comparison == judged.search
         True
     """
@@ -164,7 +164,7 @@ def _compare_ends(ledger: Ledger, heads: Sequence[Any], *, trust: bool) -> None:
     if head.commit:
         options = {"command": head.command, "baseline_ref": first.commit, "candidate_refs": head.commit}
     fact = ledger.rows()[METRIC]
-    options |= {key: fact[key] for key in ("metric", "last", "minimize", "unit", "equal")}
+    options |= {key: fact[key] for key in ("metric", "last", "minimize", "unit", "any_time")}
     options |= {"metric_file": fact["metric_file"] or None, "evaluate": fact["evaluate"] or None}
     # The resources and the cache of the comparison that accepted the head.
     folder, metadata = find_search(str(heads[-1].comparison), str(ledger.folder))

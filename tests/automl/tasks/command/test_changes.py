@@ -22,6 +22,8 @@ from automl.base.errors import InputError
 from automl.confirm.evalues import POOL, SCREEN
 from automl.confirm.ledger import COMPARISON, TEST, VERDICT, Ledger
 from automl.confirm.run_confirm import run_confirm
+from automl.confirm.statistics import NO_LONGER, paired_ratio
+from automl.confirm.stream import _lasting_ratio
 from automl.confirm.verdict import ConfirmResult, read_verdicts
 from automl.report.run_report import run_report
 from automl.storage.folder import find_search
@@ -76,7 +78,7 @@ def test_a_change_without_effect_ends_early_and_reuses_runs(at_work: Any) -> Non
         before = len(workers.trained)
         result = compare(f"train --try {number} --seed {{seed}}")
         assert result.verdict.final == "undecided"
-        assert "No gain of candidate in sight" in result.verdict.headline
+        assert "Undecided: no gain of candidate in sight" in result.verdict.headline
         counts.append(len(workers.trained) - before)
     pool = [seed for variant, seed in workers.trained if variant == "baseline"]
     assert len(set(pool) & {*Ledger(Path("runs")).heads()[0].seeds}) <= POOL
@@ -226,7 +228,7 @@ def test_a_baseline_without_a_score_can_be_replaced(at_work: Any) -> None:
         ({"metric": "f1=(.*)"}, "has --metric acc=.* and not --metric f1="),
         ({"minimize": True}, "has --no-minimize and not --minimize"),
         ({"unit": "%"}, "and not --unit %"),
-        ({"equal": "none"}, "has --equal time and not --equal none"),
+        ({"any_time": True}, "has --no-any-time and not --any-time"),
         ({"seed": 3}, "decides seeds, stopping and storage itself; leave --seed 3 out"),
         ({"margin": 0.5}, "leave --margin 0.5 out"),
         ({"storage": "other"}, "leave --storage other out"),
@@ -256,11 +258,54 @@ def test_a_command_that_fails_until_it_is_lucky_is_not_accepted(lucky: Any) -> N
     assert sum(verdict.failed_attempts.get("candidate", 0) for verdict in verdicts) > 4
 
 
-@pytest.mark.parametrize(("equal", "outcome"), [("time", "unequal time"), ("none", "accepted")])
-def test_longer_training_is_not_accepted(at_work: Any, equal: str, outcome: str) -> None:
-    at_work(FakeCommands(gain(3), seconds=lambda variant, seed: 1.2 if variant == "candidate" else 1.0))
-    compare(equal=equal)
+@pytest.mark.parametrize(
+    ("spread", "any_time", "outcome"),
+    [(0.15, False, "unequal time"), (0.15, True, "accepted"), (-0.02, False, "accepted")],
+)
+def test_a_change_is_accepted_in_no_more_time(
+    at_work: Any, spread: float, any_time: bool, outcome: str
+) -> None:
+    at_work(FakeCommands(gain(3), seconds=lambda variant, seed: 1 + spread * (variant == "candidate")))
+    verdict = compare(any_time=any_time).verdict
     assert outcomes() == [outcome]
+    if outcome == "unequal time":
+        assert (verdict.final, verdict.winner) == ("undecided", None)
+        assert re.search(r"^Undecided: better than the baseline by .*, but takes 1\.15 to", verdict.lines[0])
+        assert "Add {budget}" in verdict.advice
+
+
+def test_the_interval_of_a_time_ratio_allows_for_repeated_looks() -> None:
+    times = np.exp(0.02 * np.random.default_rng(2).normal(size=15))
+    once, always = (find(times, np.ones(15), 0.05) for find in (paired_ratio, _lasting_ratio))
+    assert always.low < once.low < always.mean < once.high < NO_LONGER < always.high
+
+
+@pytest.mark.parametrize(("gained", "outcome"), [(0.3, "accepted"), (3, "unequal time")])
+def test_a_head_with_a_budget_gets_the_time_of_the_change(at_work: Any, gained: float, outcome: str) -> None:
+    longer, budget = "baseline, 1.2 times as long", f"{BASELINE} {{budget:100}}"
+
+    def score(variant: str, seed: int) -> float:
+        first.most = 0 if variant == longer else first.most
+        return gain(3)(variant, seed) + gained * (variant == longer)
+
+    own = {"candidate": 1.15, longer: 1.2}
+    first, second = (FakeCommands(score, seconds=lambda name, seed: own.get(name, 1.0)) for _ in range(2))
+    at_work(first)
+    with pytest.raises(Stopped):
+        compare(baseline=budget, name="mine")
+    assert first.trained[-1][0] == longer
+    at_work(second)
+    verdict = run_referee(resume="mine", ledger="runs").verdict
+    assert outcomes() == [outcome]
+    assert len({*first.trained, *second.trained}) == len(first.trained) + len(second.trained)
+    tested = verdict.used
+    assert {seed for variant, seed in second.trained if variant == longer} <= {*tested}
+    assert "Against the baseline trained 1.2 times as long +" in verdict.figures
+    if outcome == "accepted":
+        assert Ledger(Path("runs")).heads()[-1].program.identity == describe(CANDIDATE).identity
+    else:
+        assert "but the baseline trained 1.2 times as long does as well" in verdict.headline
+    assert run_referee(resume="mine", ledger="runs").verdict.lines == verdict.lines
 
 
 def test_ignored_seeds_are_a_mistake(at_work: Any, cli: Any) -> None:
@@ -427,7 +472,7 @@ def test_a_ledger_lists_draws_and_exports(at_work: Any, cli: Any, tmp_path: Path
     assert isinstance(training, CommandTraining)
     assert [*training.guard.ignored[:-1]] == ["kept-1"]
     assert value["finals"][0]["difference"] > 3
-    assert "candidate beats the baseline" in value["finals"][0]["headline"]
+    assert "Better by " in value["finals"][0]["headline"]
     assert len(Path("a.csv").read_text().splitlines()) == 4
     assert Path("a.svg").read_text().startswith("<svg")
     assert "left after 2 tests, 2 accepted" in err

@@ -234,6 +234,10 @@ def _wait(condition: Any) -> None:
         ("python 'train.py {seed}", {}, "No closing quotation"),
         ("python train.py {seed} | tee log", {}, "runs without a shell.*sh -c"),
         ("SEED={seed} python train.py", {}, "runs without a shell.*sh -c"),
+        *(
+            (f"x {{seed}} {text}", {}, r"as \{budget:N\}, with N steps from 1 on; got 'x \{seed\}")
+            for text in ("{budget:0}", "{budget:x}", "{budget:}", "{budget 9}", "{budgets}", "{budget")
+        ),
         ("x {seed}", {"metric": ""}, "--metric must name the metric"),
         ("x {seed}", {"metric": "acc=("}, "is no regular expression"),
         ("x {seed}", {"metric": "acc=.*"}, "must have one group.* has 0"),
@@ -246,6 +250,13 @@ def test_mistakes(command: str, training: dict[str, Any], problem: str) -> None:
         *CommandTraining(**{"metric": "acc=(.*)"} | training).problems(),
     ]
     assert any(re.search(problem, text) for text in problems), problems
+
+
+def test_the_length_of_a_training() -> None:
+    model = CommandModel(command="train {seed} --for={budget} 'a {budget:1000}' {budget:7} {\"b\":1}")
+    assert [*model.problems()] == []
+    assert model.arguments(3, "out") == ["train", "3", "--for=1", "a 1000", "7", "{b:1}"]
+    assert model.arguments(3, "out", 1.1) == ["train", "3", "--for=1.1", "a 1100", "8", "{b:1}"]
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_commands_alternate_with_the_same_seeds(at_work: Any) -> None:
     pair = ["baseline", "candidate"]
     expected = [(name, seed) for seed in range(40, 47) for name in (pair if seed % 2 == 0 else pair[::-1])]
     assert workers.trained == expected
-    assert result.verdict.headline == "No detectable difference from the baseline in 7 seeds"
+    assert result.verdict.headline.startswith("Undecided: ")
     assert json.loads((result.folder / "verdict.json").read_text()) == result.value
 
 
@@ -98,13 +98,72 @@ def test_best_of_several_candidates_wins(at_work: Any) -> None:
     assert "adjusted for 2 candidates" in result.verdict.figures
 
 
-@pytest.mark.parametrize(("equal", "outcome"), [("time", "cannot tell"), ("none", "better")])
-def test_a_gain_by_longer_training_is_not_called_better(at_work: Any, equal: str, outcome: str) -> None:
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        ((), 1, ("Undecided: better than the baseline by ", ", but takes 1.20 to 1.20 times as long. Add ")),
+        (("--any-time",), 0, ("Better by ", "Any time, here 1.20 (1.20 to 1.20) of the baseline's")),
+    ],
+)
+def test_a_gain_in_more_time_needs_a_budget_or_any_time(
+    at_work: Any, cli: Any, options: tuple[str, ...], code: int, words: tuple[str, ...]
+) -> None:
     at_work(FakeCommands(gain(9), seconds=lambda variant, seed: 1.2 if variant == "candidate" else 1.0))
-    result = compare(equal=equal)
+    ended, out, _ = cli(
+        *("referee", "--baseline", BASELINE, "--candidate", CANDIDATE, "--metric", "acc=(.*)", "--seed", "1"),
+        *options,
+    )
+    assert ended == code
+    assert all(text in out for text in words), out
+
+
+LONGER = "baseline, 1.2 times as long"
+
+
+def trained(times: float = 1.2, gained: float = 3, **how: Any) -> FakeCommands:
+    """Return runs of a candidate that gains 3 in 1.15 times the baseline's time, and of a longer baseline."""
+    seconds = {"candidate": 1.15, LONGER: times}
+    return FakeCommands(
+        lambda variant, seed: noise(variant, seed) + {"candidate": 3, LONGER: gained}.get(variant, 0),
+        seconds=lambda variant, seed: seconds.get(variant, 1.0),
+        **how,
+    )
+
+
+@pytest.mark.parametrize(
+    ("workers", "outcome", "words"),
+    [
+        (trained(gained=0.3), "better", "Against the baseline trained 1.2 times as long +"),
+        (trained(), "undecided", "but the baseline trained 1.2 times as long does as well"),
+        (trained(times=1.0, gained=0), "undecided", "but takes 1.15 to 1.15 times as long"),
+    ],
+    ids=["really better", "only trained longer", "a baseline that ignores its budget"],
+)
+def test_a_baseline_with_a_budget_gets_the_time_of_the_candidate(
+    at_work: Any, workers: FakeCommands, outcome: str, words: str
+) -> None:
+    at_work(workers)
+    result = run_referee(f"{BASELINE} {{budget}}", CANDIDATE, metric="acc=(.*)", seed=1)
     assert result.verdict.final == outcome
-    words = "1.20 times" if equal == "time" else "Time not compared, 1.20 times"
-    assert words in result.verdict.figures
+    assert words in " ".join(result.verdict.lines)
+    (longer,) = [variant for variant in result.value["variants"] if variant["name"] == LONGER]
+    assert longer["config"]["longer"] == 1.2
+    assert longer["config"]["model"]["command"] == f"{BASELINE} {{budget}}"
+
+
+def test_longer_runs_resume_without_doubling(at_work: Any) -> None:
+    first, budget = at_work(trained(gained=0.3, most=20)), BASELINE + " {budget:10}"
+    with pytest.raises(Stopped):
+        run_referee(budget, CANDIDATE, metric="acc=(.*)", seed=1, name="mine")
+    second = at_work(trained(gained=0.3, broken=[(LONGER, 6)]))
+    broken = run_referee(resume="mine")
+    assert not broken.verdict.complete, "a crash of the longer baseline leaves the verdict open"
+    third = at_work(trained(gained=0.3))
+    assert run_referee(resume="mine").verdict.failed_attempts == {LONGER: 1}
+    runs = [*first.trained, *second.trained, *third.trained]
+    assert first.trained[-1][0] == LONGER
+    assert third.trained[0] == (LONGER, 6)
+    assert len(runs) == len(set(runs)) + 1
 
 
 @pytest.mark.parametrize(("clock", "is_doubtful"), [(10.1, True), (9.9, False)])
@@ -175,7 +234,7 @@ def test_a_seed_that_fails_leaves_the_verdict_open(at_work: Any, cli: Any) -> No
 
 
 def test_a_command_that_fails_until_it_is_lucky_does_not_win(lucky: Any, cli: Any) -> None:
-    result = lucky(lambda: compare(equal="none"))
+    result = lucky(lambda: compare(any_time=True))
     failed = result.value["failed_attempts"]["candidate"]
     assert failed > 3
     assert result.verdict.lead.difference.mean > 0.3
@@ -228,7 +287,7 @@ def test_a_mistake_in_an_option_is_corrected_with_resume(at_work: Any) -> None:
     result = run_referee(resume="mine", metric="acc=(.*)")
     assert result.verdict.final == "better"
     assert (result.verdict.design.metric.name, result.verdict.design.margin) == ("acc", 0.5)
-    assert "%" in result.verdict.figures or "points" in result.verdict.figures
+    assert re.match(r"Better by \S+ (%|points)", result.verdict.headline)
     with pytest.raises(InputError, match="has runs with scores, so its metric stays"):
         run_referee(resume="mine", metric="acc=([0-9.]+)")
     with pytest.raises(InputError, match="or resume it: automl referee --resume mine"):
@@ -298,7 +357,7 @@ def test_resume_and_again(at_work: Any, capsys: pytest.CaptureFixture[str]) -> N
             "must print the metric once, so leave --last out",
         ),
         ({"protect": "gone"}, "--protect gone must be a file"),
-        ({"equal": "epochs"}, "choose from none, time"),
+        ({"candidates": "train {seed} {budget:0}"}, "its length of training as {budget}, a factor, or as"),
         ({"name": "a/b"}, "--name may hold"),
         ({"metric": "step 9 val_loss=(.*)"}, "add --minimize for val_loss"),
         ({"seed": -1}, "seed must lie between"),
