@@ -300,7 +300,7 @@ def test_a_head_with_a_budget_gets_the_time_of_the_change(at_work: Any, gained: 
     assert len({*first.trained, *second.trained}) == len(first.trained) + len(second.trained)
     tested = verdict.used
     assert {seed for variant, seed in second.trained if variant == longer} <= {*tested}
-    assert "Against the baseline trained 1.2 times as long +" in verdict.figures
+    assert "Against the baseline trained 1.2 times as long" in verdict.figures
     if outcome == "accepted":
         assert Ledger(Path("runs")).heads()[-1].program.identity == describe(CANDIDATE).identity
     else:
