@@ -156,7 +156,12 @@ class Stream:
         decision = replace(decision, head=f"{head.program}, {accepted}")
         shown = _difference(measured[-len(used) :], decision.e_value, decision.interval)
         lead = Comparison(
-            variant=variants[1], difference=shown, opponents=opponents, p_holm=shown.p, time=time
+            variant=variants[1],
+            difference=shown,
+            p_holm=shown.p,
+            opponents=opponents,
+            most_time=time and time.high,
+            time=time,
         )
         level = decision.level or ALPHA
         evidence = Evidence(

@@ -108,7 +108,9 @@ def figures(verdict: "Verdict") -> str:
     decimals, d = design.decimals, lead.difference
     if not verdict.complete:
         sentences.append(f"So far {d.mean:+.{decimals}f} {design.signed}, {confidence_interval(d, decimals)}")
-    elif verdict.decision is not None or verdict.outcome in ("equivalent", "cannot tell"):
+    elif _size(d, design) not in verdict.words and (
+        verdict.decision is not None or verdict.outcome in ("equivalent", "cannot tell")
+    ):
         sentences.append(f"{d.mean:+.{decimals}f} {design.signed}{_ends(d, decimals)}, {_seeds(d)}")
     if verdict.complete and verdict.outcome in ("better", "undecided"):
         beaten = [(other.name, other.difference) for other in lead.opponents if other.difference]
