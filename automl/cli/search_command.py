@@ -91,7 +91,7 @@ def _check_confirm(values: Mapping[str, Any], *, confirm: bool, top: int | None)
     if confirm:
         from automl.confirm.protocol import Options
 
-        Options(**options)
+        Options(**options).check_new()
     return options
 
 

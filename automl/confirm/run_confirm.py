@@ -195,11 +195,11 @@ def _plan(
     number = 1 + max((confirmation.number for confirmation in earlier), default=0)
     used = {record.config.seed for record in records}
     used |= {seed for confirmation in earlier for seed in confirmation.seeds}
-    if earlier and earlier[-1].kind.opaque:  # It compares the same commands once more.
-        options = Options(**{**vars(earlier[-1].options), **chosen})
+    is_opaque = bool(earlier) and earlier[-1].kind.opaque
+    options = Options(**{**(vars(earlier[-1].options) if is_opaque else {}), **chosen}).check_new()
+    if is_opaque:  # It compares the same commands once more.
         seeds, provenance = fresh_seeds(used, options.seeds), collect_provenance()
         return replace(earlier[-1], number=number, options=options, seeds=seeds, provenance=provenance)
-    options = Options(**chosen)
     variant_set = select_variants(
         records,
         metadata.plan,
