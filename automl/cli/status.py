@@ -10,8 +10,8 @@ from typing import Any
 from automl.base.errors import InputError
 from automl.base.names import short_name
 from automl.base.options import format_command
-from automl.base.serialise import convert_fields
-from automl.base.units import format_duration
+from automl.base.serialise import convert_fields, without_torch
+from automl.base.units import format_count, format_duration, pluralize
 from automl.confirm.protocol import confirmations, is_open, latest_verdict, trials_of
 from automl.storage import folder as search_folder
 from automl.storage.metadata import SearchMetadata
@@ -140,6 +140,7 @@ def read_status(search: str | search_folder.NamedSearch | None = None, storage: 
 
 def _read(name: str, storage: str, *, configs: bool = True) -> Status:
     """Read the state of a search. Without `configs`, best trial and baseline have no names."""
+@without_torch()
     folder, metadata = search_folder.find_search(name, storage)
     started = confirmations(folder)
     trials_folder, study, plan = trials_of(folder, metadata)
