@@ -78,9 +78,8 @@ def run_confirm(*search: Any, **options: Any) -> ConfirmResult:
     if asked.solve is not None and asked.top not in (None, 1):
         raise InputError(f"--solve has one finalist; leave --top {asked.top} out")
     values = {f.name: getattr(asked, f.name, None) for f in fields(Options)}
+    values |= {} if asked.solve is None else {"top": 1}
     chosen = {name: value for name, value in values.items() if value is not None}
-    if asked.solve is not None:
-        chosen["top"] = 1
     Options(**chosen)  # Report a mistake before anything is read.
     name, storage = resolve_search(asked.search, asked.storage)
     check_not_temporary(storage)

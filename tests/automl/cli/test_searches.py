@@ -51,7 +51,7 @@ def test_row_of_a_search(records, locked: bool, state: str, trials: str, tmp_pat
         (listed,) = list_searches(str(tmp_path))
     heading, line = searches_table([listed])
     assert heading.split() == ["name", "space", "state", "trials", "best", "verdict", "age", "size"]
-    assert line.split()[:5] == ["mine", "digits", state, trials, "0.85"]
+    assert line.split()[:5] == ["mine", "digits", state, trials, "85%"]
     assert (listed.problem, listed.verdict, listed.metric) == (None, None, "accuracy")
 
 
@@ -117,6 +117,7 @@ LONG = Listed(
     trials=1000,
     metric="accuracy",
     best=0.912345,
+    shown="91.23 %",
     verdict="equivalent",
     age=359 * 86400,
     size=1_234_567_890_123,
@@ -129,5 +130,5 @@ def test_table_fits_80_columns(name: str) -> None:
     assert max(map(len, lines)) <= 80
     assert sum(line.startswith(name) for line in lines) == 1, "a name can be copied"
     assert lines[-1].split() == [
-        "a_very…", "confirming", "1000/1000", "0.9123", "equivalent", "359d", "1.2TB"
+        "a_very…", "confirming", "1000/1000", "91.23%", "equivalent", "359d", "1.2TB"
     ]  # fmt: skip

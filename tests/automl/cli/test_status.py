@@ -43,8 +43,8 @@ def test_status_of_a_stopped_search(folder: Path) -> None:
     assert status.left is None
     assert status.lines()[0].startswith("search    mine: stopped, ")
     assert status.lines()[2:4] == [
-        "best      accuracy 0.7200 after 5 steps  002 xresnet18(width=0.25) conv1x1 @ stage1.block1",
-        "baseline  accuracy 0.7000 after 7 steps  000 xresnet18(width=0.25) plain",
+        "best      accuracy 72 % after 5 steps  002 xresnet18(width=0.25) conv1x1 @ stage1.block1",
+        "baseline  accuracy 70 % after 7 steps  000 xresnet18(width=0.25) plain",
     ]
     assert status.lines()[-1] == "next      automl search --resume mine"
 
