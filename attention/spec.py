@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from attention.options import RESERVED, OptionValue, check_options
 from automl.base import loading
 from automl.base.errors import InputError, unknown
+from automl.base.serialise import WITHOUT_TORCH
 
 # The types need torch, which takes seconds to import. Reading and writing configurations must not need it.
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Spec:
         check_name(self.type)
         name = loading.find_local_name(loading.make_absolute(self.type), self.code)
         object.__setattr__(self, "type", name)
-        if self.options and name in NAMES:
+        if self.options and name in NAMES and not WITHOUT_TORCH.get():
             from attention.attention_table import ATTENTIONS
 
             check_options(name, self.options, ATTENTIONS[name].options)

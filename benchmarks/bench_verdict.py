@@ -1,8 +1,8 @@
-"""Time the way to a verdict on digits: 16 trials, then 2 finalists and the baseline with 5 fresh seeds.
+"""Time the way to a verdict on digits: 16 trials, then 2 finalists and the baseline with 7 fresh seeds.
 
 This project runs `automl search --confirm` with an empty cache. It would train controls, which the peer does
-not have, if a finalist were better, which five seeds cannot show. It runs once from new weights and once with
-`--init shared`, whose verdict is on placements in shared partial trainings.
+not have, if a finalist were better, which the printed verdict shows. It runs once from new weights and once
+with `--init shared`, whose verdict is on placements in shared partial trainings.
 
 Two peers do the same job with fastai's Learner in Ray Tune, OptunaSearch with ASHA, and the seeds as further
 Tune trials. They choose fastai's xresnet18 at a quarter of its width, with or without fastai's
@@ -26,7 +26,7 @@ from typing import Any
 
 from harness import Row, show, write
 
-TRIALS, TOP, SEEDS, EPOCHS = 16, 2, 5, 6
+TRIALS, TOP, SEEDS, EPOCHS = 16, 2, 7, 6
 PEERS = {
     "reused": "fastai in Tune, reused actors, OptunaSearch + ASHA",
     "nested": "fastai in TorchTrainer in Tune, OptunaSearch + ASHA",

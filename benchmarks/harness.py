@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import json
+import os
 import platform
 import re
 import statistics
@@ -19,6 +20,7 @@ import torch
 
 from automl.config import device as device_module
 from automl.config.device import find_device, is_gpu, synchronise
+from automl.costs.time_ratio import BELIEVED, PRECISE, interval
 from automl.training.clock import time_in_turn
 
 RESULTS = Path(__file__).parent / "results"
@@ -27,7 +29,7 @@ PACKAGES = ("torch", "torchvision", "fastai", "timm", "ray", "optuna", "pyarrow"
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """Result of a case. A `ratio` above 1 favours this project; `spread` is its range over the rounds."""
+    """Result of a case. A `ratio` above 1 favours this project; `spread` is its interval."""
 
     case: str
     peer: str
@@ -36,6 +38,12 @@ class Row:
     unit: str
     spread: tuple[float, float]
     ratio: float
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether the interval is on one side of 1, or as narrow as a search accepts."""
+        low, high = self.spread
+        return not low <= 1 <= high or max(high / self.ratio, self.ratio / low) - 1 <= BELIEVED
 
 
 def compare(
@@ -47,13 +55,18 @@ def compare(
     unit: str,
     rounds: int,
     higher_is_better: bool,
+    limit: float = 0.0,
 ) -> Row:
-    """Measure both in turn, `rounds` times after a round that warms up.
+    """Measure both in turn, `rounds` times after a round that warms up. Each call returns its measurement.
 
-    Each call returns its measurement. The ratio is the median of the rounds' ratios; the spread is their
-    range.
+    Add as many rounds until the interval of the ratio is narrow, or `limit` seconds have passed.
     """
-    pairs = [(a, b) for a, b in islice(time_in_turn([ours, theirs]), rounds)]
+    start, pairs, turns = time.perf_counter(), list[tuple[float, float]](), time_in_turn([ours, theirs])
+    while True:
+        pairs.extend((a, b) for a, b in islice(turns, rounds))
+        ratio, low, high = interval([a / b for a, b in pairs])
+        if max(high / ratio, ratio / low) - 1 <= PRECISE or time.perf_counter() - start >= limit:
+            break
     return summarise(case, peer, pairs, unit=unit, higher_is_better=higher_is_better)
 
 
@@ -61,15 +74,15 @@ def summarise(
     case: str, peer: str, pairs: Sequence[tuple[float, float]], *, unit: str, higher_is_better: bool
 ) -> Row:
     """Return the row of interleaved rounds, and print it. Each pair is ours and theirs."""
-    ratios = [a / b if higher_is_better else b / a for a, b in pairs]
+    ratio, low, high = interval([a / b if higher_is_better else b / a for a, b in pairs])
     row = Row(
         case=case,
         peer=peer,
         ours=statistics.median(a for a, _ in pairs),
         theirs=statistics.median(b for _, b in pairs),
         unit=unit,
-        spread=(min(ratios), max(ratios)),
-        ratio=statistics.median(ratios),
+        spread=(low, high),
+        ratio=ratio,
     )
     show(row)
     return row
@@ -79,7 +92,8 @@ def show(row: Row) -> None:
     low, high = row.spread
     print(
         f"{row.case:44} {row.peer:28} ours {row.ours:10.4g} theirs {row.theirs:10.4g} {row.unit:12} "
-        f"ratio {row.ratio:6.2f} ({low:.2f} to {high:.2f})",
+        f"ratio {row.ratio:6.2f} ({low:.2f} to {high:.2f})"
+        f"{'' if row.is_resolved else ': not resolved, the machine is too busy'}",
         flush=True,
     )
 
@@ -92,6 +106,22 @@ def seconds(call: Callable[[], object], device: torch.device, repeat: int = 1) -
         call()
     synchronise(device)
     return (time.perf_counter() - start) / repeat
+
+
+def core_time(device: torch.device) -> float:
+    """Return the processor time [s] of this process and its workers. On a GPU, the time by the clock."""
+    synchronise(device)
+    return time.perf_counter() if is_gpu(device) else _processor_time()
+
+
+def _processor_time() -> float:
+    """Return the processor time [s] of this process and of its children, ended or running (Linux only)."""
+    total = sum(os.times()[:4])
+    for file in Path("/proc/self/task").glob("*/children"):
+        for child in file.read_text().split():
+            fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+            total += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return total
 
 
 def milliseconds(call: Callable[[], object], device: torch.device, repeat: int = 1) -> float:

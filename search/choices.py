@@ -116,12 +116,7 @@ def papers(sites: Sequence["Site"], prefix: str = "") -> list[dict[str, Any]]:
 
 
 def placement(
-    trial: Trial,
-    sites: Sequence["Site"],
-    *,
-    most: int = 3,
-    prefix: str = "",
-    kinds: Sequence[str] = TYPES,
+    trial: Trial, sites: Sequence["Site"], *, most: int = 3, prefix: str = "", kinds: Sequence[str] = TYPES
 ) -> Placement:
     """Draw up to `most` modules at different sites, of the attention types `kinds`.
 

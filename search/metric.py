@@ -1,6 +1,6 @@
 """Metrics: direction, unit, display, and the score of guessing."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import isfinite
 from typing import Literal
@@ -156,6 +156,15 @@ class Metric:
         from scipy.special import ndtri
 
         return chance.value + self.sign * float(ndtri(1 - GUESSING_RATE)) * chance.error
+
+
+def show_metrics(values: Mapping[str, float], metrics: Iterable[Metric]) -> str:
+    """Format `accuracy 82.13 %, loss 0.5210`: with the units of `metrics`, others with four decimals."""
+    known = {metric.name: metric for metric in metrics}
+    shown = (
+        (key, known[key].show(value) if key in known else f"{value:.4f}") for key, value in values.items()
+    )
+    return ", ".join(f"{key} {text}" for key, text in shown)
 
 
 def signed_unit(unit: str, maximize: bool) -> str:

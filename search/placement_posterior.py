@@ -164,11 +164,7 @@ def best_trial(study: Study) -> FrozenTrial:
 
 
 def estimate_posterior(
-    study: Study,
-    margin: float,
-    fit: Fit = fit_model,
-    *,
-    more: int | None = None,
+    study: Study, margin: float, fit: Fit = fit_model, *, more: int | None = None
 ) -> Posterior:
     """Estimate the posterior of the placements from the completed trials.
 

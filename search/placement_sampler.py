@@ -150,18 +150,12 @@ class GrowingModel:
 
 
 class _History:
-    """Placements and choices of a study's trials, each of which is read once after its end.
-
-    Attributes:
-        tried: The placements of completed trials.
-        rejected: The placements of trials that exceeded a limit.
-        choices: The types and options that trials could choose.
-    """
+    """Placements and choices of a study's trials, each of which is read once after its end."""
 
     def __init__(self) -> None:
-        self.tried: set[IndexedPlacement | None] = set()
-        self.rejected: set[IndexedPlacement | None] = set()
-        self.choices = DrawnChoices()
+        self.tried: set[IndexedPlacement | None] = set()  # of completed trials
+        self.rejected: set[IndexedPlacement | None] = set()  # of trials that exceeded a limit
+        self.choices = DrawnChoices()  # that trials had
         self._read: set[int] = set()
         self._first = 0  # all trials before it were read
 

@@ -10,6 +10,7 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from automl.base.errors import InputError
+from automl.base.units import pluralize
 from search.choices import parse_parameter
 from search.config import TrialConfig
 from search.placement_effects import SHARED_TRAINING
@@ -128,7 +129,8 @@ class SearchScheduler(TrialScheduler):
         records = [record for record in self.records.values() if record.state is State.INFEASIBLE]
         if len(records) < min(ALL_INFEASIBLE, self.plan.trials or ALL_INFEASIBLE):
             return None
-        return f"none of the first {len(records)} trials could be trained; the last one: {records[-1].reason}"
+        tried = pluralize(len(records), "trials")
+        return f"none of the first {tried} could be trained; the last one: {records[-1].reason}"
 
     def ask(self) -> TrialRecord | None:
         """Return the next trial, unfinished ones first, or None. Raises InputError of a user's space."""

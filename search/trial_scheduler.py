@@ -92,6 +92,10 @@ class Plan:
         """Return 1 if a higher value of an objective is better, and -1 otherwise."""
         return self.metric.sign if name == self.metric.name else -1
 
+    def show(self, name: str, value: float) -> str:
+        """Format a value of an objective with its unit."""
+        return self.metric.show(value) if name == self.metric.name else f"{value:.4g}"
+
     def score(self, trial: TrialRecord) -> Score:
         """Return the objectives after the last epoch, with signs such that larger is better."""
         return [self.better(name) * trial.value(name) for name in self.objectives]

@@ -28,6 +28,17 @@ def test_figures_of_many_pages_are_compared() -> None:
     assert "xresnet18 + SSA, 128 px, the default size" in "".join(texts)  # where a peer is faster
 
 
+def test_a_ratio_between_better_and_worse_is_not_resolved() -> None:
+    lines = "\n".join(PAGES[name] for name in ("README.md", "docs/explanation/benchmarks.md")).splitlines()
+    rows = [
+        (line, re.search(r"([\d.]+) \(([\d.]+) to ([\d.]+)\)", line)) for line in lines if line[:1] == "|"
+    ]
+    for line, match in rows:
+        ratio, low, high = map(float, match.groups()) if match else (1, 1, 1)
+        assert (low <= 1 <= high and max(high / ratio, ratio / low) > 1.03) == ("not resolved" in line), line
+    assert sum("not resolved" in line for line, _ in rows) > 2
+
+
 def write_page(figure: str, key: str = f"rows/*{ROW}") -> dict[str, str]:
     """Write the same figure in each kind of unit."""
     comment = f"<!-- record: step-cpu.json:{key} -->"

@@ -8,7 +8,9 @@ of fields that depend on other fields.
 
 import json
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from enum import Enum
@@ -23,6 +25,18 @@ T = TypeVar("T")
 LEVELS = 64  # the deepest nesting
 TOO_DEEP = f"it is nested more than {LEVELS} levels deep"
 LARGEST = 10**300  # integers must be below it, so that each has a float
+
+WITHOUT_TORCH = ContextVar("WITHOUT_TORCH", default=False)  # see `without_torch`
+
+
+@contextmanager
+def without_torch() -> Iterator[None]:
+    """Read configurations without checks of the options of models and modules, which import torch."""
+    token = WITHOUT_TORCH.set(True)
+    try:
+        yield
+    finally:
+        WITHOUT_TORCH.reset(token)
 
 
 def to_json(value: Any) -> Any:

@@ -3,8 +3,10 @@
 import codecs
 import gzip
 import io
+import os
+import stat
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TextIO
 
 from automl.base.errors import InputError
@@ -15,6 +17,22 @@ HEAD = 1 << 13  # bytes by which an encoding is guessed, a multiple of four
 
 class NotUtf8(InputError):
     """A file of text has another encoding."""
+
+
+def is_special(path: str | PurePath) -> bool:
+    """Return whether `path` is a pipe, a socket or a device: reading it may never end."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def check_ends(path: str | PurePath) -> None:
+    """Raise InputError for a pipe or a device, which may have no end, but for those of the process itself."""
+    own = str(path).startswith(("/dev/fd/", "/dev/std", "/proc/self/", os.devnull))
+    if not own and is_special(path):
+        raise InputError(f"{path} is a pipe or a device; give a file or a folder")
 
 
 def encoding_of(head: bytes) -> str:
@@ -40,6 +58,7 @@ def guess_encoding(content: bytes) -> str:
 
 def read_text(path: Path, errors: str = "strict") -> str:
     """Read a text. Raise OSError, and NotUtf8 for another encoding or a zero byte."""
+    check_ends(path)
     content = path.read_bytes()
     encoding = encoding_of(content)
     try:
@@ -56,5 +75,6 @@ def read_text(path: Path, errors: str = "strict") -> str:
 
 def open_text(path: Path, errors: str = "strict") -> TextIO:
     """Open a text, which gzip may have compressed, for reading line by line."""
+    check_ends(path)
     stream = gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb")  # noqa: SIM115
     return io.TextIOWrapper(stream, encoding_of(stream.peek(4)), errors, newline="\n")

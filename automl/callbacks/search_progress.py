@@ -153,8 +153,8 @@ class Progress(Callback):
         ended = sum(record.state is not State.RUNNING for record in records)
         trials, left = self.trials(), self._left(ended)
         columns = [
-            "" if value is None else f"{value:7.4f}",
-            "" if trial.steps is None else f"{trial.steps:4} steps",
+            "" if value is None else f"{self.plan.metric.show(value):>7}",
+            "" if trial.steps is None else f"{pluralize(trial.steps, 'steps'):>10}",
             state,
             f"{ended}/{trials}" if trials else f"{ended} ended",
             "" if left is None else f"{format_duration(left)} left",
@@ -222,7 +222,8 @@ class Progress(Callback):
             return
         self.drawn = now
         table = Table(box=None, pad_edge=False)
-        for heading in ("trial", "state", "epoch", "steps", "time_ratio", self.plan.metric.name):
+        name = self.plan.metric.name
+        for heading in ("trial", "state", "epoch", "steps", "time_ratio", name):
             table.add_column(heading)
         for record in sorted(self.records.values(), key=lambda r: r.number)[-ROWS:]:
             last = record.history[-1] if record.history else None
@@ -235,7 +236,7 @@ class Progress(Callback):
                 self._epochs(record),
                 "" if record.steps is None else str(record.steps),
                 f"{about}{time_ratio:.2f}" if time_ratio else "",
-                f"{last[self.plan.metric.name]:.4f}" if last and self.plan.metric.name in last else "",
+                self.plan.metric.show(last[name]) if last and name in last else "",
             )
         self.live.update(Group(table, Text(printable(self._summary()))), refresh=True)
 
@@ -246,9 +247,9 @@ def search_summary(plan: Plan, records: Mapping[int, TrialRecord]) -> str:
     first = plan.objectives[0]
     if best is None:
         return ""
-    text = f"best {best.value(first):.4f} (trial {best.number})"
+    text = f"best {plan.show(first, best.value(first))} (trial {best.number})"
     if baseline is None or baseline is best:
         return text
-    return (
-        f"{text}, {best.value(first) - baseline.value(first):+.4f} to the baseline (trial {baseline.number})"
-    )
+    gap = best.value(first) - baseline.value(first)
+    scale, unit = (plan.metric.scale, plan.metric.gap) if first == plan.metric.name else (1, "")
+    return f"{text}, {f'{scale * gap:+.3g} {unit}'.rstrip()} to the baseline (trial {baseline.number})"

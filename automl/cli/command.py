@@ -22,8 +22,7 @@ from typer.models import ArgumentInfo
 
 from automl.base.errors import InputError, describe_error, is_raised_by_user, unknown
 from automl.base.terminal import escaped_output
-from automl.base.text import read_text
-from automl.data.files import is_special
+from automl.base.text import check_ends, read_text
 
 NOT_SAVED = ("as_json", "dry_run", "watch", "yes")  # they concern a single call
 COMMON = ("config", "save_config", "help_all", "same")  # options of every command, not allowed in a file
@@ -183,11 +182,9 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _check_files(value: Any) -> None:
-    """Raise InputError for a pipe or a device, which may have no end, but for those of the process itself."""
     for each in value if isinstance(value, list | tuple) else [value]:
-        own = str(each).startswith(("/dev/fd/", "/dev/std", "/proc/self/", os.devnull))
-        if isinstance(each, str | Path) and not own and is_special(each):
-            raise InputError(f"{each} is a pipe or a device; give a file or a folder")
+        if isinstance(each, str | Path):
+            check_ends(each)
 
 
 def declaration_of(parameter: inspect.Parameter) -> Any:

@@ -10,6 +10,7 @@ from automl.base.errors import InputError
 from automl.base.escape import printable
 from automl.base.options import WRITES, format_command
 from automl.base.serialise import to_json
+from automl.base.units import pluralize
 from automl.cli.command import print_json
 from automl.cli.options import JSON_OPTION, STORAGE_OPTION, WRITTEN_STORAGE, option
 
@@ -97,7 +98,7 @@ def sync(
     from automl.cli.sync import run_sync
 
     name = _named(search)
-    print(f"search {name}: {run_sync(name, storage)} trials are in MLflow")
+    print(f"search {name}: {pluralize(run_sync(name, storage), 'trials are in MLflow')}")
 
 
 def _named(search: str | None) -> str:

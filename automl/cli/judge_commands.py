@@ -178,15 +178,13 @@ def variants_table(variants: Sequence["VariantScores"]) -> Iterator[str]:
     width = max(len("variant"), *(len(variant.label) for variant in variants))
     with_best = any(variant.best_mean is not None for variant in variants)
     best = f"{'best epoch':>12}{'sd':>10}" if with_best else ""
-    yield f"{'variant':{width}}{'seeds':>7}{'mean':>10}{'sd':>10}{best}"
+    title = f"mean, {variants[0].unit}" if variants[0].unit else "mean"
+    yield f"{'variant':{width}}{'seeds':>7}{title:>10}{'sd':>10}{best}"
     for variant in variants:
-        best = f"{_number(variant.best_mean):>12}{_number(variant.best_sd):>10}" if with_best else ""
-        mean, sd = _number(variant.mean), _number(variant.sd)
+        values = (variant.mean, variant.sd, variant.best_mean, variant.best_sd)
+        mean, sd, *of_best = ("-" if v is None else f"{variant.scale * v:.4g}" for v in values)
+        best = "{:>12}{:>10}".format(*of_best) if with_best else ""
         yield f"{variant.label:{width}}{variant.count:>7}{mean:>10}{sd:>10}{best}"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
 
 
 def solve(

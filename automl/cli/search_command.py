@@ -91,7 +91,7 @@ def _check_confirm(values: Mapping[str, Any], *, confirm: bool, top: int | None)
     if confirm:
         from automl.confirm.protocol import Options
 
-        Options(**options)
+        Options(**options).check_new()
     return options
 
 
@@ -176,7 +176,8 @@ def print_search(result: "Search", storage: str) -> None:
     if result.placement_verdict:
         print(f"placement {result.placement_verdict}")
         resume = format_command("search --resume", result.search, storage, "--stop", "never")
-        print(f"stopped   early: {result.saved} planned trials were not needed; train them: {resume}")
+        saved = pluralize(result.saved, "planned trials were not needed; train them")
+        print(f"stopped   early: {saved}: {resume}")
     for warning in result.warnings:
         print(f"warning: {warning}")
     if result.grid is not None:
@@ -226,7 +227,8 @@ def _print_leaders(result: "Search") -> None:
     if result.front:
         print(f"front     {len(result.front)} non-dominated (Pareto-optimal) trials")
         for trial in result.front:
-            values = "  ".join(f"{name} {trial.value(name):.4g}" for name in result.plan.objectives)
+            plan = result.plan
+            values = "  ".join(f"{name} {plan.show(name, trial.value(name))}" for name in plan.objectives)
             print(f"          {values}  {describe_model(trial)}")
 
 

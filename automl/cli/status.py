@@ -10,8 +10,8 @@ from typing import Any
 from automl.base.errors import InputError
 from automl.base.names import short_name
 from automl.base.options import format_command
-from automl.base.serialise import convert_fields
-from automl.base.units import format_duration
+from automl.base.serialise import convert_fields, without_torch
+from automl.base.units import format_count, format_duration, pluralize
 from automl.confirm.protocol import confirmations, is_open, latest_verdict, trials_of
 from automl.storage import folder as search_folder
 from automl.storage.metadata import SearchMetadata
@@ -39,6 +39,7 @@ class Status:
         metric: Name of the first objective.
         best: Name and score of the best trial.
         baseline: Name and score of the best trial without attention.
+        shown: Score of these two with its unit.
         steps: Training steps of these two, if known.
         quiet: Time since the last epoch ended [s]. None before the first.
         hours: Training time of all slots [h].
@@ -60,6 +61,7 @@ class Status:
     metric: str
     best: tuple[str, float] | None
     baseline: tuple[str, float] | None
+    shown: dict[str, str]
     steps: dict[str, int]
     quiet: float | None
     hours: float
@@ -100,9 +102,9 @@ class Status:
             lines.append(f"rungs     {reached}")
         for title, leader in (("best", self.best), ("baseline", self.baseline)):
             if leader is not None:
-                name, score = leader
-                after = f" after {self.steps[title]} steps" if title in self.steps else ""
-                lines.append(f"{title:9} {self.metric} {score:.4f}{after}  {name}")
+                name, score = leader[0], self.shown[title]
+                after = f" after {pluralize(self.steps[title], 'steps')}" if title in self.steps else ""
+                lines.append(f"{title:9} {self.metric} {score}{after}  {name}")
         timing = f"time      {self.hours:.3g} hours of training"
         if self.quiet is not None:
             timing += f", the last epoch ended {format_duration(self.quiet)} ago"
@@ -138,6 +140,7 @@ def read_status(search: str | search_folder.NamedSearch | None = None, storage: 
     return _read(*search_folder.resolve_search(search, storage))
 
 
+@without_torch()
 def _read(name: str, storage: str, *, configs: bool = True) -> Status:
     """Read the state of a search. Without `configs`, best trial and baseline have no names."""
     folder, metadata = search_folder.find_search(name, storage)
@@ -186,6 +189,7 @@ def _read(name: str, storage: str, *, configs: bool = True) -> Status:
         metric=first,
         best=scores.get("best"),
         baseline=scores.get("baseline"),
+        shown={title: plan.show(first, score) for title, (_, score) in scores.items()},
         steps={title: leader.steps for title, leader in leaders.items() if leader.steps is not None},
         quiet=max(0.0, time.time() - max(times)) if times else None,
         hours=sum(metrics.get("seconds", 0.0) for metrics in epochs) / 3600,
@@ -242,6 +246,7 @@ class Listed:
         trials: Number of planned trials. None: only the time is limited.
         metric: Name of the first objective.
         best: Its value in the best trial.
+        shown: This value with its unit.
         verdict: Outcome of the latest confirmation.
         age: Time since a process last wrote to the search [s].
         size: Size with checkpoints [bytes].
@@ -255,6 +260,7 @@ class Listed:
     trials: int | None = None
     metric: str = ""
     best: float | None = None
+    shown: str = ""
     verdict: str | None = None
     age: float
     size: int
@@ -296,18 +302,9 @@ def _listed(name: str, storage: str, age: float) -> Listed:
         return Listed(name=name, age=age, size=size, problem=str(error))
     except Exception as error:  # a defect of this project must not hide the other searches
         return Listed(name=name, age=age, size=size, problem=f"it cannot be read ({error!r})")
-    return Listed(
-        name=name,
-        space=status.space,
-        state=status.state,
-        ended=status.ended,
-        trials=status.trials,
-        metric=status.metric,
-        best=None if status.best is None else status.best[1],
-        verdict=status.outcome,
-        age=age,
-        size=size,
-    )
+    best, shown = status.best and status.best[1], status.shown.get("best", "")
+    same = {key: getattr(status, key) for key in ("space", "state", "ended", "trials", "metric")}
+    return Listed(name=name, **same, best=best, shown=shown, verdict=status.outcome, age=age, size=size)
 
 
 def searches_table(searches: Sequence[Listed]) -> list[str]:
@@ -339,10 +336,10 @@ def _row(search: Listed) -> tuple[str, ...]:
         space if len(space) <= SPACE else f"{space[: SPACE - 1]}…",
         search.state,
         f"{search.ended}{planned}" if is_known else "",
-        "" if search.best is None else f"{search.best:.4g}",
+        search.shown.replace(" %", "%"),
         search.verdict or "",
         _age(search.age),
-        _size(search.size),
+        f"{format_count(float(f'{search.size:.2g}'))}B",
     )
 
 
@@ -352,12 +349,3 @@ def _age(seconds: float) -> str:
         if seconds >= length:
             return f"{seconds / length:.0f}{unit}"
     return f"{seconds:.0f}s"
-
-
-def _size(size: float) -> str:
-    """Format a number of bytes: `999B`, `12kB`, `340MB`, `1.2GB`."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 999.5:
-            return f"{size:.1f}{unit}" if unit == "GB" and size < 9.95 else f"{size:.0f}{unit}"
-        size /= 1000
-    return f"{size:.1f}TB"

@@ -175,10 +175,11 @@ def _of_any_task(options: TrainOptions, context: typer.Context) -> "TrialConfig"
 def _print_result(result: "TrainResult") -> None:
     from automl.storage.user_code import trust_option
     from automl.tracking.names import EPOCH
+    from search.metric import show_metrics
 
     last, others = result.history[-1], {*EPOCH, "steps", "time", "train_loss", "train_accuracy"}
-    scores = [f"{key} {last[key]:.4f}" for key in last if key not in others and not key.startswith("gate.")]
-    print(f"result     {', '.join(scores)}")
+    scores = {key: last[key] for key in last if key not in others and not key.startswith("gate.")}
+    print(f"result     {show_metrics(scores, result.metrics)}")
     print(f"checkpoint {result.checkpoint}")
     if result.run_id is None:
         print("warning    the run was not written to MLflow; automl export NAME exports it")
@@ -199,7 +200,9 @@ def _chosen(weights: str) -> dict[str, str]:
 
 
 def _print_epoch(task: "Task", metrics: "Metrics") -> None:
+    from search.metric import show_metrics
+
     shown = [n for n in dict.fromkeys(("train_loss", "loss", task.metric.name)) if n in metrics]
-    numbers = "  ".join(f"{name} {metrics[name]:.4f}" for name in shown)
+    numbers = show_metrics({name: metrics[name] for name in shown}, [task.metric]).replace(", ", "  ")
     epoch = f"epoch {metrics['epoch']:.0f}/{task.config.training.epochs}"
     print(f"{epoch}  {numbers}  {metrics['seconds']:.1f} s", flush=True)

@@ -10,6 +10,7 @@ from automl.base import loading
 from automl.base.errors import InputError, check_utf8, unknown
 from automl.base.names import check_name
 from automl.base.options import option_name
+from automl.base.units import pluralize
 from search.choices import AUGMENT
 from search.config.sections import ClassWeights
 from search.grid import GRID
@@ -134,7 +135,7 @@ def _check_grid(settings: "Settings") -> None:
         if settings.seeds > 1:
             raise InputError(
                 f"--seeds {settings.seeds} needs --sampler grid, to repeat its cells, or --confirm, to train "
-                f"finalists with {settings.seeds} seeds. Add one of them"
+                f"finalists with {pluralize(settings.seeds, 'seeds')}. Add one of them"
             )
         return
     if settings.shares_training:

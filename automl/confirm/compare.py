@@ -42,6 +42,8 @@ class VariantScores:
         sd: The standard deviation of these, or None for one seed.
         best_mean: The mean of each training's best epoch, or None if these are not known.
         best_sd: The standard deviation of these.
+        scale: The factor that these are multiplied by for display.
+        unit: The unit of a displayed score.
     """
 
     name: str
@@ -51,6 +53,8 @@ class VariantScores:
     sd: float | None
     best_mean: float | None = None
     best_sd: float | None = None
+    scale: float = 1.0
+    unit: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +94,8 @@ class Sample:
             sd=stdev(scores) if len(scores) > 1 else None,
             best_mean=fmean(best) if best else None,
             best_sd=stdev(best) if len(best) > 1 else None,
+            scale=1.0 if self.metric is None else self.metric.scale,
+            unit="" if self.metric is None else self.metric.unit,
         )
 
 

@@ -15,6 +15,7 @@ from optuna.study import StudyDirection
 from automl.base.errors import InputError, unknown
 from automl.base.escape import redact_all
 from automl.base.serialise import read_json, to_json
+from automl.base.units import pluralize
 from automl.config.setting_checks import INIT
 from automl.confirm.design import COMMANDS, MODELS, Design, TrainingKind
 from automl.confirm.statistics import ALPHA, least_pairs
@@ -58,16 +59,23 @@ class Options:
         if self.top < 1:
             raise InputError(f"--top must be 1 or more; got {self.top}")
         if self.seeds < 2:
-            raise InputError(
-                f"--seeds must be 2 or more, and {least_pairs(ALPHA / self.top)} or more to show anything; "
-                f"got {self.seeds}"
-            )
+            raise InputError(f"--seeds must be 2 or more; got {self.seeds}")
         if self.seeds > MAX_SEEDS:
             raise InputError(f"--seeds must be {MAX_SEEDS} or less; got {self.seeds}")
         if self.margin is not None and not 0 <= self.margin < inf:
             raise InputError(f"--margin must be 0 or more; got {self.margin:g}")
         if self.init is not None and self.init not in INIT:
             raise unknown("kind of start", self.init, INIT)
+
+    def check_new(self) -> "Options":
+        """Return these options. Raise InputError if a new confirmation with them cannot show a difference."""
+        least = 0 if self.noise else least_pairs(ALPHA / self.top)
+        if self.seeds < least:
+            raise InputError(
+                f"--seeds must be {least} or more to compare {pluralize(self.top, 'variants')} with the "
+                f"baseline: fewer cannot show a difference, whatever the scores are; got {self.seeds}"
+            )
+        return self
 
 
 @dataclass(frozen=True, kw_only=True)

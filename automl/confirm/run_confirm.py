@@ -78,9 +78,8 @@ def run_confirm(*search: Any, **options: Any) -> ConfirmResult:
     if asked.solve is not None and asked.top not in (None, 1):
         raise InputError(f"--solve has one finalist; leave --top {asked.top} out")
     values = {f.name: getattr(asked, f.name, None) for f in fields(Options)}
+    values |= {} if asked.solve is None else {"top": 1}
     chosen = {name: value for name, value in values.items() if value is not None}
-    if asked.solve is not None:
-        chosen["top"] = 1
     Options(**chosen)  # Report a mistake before anything is read.
     name, storage = resolve_search(asked.search, asked.storage)
     check_not_temporary(storage)
@@ -195,11 +194,11 @@ def _plan(
     number = 1 + max((confirmation.number for confirmation in earlier), default=0)
     used = {record.config.seed for record in records}
     used |= {seed for confirmation in earlier for seed in confirmation.seeds}
-    if earlier and earlier[-1].kind.opaque:  # It compares the same commands once more.
-        options = Options(**{**vars(earlier[-1].options), **chosen})
+    is_opaque = bool(earlier) and earlier[-1].kind.opaque
+    options = Options(**{**(vars(earlier[-1].options) if is_opaque else {}), **chosen}).check_new()
+    if is_opaque:  # It compares the same commands once more.
         seeds, provenance = fresh_seeds(used, options.seeds), collect_provenance()
         return replace(earlier[-1], number=number, options=options, seeds=seeds, provenance=provenance)
-    options = Options(**chosen)
     variant_set = select_variants(
         records,
         metadata.plan,

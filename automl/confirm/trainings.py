@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from automl.base.options import format_command
-from automl.base.units import pluralize
 from automl.callbacks.retention import CheckpointRetention
 from automl.callbacks.user import UserCallbacks
 from automl.confirm.design import Design
@@ -49,12 +48,6 @@ def run_trainings(
     command, *option = confirmation.kind.resume.split()
     resume = " ".join([command, *options, *option])
     advice = f"resume with: {format_command(resume, metadata.name, metadata.settings.storage)}"
-    if len(confirmation.seeds) < confirmation.least:
-        print(
-            f"warning: {pluralize(len(confirmation.seeds), 'seeds')} cannot show any difference, whatever "
-            f"the scores are; take --seeds {confirmation.least} or more",
-            file=sys.stderr,
-        )
     scheduler = ConfirmationScheduler(folder, metadata, confirmation, controls=controls)
     planned, signal = scheduler.planned, None
     scheduler.update(ablate)

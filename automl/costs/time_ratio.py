@@ -257,12 +257,7 @@ class Timings:
 
 
 def measure_time_ratio(
-    task: Task,
-    baseline: Task,
-    timings: Timings,
-    *,
-    model: nn.Module | None = None,
-    floor: float = 0.0,
+    task: Task, baseline: Task, timings: Timings, *, model: nn.Module | None = None, floor: float = 0.0
 ) -> TimeRatio:
     """Measure the time ratio of `task` to `baseline`, which has the same images and runtime.
 

@@ -6,7 +6,6 @@ The SHA-256 of files are cached, so that an unchanged dataset is not read again.
 import hashlib
 import os
 import re
-import stat
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ import numpy as np
 from automl.base.errors import InputError
 from automl.base.process import count_cores
 from automl.base.terminal import progress
+from automl.base.text import is_special
 from automl.storage.cache_folder import cache_root, once
 
 
@@ -26,15 +26,6 @@ def is_file(path: Path) -> bool:
         return path.is_file()
     except OSError:
         return False
-
-
-def is_special(path: str | PurePath) -> bool:
-    """Return whether `path` is a pipe, a socket or a device: reading it may never end."""
-    try:
-        mode = os.stat(path).st_mode
-    except (OSError, ValueError):
-        return False
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def unreadable_error(path: Path, error: OSError) -> InputError:

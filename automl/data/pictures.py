@@ -26,6 +26,7 @@ import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError, features
 
 from automl.base.errors import InputError
+from automl.base.text import is_special
 
 # By Pillow's names. Other formats of Pillow are not used: some start programs (EPS calls Ghostscript),
 # whatever the file is called.
@@ -72,7 +73,9 @@ def get_suffix(name: str) -> str:
 def is_image(file: Path) -> bool:
     """Return whether a file is read as an image, by its suffix or else by its content."""
     suffix = get_suffix(file.name)
-    return suffix in SUFFIXES or (suffix not in UNREAD and _is_recognised(file, suffix))
+    return suffix in SUFFIXES or (
+        suffix not in UNREAD and not is_special(file) and _is_recognised(file, suffix)
+    )
 
 
 def is_picture(file: Path) -> bool:

@@ -1,6 +1,6 @@
 """The result of an export, and the lines that its command prints."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from automl.storage.storage import Storage
 from automl.tasks.deployment import Kind
 from automl.tracking.runs import Registered
 from search.class_statistics import ScoreCard
+from search.metric import Metric, show_metrics
 
 ARGUMENTS: Mapping[Kind, str] = {  # of `automl predict`
     "model": "FILE...",
@@ -32,6 +33,7 @@ class ExportResult(Summary):
         chosen: The exported trial, and the reason of its choice.
         differences: Difference of each exported form from the outputs of the trained model.
         test: Metrics on the test split.
+        metrics: Metrics of the task.
         scores: Score card of `model.onnx` on the test split. None for a task without labels.
         speeds: Speed of each ONNX model, by file name.
         machine: Hardware of the speed measurement.
@@ -57,6 +59,7 @@ class ExportResult(Summary):
     scores: ScoreCard | None
     speeds: Mapping[str, Speed]
     machine: str
+    metrics: Sequence[Metric] = ()
     decoding: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     registered: Registered | None = None
@@ -79,7 +82,7 @@ class ExportResult(Summary):
         if self.chosen.warning:
             yield "warning", self.chosen.warning
         if self.test:
-            yield "test", ", ".join(f"{key} {value:.4f}" for key, value in self.test.items())
+            yield "test", show_metrics(self.test, self.metrics)
         differences = ", ".join(f"{key} {value:.1e}" for key, value in self.differences.items())
         yield "checked", differences or "nothing"
         for file, reason in self.left_out.items():

@@ -16,7 +16,7 @@ from automl.tasks import Task
 from automl.tasks.deployment import TRANSFORMERS, Interface
 from automl.tasks.task_data import SPLITS
 from search.class_statistics import ScoreCard
-from search.metric import Metric
+from search.metric import show_metrics
 
 if TYPE_CHECKING:
     from automl.export.export_result import ExportResult
@@ -61,7 +61,7 @@ def model_card(
         about=_about(task, result) | {"labels": ", ".join(labels)},
         labels=list(labels),
         splits=[] if own else [[split, task.size(split), how.get(split, "")] for split in SPLITS],
-        metrics=_metrics(result.test, task.metric),
+        metrics=show_metrics(result.test, result.metrics),
         scores=scores,
         **({} if scores is None else _tables(scores)),
         confusion=CONFUSION,
@@ -98,7 +98,7 @@ def _about(task: Task, result: "ExportResult") -> dict[str, str]:
             config.data.source, {k: v for k, v in asdict(config.data).items() if k not in ELSEWHERE}
         ),
         "training": f"{pluralize(config.training.epochs, 'epochs')}, {config.training.summary()}",
-        "test split": _metrics(result.test, task.metric),
+        "test split": show_metrics(result.test, result.metrics),
     }
 
 
@@ -125,14 +125,6 @@ def _tables(scores: ScoreCard) -> dict[str, Any]:
         "matrix": [[label, *row] for label, row in zip(scores.labels, scores.matrix.tolist(), strict=True)],
         "confusions": scores.confusions()[:MOST_LABELS],
     }
-
-
-def _metrics(test: Mapping[str, float], metric: Metric) -> str:
-    """Format `accuracy 0.8213 (82.13 %), loss 0.5210`."""
-    shown = {key: f"{key} {value:.4f}" for key, value in test.items()}
-    if metric.unit and metric.name in test:
-        shown[metric.name] += f" ({metric.show(test[metric.name])})"
-    return ", ".join(shown.values())
 
 
 def _with_options(name: str, options: Mapping[str, Any]) -> str:

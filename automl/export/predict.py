@@ -15,8 +15,8 @@ import numpy as np
 from automl.base import loading
 from automl.base.errors import InputError
 from automl.base.lazy import optional
-from automl.base.text import NotUtf8, read_text
-from automl.data.files import is_special, walk
+from automl.base.text import NotUtf8, is_special, read_text
+from automl.data.files import walk
 from automl.export.formats import CONFIG, ONNX, onnx_file, open_onnx
 from automl.export.served_decoder import TextDecoder
 from automl.storage.user_code import announce

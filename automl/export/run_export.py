@@ -44,6 +44,7 @@ from automl.tracking.names import FIGURES, VERDICT
 from automl.tracking.runs import check_registry, find_trial_run, register
 from automl.training import checkpoint
 from search.config import TrialConfig
+from search.metric import show_metrics
 
 INPUTS = 100  # number of test inputs for comparing the exported forms
 COPIES = 5  # number of written copies of the weights: four forms and MLflow's copy
@@ -216,7 +217,7 @@ def _register(result: ExportResult, folder: Path, name: str, alias: str) -> Expo
             f"files are in {result.folder}"
         )
     test = {f"test_{key}": f"{value:.4f}" for key, value in result.test.items()}
-    shown = ", ".join(f"{key} {value:.4f}" for key, value in result.test.items()) or "not scored"
+    shown = show_metrics(result.test, result.metrics) or "not scored"
     with tempfile.TemporaryDirectory() as scratch, capture_library_logs(Path(scratch) / "log.txt"):
         try:
             registered = register(
@@ -285,6 +286,7 @@ def _write(
         chosen=chosen,
         differences=differences,
         test=test,
+        metrics=(*task.spec.metrics, task.metric),
         scores=scores,
         speeds=speeds,
         machine=machine(),

@@ -69,7 +69,7 @@ def costs(search: SearchData) -> Plot:
     ]
     return Plot(
         name=NAME, title=TITLE, figure=figure, says="; ".join(says) + ".", note=note,
-        table=Table(columns=["cost", "trial", "what", "value", search.label], rows=rows),
+        table=Table(columns=["cost", "trial", "what", "value", search.plan.metric.label], rows=rows),
     )  # fmt: skip
 
 
@@ -88,7 +88,7 @@ def _title(cost: str) -> str:
 
 def _draw(search: SearchData, fronts: dict[str, list[TrialRecord]]) -> Figure:
     kinds = style.by_kind(search, (trial.kind for trial in search.done))
-    y = alt.Y("score:Q", title=search.label, scale=alt.Scale(zero=False, padding=8))
+    y = alt.Y("score:Q", title=search.plan.metric.label, scale=alt.Scale(zero=False, padding=8))
     charts: list[Chart] = []
     data: dict[str, list[dict[str, Any]]] = {**source(search)}
     for cost, trials in fronts.items():

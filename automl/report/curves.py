@@ -82,7 +82,7 @@ def curves(search: SearchData) -> Plot:
         )
     return Plot(
         name="curves", title=title, figure=figure, says="; ".join(sentences) + ".", note=note,
-        table=Table(columns=["trial", "what", "state", "epochs", search.label], rows=rows),
+        table=Table(columns=["trial", "what", "state", "epochs", search.plan.metric.label], rows=rows),
     )  # fmt: skip
 
 
@@ -106,7 +106,9 @@ def _chart(
         scale=alt.Scale(domain=[0, most], nice=False), axis=alt.Axis(tickMinStep=1, tickCount=8, format="d"),
     )  # fmt: skip
     domain = style.window(seen, maximize=search.plan.metric.maximize)
-    y = alt.Y("value:Q", title=search.label, scale=alt.Scale(domain=domain, zero=False, nice=False))
+    y = alt.Y(
+        "value:Q", title=search.plan.metric.label, scale=alt.Scale(domain=domain, zero=False, nice=False)
+    )
     legend = alt.Legend(symbolType="stroke", symbolStrokeWidth=3, columns=1)
     colour = alt.Color("way:N", scale=style.named(colours), legend=legend)
     best = f"datum.way === {json.dumps(strong[-1] if strong else '')}"
@@ -148,7 +150,7 @@ def _curve(search: SearchData, trial: TrialRecord) -> NDArray[np.float64]:
     """Return resource and metric of a trial, at most POINTS pairs, the last one included."""
     history = [m for m in trial.history if search.metric in m]
     values: NDArray[np.float64] = np.array(
-        [(m[RESOURCE], search.factor * m[search.metric]) for m in history], dtype=float
+        [(m[RESOURCE], search.plan.metric.scale * m[search.metric]) for m in history], dtype=float
     ).reshape(-1, 2)
     values = values[np.isfinite(values).all(axis=1)]
     if len(values) > POINTS:

@@ -9,6 +9,7 @@ from automl.base.units import decimals, pluralize
 from automl.confirm.verdict import WrittenComparison, WrittenVariant, WrittenVerdict
 from automl.report import style
 from automl.report.figure import Cell, Figure, Plot, Table, absent
+from search.metric import Metric
 
 TITLE = "Difference from the baseline"
 
@@ -21,10 +22,10 @@ _COLOURS_AND_SHAPES = {
 }
 
 
-def forest(verdict: WrittenVerdict) -> Plot:
+def forest(verdict: WrittenVerdict, metric: Metric) -> Plot:
     """Plot the variants of a confirmation that have an interval."""
     shown = [c for c in verdict.comparisons if c.difference is not None and c.interval is not None]
-    table = _table(verdict)
+    table = _table(verdict, metric)
     if not shown:
         seeds = pluralize(verdict.seeds, "paired seeds")
         return absent("verdict", TITLE, f"No variant has an interval against the baseline, with {seeds}.")
@@ -48,14 +49,14 @@ def forest(verdict: WrittenVerdict) -> Plot:
     )
 
 
-def _table(verdict: WrittenVerdict) -> Table:
+def _table(verdict: WrittenVerdict, metric: Metric) -> Table:
     """Return a table of the baseline and each variant. Empty columns are left out."""
     columns = ["variant", verdict.unit, "95 % interval", "over inputs too", "p"]
-    columns += [f"{verdict.split} {verdict.metric}".strip(), "steps", "time", "time ratio"]
+    columns += [f"{verdict.split} {metric.label}".strip(), "steps", "time", "time ratio"]
     variants, digits = {variant.name: variant for variant in verdict.variants}, decimals(verdict.margin)
     rows: list[list[Cell]] = [
         [variant.name if variant.name.startswith("baseline") else f"baseline: {variant.name}", *[None] * 4,
-         *_measured(variant), None]
+         *_measured(variant, metric.scale), None]
         for variant in verdict.variants
         if variant.role == "baseline"
     ]  # fmt: skip
@@ -66,7 +67,7 @@ def _table(verdict: WrittenVerdict) -> Table:
             _span(c.interval, digits),
             _span(c.interval_inputs, digits),
             _p(c),
-            *(_measured(variants[c.variant]) if c.variant in variants else [None] * 3),
+            *(_measured(variants[c.variant], metric.scale) if c.variant in variants else [None] * 3),
             None if c.time is None else f"{c.time.ratio:.2f}",
         ]
         for c in verdict.comparisons
@@ -75,12 +76,12 @@ def _table(verdict: WrittenVerdict) -> Table:
     return Table(columns=[columns[i] for i in used], rows=[[row[i] for i in used] for row in rows])
 
 
-def _measured(variant: WrittenVariant) -> list[Cell]:
+def _measured(variant: WrittenVariant, scale: float) -> list[Cell]:
     """Return the score with its spread over seeds, the steps, and the time of a training by the clock."""
-    scores = list(variant.scores.values())
+    scores = [scale * score for score in variant.scores.values()]
     score = None
     if scores:
-        score = f"{mean(scores):.4f}" + (f" ± {stdev(scores):.4f}" if len(scores) > 1 else "")
+        score = f"{mean(scores):.4g}" + (f" ± {stdev(scores):.2g}" if len(scores) > 1 else "")
     steps, seconds = variant.mean_cost("steps"), variant.mean_cost("seconds")
     return [score, None if steps is None else f"{steps:.0f}", None if seconds is None else f"{seconds:.1f} s"]
 

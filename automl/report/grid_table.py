@@ -205,7 +205,7 @@ def grid(search: SearchData) -> list[Section]:
     others = [f"{cell.label}: {cell.outcome}" for cell in cells if cell.outcome != TRAINED]
     plot = Plot(
         name="grid",
-        title=f"{search.label} of each cell",
+        title=f"{search.plan.metric.label} of each cell",
         figure=None,
         says=f"{trained} of {len(cells)} cells are trained" + (f"; {'; '.join(others)}." if others else "."),
         note="On the validation split. The last epoch, and the best of all epochs; sd is the standard "

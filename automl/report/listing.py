@@ -55,8 +55,8 @@ def _columns(search: SearchData) -> dict[str, list[Cell]]:
     values = [trial.config.training.hyperparameters() for trial in search.trials]
     learned = [name for name in dict.fromkeys(chain.from_iterable(values)) if name != "epochs"]
     columns = [
-        "trial", "role", "state", "kind", "what", "backbone", "options", search.label, "epochs", "steps",
-        *costs.values(), "time ratio by", *(name.replace("_", " ") for name in learned), "seed",
+        "trial", "role", "state", "kind", "what", "backbone", "options", search.plan.metric.label, "epochs",
+        "steps", *costs.values(), "time ratio by", *(name.replace("_", " ") for name in learned), "seed",
     ]  # fmt: skip
     rows: list[list[Cell]] = []
     for trial, chosen in zip(search.trials, values, strict=True):
@@ -81,7 +81,7 @@ def _runs(search: SearchData) -> dict[str, list[Cell]]:
         "what": [trial.variant for trial in search.trials],
         "seed": [str(trial.config.seed) for trial in search.trials],
         "state": [_state(trial) for trial in search.trials],
-        search.label: [search.final(trial) for trial in search.trials],
+        search.plan.metric.label: [search.final(trial) for trial in search.trials],
         "seconds": [spent(trial, "seconds") for trial in search.trials],
         "processor seconds": [spent(trial, "processor_seconds") for trial in search.trials],
     }

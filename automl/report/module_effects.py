@@ -46,9 +46,9 @@ def parts(search: SearchData) -> Plot:
     rows = _name_effects(posterior.effects, sites)
     if not rows:
         return absent(NAME, TITLE, "No trial with attention has completed.")
-    scale = search.factor
+    scale = search.plan.metric.scale
     table = Table(
-        columns=["part", f"adds, {search.unit}", "from", "to", "trials"],
+        columns=["part", f"adds, {search.plan.metric.gap_unit}", "from", "to", "trials"],
         rows=[[name, scale * row.mean, scale * row.low, scale * row.high, row.trials] for name, row in rows],
     )
     return Plot(
@@ -71,7 +71,8 @@ def parts(search: SearchData) -> Plot:
 
 def _verdict(search: SearchData, posterior: Posterior) -> str:
     sentence = posterior.verdict.replace(
-        f"{posterior.margin:g}", f"{search.factor * posterior.margin:g} {search.unit}"
+        f"{posterior.margin:g}",
+        f"{search.plan.metric.scale * posterior.margin:g} {search.plan.metric.gap_unit}",
     )
     return f"{sentence[0].upper()}{sentence[1:]}."
 
@@ -82,8 +83,8 @@ def _best(search: SearchData, posterior: Posterior, sites: Sites) -> str:
         f"{module.type} at {sites.get((first.placement.prefix, module.site), module.site)}"
         for module in first.placement.modules
     )
-    adds = f"{search.gap(search.factor * first.mean)}"
-    span = f"{search.factor * first.low:+.3g} to {search.factor * first.high:+.3g}"
+    adds = f"{search.gap(search.plan.metric.scale * first.mean)}"
+    span = f"{search.plan.metric.scale * first.low:+.3g} to {search.plan.metric.scale * first.high:+.3g}"
     trials = pluralize(first.trials, "trials")
     return f"Highest expectation: {where or 'no attention'}, {adds} ({span}) in {trials}."
 
@@ -96,10 +97,11 @@ def _replicates(search: SearchData) -> str:
     apart = [trial.value(metric) - plain[trial.config.seed] for trial in replicates]
     if not apart:
         return ""
-    size = search.factor * sqrt(sum(difference**2 for difference in apart) / len(apart))
+    size = search.plan.metric.scale * sqrt(sum(difference**2 for difference in apart) / len(apart))
     return (
         f" {pluralize(len(apart), 'replicates')}, plain trainings from a shared partial training changed by "
-        f"a millionth: {size:.2g} {search.unit} from that shared partial training's own (root mean square)."
+        f"a millionth: {size:.2g} {search.plan.metric.gap_unit} from that shared partial training's own "
+        f"(root mean square)."
     )
 
 
@@ -167,7 +169,7 @@ def _title(row: EffectRow, sites: Sites) -> str:
 
 
 def _draw(search: SearchData, shown: list[tuple[str, EffectRow]]) -> Figure:
-    scale = search.factor
+    scale = search.plan.metric.scale
     rows = [
         {
             "part": name, "short": style.brief(name, 46), "mean": scale * row.mean, "low": scale * row.low,
@@ -176,11 +178,11 @@ def _draw(search: SearchData, shown: list[tuple[str, EffectRow]]) -> Figure:
         }
         for name, row in shown
     ]  # fmt: skip
-    title = f"adds, {search.unit}"
+    title = f"adds, {search.plan.metric.gap_unit}"
     y = alt.Y("part:N", sort=[name for name, _ in shown], axis=None)
     x = alt.X("mean:Q", title=title, axis=alt.Axis(tickCount=6))
     tips = [
-        alt.Tooltip("part:N"), alt.Tooltip("mean:Q", title=search.unit, format="+.3g"),
+        alt.Tooltip("part:N"), alt.Tooltip("mean:Q", title=search.plan.metric.gap_unit, format="+.3g"),
         alt.Tooltip("interval:N", title="90 % interval"), alt.Tooltip("trials:Q"),
     ]  # fmt: skip
     base = style.chart("parts").encode(y=y, tooltip=tips)

@@ -56,8 +56,8 @@ def _classes(cards: Sequence[ScoreCard]) -> Plot:
         title="F1 by class" + (f", the lowest {len(shown)} of {len(card.labels)}" if many else ""),
         figure=figure,
         says=(
-            f"The lowest F1 has {card.labels[first]}, {card.f1[first]:.3f}: of its {int(card.counts[first])} "
-            f"inputs {card.recall[first]:.0%} are found."
+            f"The lowest F1 has {card.labels[first]}, {card.f1[first]:.3f}: of its "
+            f"{pluralize(int(card.counts[first]), 'inputs')} {card.recall[first]:.0%} are found."
         ),
         note=(
             "F1 is the harmonic mean of recall, the share of a class's inputs that are found, and precision, "

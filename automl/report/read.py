@@ -68,30 +68,9 @@ class SearchData:
         """Return the name of the metric."""
         return self.plan.metric.name
 
-    @property
-    def sign(self) -> int:
-        """1 if more of the metric is better, otherwise -1."""
-        return self.plan.metric.sign
-
-    @property
-    def factor(self) -> float:
-        """Return the factor with which the metric is shown: 100 for percent."""
-        return self.plan.metric.scale
-
-    @property
-    def label(self) -> str:
-        """Return the title of an axis with the metric."""
-        return self.plan.metric.label
-
     def show(self, trial: TrialRecord) -> str:
         """Return the final score of a completed trial, with its unit."""
-        value = self.score(trial)
-        return f"{value:.4g} {self.plan.metric.unit}".rstrip()
-
-    @property
-    def unit(self) -> str:
-        """Return the unit of a difference of the metric."""
-        return self.plan.metric.gap_unit
+        return self.plan.metric.show(trial.value(self.metric))
 
     @cached_property
     def counts(self) -> Counter[State]:
@@ -112,24 +91,24 @@ class SearchData:
     @property
     def warnings(self) -> list[str]:
         """Return reasons to doubt the result."""
-        done, metric, plan = self.done, self.metric, self.plan
+        done, metric, plan, show = self.done, self.metric, self.plan, self.plan.metric.show
         if not self.at_chance:
             return []
-        best = max((trial.value(metric) for trial in done), key=lambda value: self.sign * value)
+        best = max((trial.value(metric) for trial in done), key=lambda value: self.plan.metric.sign * value)
         of_training = f"train_{metric}"
         learned = max((trial.value(of_training) for trial in done if trial.has(of_training)), default=0.0)
         if plan.metric.maximize and learned > (1 + (plan.guessing or 0.0)) / 2:  # of a loss, more is worse
             config = done[0].config
             can_augment = all(hasattr(config.training, name) for name in AUGMENT["strong"])
             return [
-                f"the training data are memorised: {metric} is {learned:.3f} on them and at most {best:.3f} "
-                f"in validation, which guessing may reach. Use more data"
+                f"the training data are memorised: {metric} is {show(learned)} on them and at most "
+                f"{show(best)} in validation, which guessing may reach. Use more data"
                 f"{', --augment strong' * can_augment}, or pretrained weights "
                 f"({advise_weights(config.model.backbone)})"
             ]
         return [
             f"train longer (--epochs) or validate on more data: no trial beats chance. The best validation "
-            f"{metric} is {best:.3f}, and guessing may reach {plan.guessing:.3f}"
+            f"{metric} is {show(best)}, and guessing may reach {show(plan.guessing or 0.0)}"
         ]
 
     @cached_property
@@ -183,12 +162,16 @@ class SearchData:
     def gap(self, difference: float) -> str:
         """Return a difference of the metric with its sign and unit."""
         digits = ".2f" if self.plan.metric.unit == "%" else ".3g"
-        return f"{difference:+{digits}} {self.unit}"
+        return f"{difference:+{digits}} {self.plan.metric.gap_unit}"
 
     def final(self, trial: TrialRecord) -> float | None:
         """Return the metric after the last epoch as it is shown, or None if there is none."""
         history = trial.history
-        return self.factor * history[-1][self.metric] if history and self.metric in history[-1] else None
+        return (
+            self.plan.metric.scale * history[-1][self.metric]
+            if history and self.metric in history[-1]
+            else None
+        )
 
     def score(self, trial: TrialRecord) -> float:
         """Return `final` of a completed trial."""
@@ -201,7 +184,7 @@ class SearchData:
         for metrics in trial.history:
             if metrics[RESOURCE] >= milestone:
                 value = metrics.get(self.metric, math.nan)
-                return self.factor * value if math.isfinite(value) else None
+                return self.plan.metric.scale * value if math.isfinite(value) else None
         return None
 
     def rung(self, trial: TrialRecord) -> int | None:

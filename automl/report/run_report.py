@@ -171,7 +171,7 @@ def sections(search: SearchData) -> list[Section]:
 def _make(search: SearchData, folder: Path) -> list[str]:
     """Write the whole report into an empty folder, and return the names of its plots."""
     (folder / PLOTS).mkdir()
-    top = forest(search.verdicts[-1]) if search.verdicts else None
+    top = forest(search.verdicts[-1], search.plan.metric) if search.verdicts else None
     parts = sections(search)
     plots = [*([top] if top else []), *(plot for part in parts for plot in part.plots)]
     drawn = {plot.name: plot.figure for plot in plots if plot.figure and plot.figure.charts}

@@ -45,7 +45,7 @@ def effects(search: SearchData) -> tuple[dict[tuple[str, str], Effect], int]:
     for trial in search.done:
         model = trial.config.model
         if not model.placement or trial.role is Role.BASELINE:
-            score = search.sign * search.score(trial)
+            score = search.plan.metric.sign * search.score(trial)
             best[model.backbone] = max(best.get(model.backbone, -math.inf), score)
     gains: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     scores: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
@@ -56,7 +56,9 @@ def effects(search: SearchData) -> tuple[dict[tuple[str, str], Effect], int]:
             alone += 1
             continue
         for site, spec in model.placement.items():
-            gains[site, spec.name].append(search.sign * search.score(trial) - best[model.backbone])
+            gains[site, spec.name].append(
+                search.plan.metric.sign * search.score(trial) - best[model.backbone]
+            )
             scores[site, spec.name].append(search.score(trial))
     return {
         cell: Effect(
@@ -93,15 +95,15 @@ def placement(search: SearchData) -> Plot:
         "they had; one with several modules counts at each of its sites. The baseline is the best of "
         "several, so an effect of 0 is good already."
     )
-    if search.sign < 0:
+    if search.plan.metric.sign < 0:
         note += f" Signs are turned, as less {search.metric} is better: above 0 is a gain."
     if alone:
         note += f" {pluralize(alone, 'trials are left out')}: no baseline of their backbone has completed."
     return Plot(
         name=name, title=title, figure=figure, says=says, note=note,
         table=Table(
-            columns=["site", "type", f"mean effect, {search.unit}", "standard deviation", "trials",
-                     f"mean {search.label}"],
+            columns=["site", "type", f"mean effect, {search.plan.metric.gap_unit}", "standard deviation",
+                     "trials", f"mean {search.plan.metric.label}"],
             rows=[[s, t, e.mean, e.spread, e.count, e.score] for (s, t), e in sorted(cells.items())],
         ),
     )  # fmt: skip
@@ -166,7 +168,7 @@ def _draw_cells(search: SearchData, cells: Mapping[tuple[str, str], Effect]) -> 
             "effect:Q",
             scale=alt.Scale(domain=[-most, 0, most], range=style.DIFFERENCE, interpolate="lab"),
             legend=alt.Legend(
-                title=f"{search.unit}: red is worse, blue is better", gradientLength=170,
+                title=f"{search.plan.metric.gap_unit}: red is worse, blue is better", gradientLength=170,
                 titleLimit=330,
             ),
         )

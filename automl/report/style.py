@@ -154,7 +154,7 @@ def pointer_selection(search: SearchData, *more: alt.Tooltip) -> dict[str, Any]:
     tips = [
         alt.Tooltip("trial:Q", title="trial", format="d"),
         alt.Tooltip("what:N", title="placement"),
-        alt.Tooltip("score:Q", title=search.label, format=".4~g"),
+        alt.Tooltip("score:Q", title=search.plan.metric.label, format=".4~g"),
         alt.Tooltip("epochs:Q", title="epochs", format="~g"),
         alt.Tooltip("steps:Q", title="steps", format="d"),
         *more,

@@ -14,6 +14,7 @@ from typing import Any
 from automl.base import loading
 from automl.base.errors import InputError, unknown
 from automl.base.lazy import resolve
+from automl.base.units import pluralize
 from automl.callbacks.user import check_callbacks
 from automl.config.runtime import Runtime
 from automl.config.settings import Settings
@@ -294,8 +295,8 @@ def fit_epochs(settings: Settings, task: Task) -> Fit | None:
     if not may_fit_epochs(settings) or training.epochs >= enough:
         return None
     why = (
-        f"{enough} epochs instead of {training.epochs}, since an epoch has {steps} steps of "
-        f"{training.batch_size * training.accumulate} {task.noun} and a training needs about {STEPS}; "
-        f"set another number with --epochs"
+        f"{pluralize(enough, 'epochs')} instead of {training.epochs}, since an epoch has "
+        f"{pluralize(steps, 'steps')} of {training.batch_size * training.accumulate} {task.noun} and a "
+        f"training needs about {STEPS}; set another number with --epochs"
     )
     return Fit(settings={"epochs": enough}, why=why)

@@ -220,9 +220,10 @@ class Search(Summary, SearchData):
 
     def describe_score(self, trial: TrialRecord) -> str:
         """Return metric, expected metric and training steps of a completed trial."""
-        expected = "" if trial.expected is None else f" (expected {trial.expected:.4f})"
+        name, show = self.metric, self.plan.show
+        expected = "" if trial.expected is None else f" (expected {show(name, trial.expected)})"
         steps = "" if trial.steps is None else f" after {pluralize(trial.steps, 'steps')}"
-        return f"{self.metric} {trial.value(self.metric):.4f}{expected}{steps}"
+        return f"{name} {show(name, trial.value(name))}{expected}{steps}"
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """Yield the lines that describe the search, as label and text."""
@@ -233,7 +234,10 @@ class Search(Summary, SearchData):
         for name, trial in (("best", self.best), ("baseline", self.baseline)):
             yield name, "no trial completed" if trial is None else self.describe(trial)
         if self.placement_verdict:
-            yield "placements", f"{self.placement_verdict}. {self.saved} planned trials were not needed"
+            yield (
+                "placements",
+                f"{self.placement_verdict}. {pluralize(self.saved, 'planned trials were not needed')}",
+            )
         for warning in self.warnings:
             yield "warning", warning
         if self.missing:

@@ -102,7 +102,10 @@ def copy_commit(root: Path, commit: str, copy: Path, *, trust: bool) -> list[str
     paths = ("objects", "shallow", "info/attributes", "hooks")
     words = [word for path in paths for word in ("--git-path", path)]
     words = ["rev-parse", "--path-format=absolute", "--show-object-format", *words]
-    kind, objects, shallow, attributes, hooks = run_git(*words, folder=root, hooks=None).splitlines()
+    lines = run_git(*words, folder=root, hooks=None).split("\n")
+    if len(lines) != 1 + len(paths):
+        raise GitError(f"git cannot share a repository whose path has a line break: {str(root)!r}")
+    kind, objects, shallow, attributes, hooks = lines
     run_git("init", "--quiet", "--template=", f"--object-format={kind}", str(copy), folder=root)
     (copy / ".git/info").mkdir()
     (copy / ".git/objects/info/alternates").write_text(f"{objects}\n")
@@ -110,8 +113,13 @@ def copy_commit(root: Path, commit: str, copy: Path, *, trust: bool) -> list[str
         if os.path.isfile(source):
             shutil.copy(source, copy / ".git" / target)
     skipped = _configure(root, copy, trust=trust)
-    references = run_git("for-each-ref", "--format=create %(refname) %(objectname)", folder=root)
-    run_git("update-ref", "--stdin", folder=copy, sent=references and f"{references}\n")
+    form = "--format=%(objectname) create %(refname) %(objectname)"
+    references = run_git("for-each-ref", form, folder=root)
+    known = run_git("cat-file", "--batch-check=%(rest)", folder=root, sent=f"{references}\n").split("\n")
+    created = [
+        f"{line}\n" for line in known if line.startswith("create ")
+    ]  # the objects of others are missing
+    run_git("update-ref", "--stdin", folder=copy, sent="".join(created))
     run_git("checkout", "--quiet", "--detach", commit, folder=copy, hooks=hooks if trust else os.devnull)
     changed = changed_files(copy)
     if missing := [file for file in changed if not os.path.lexists(copy / file)]:

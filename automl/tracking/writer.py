@@ -292,7 +292,9 @@ class MlflowWriter:
         if best is not None and metric is not None and not confirmed:
             options = format_options(model_options(best.config))
             what = markdown(placement_name(best.config) + (f", {options}" if options else ""))
-            best_text = f"{markdown(metric)} **{best.value(metric):.4f}** on the validation split, {what}"
+            primary, value = self.run_spec.primary, best.value(metric)
+            score = primary.show(value) if primary and primary.name == metric else f"{value:.4g}"
+            best_text = f"{markdown(metric)} **{score}** on the validation split, {what}"
             self._describe(
                 self.parent, f"Best trial {best.number}: {best_text}. Not confirmed on fresh seeds."
             )

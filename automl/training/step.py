@@ -42,11 +42,7 @@ def choose_mode(runtime: Runtime, accumulate: int = 1) -> Mode:
 
 
 def make_step(
-    task: Task,
-    model: nn.Module,
-    optimizer: Optimizer,
-    scaler: GradScaler,
-    steps: int = 0,
+    task: Task, model: nn.Module, optimizer: Optimizer, scaler: GradScaler, steps: int = 0
 ) -> "Step":
     """Return a step for the rest of the training of `model`.
 

@@ -17,6 +17,7 @@ from automl.base.errors import InputError
 from automl.base.escape import shell
 from automl.base.names import check_name
 from automl.base.options import with_keywords_of
+from automl.base.units import pluralize
 from automl.config.device import SHARING, can_share_batches, find_device
 from automl.config.runtime import Runtime
 from automl.storage.metadata import collect_provenance
@@ -35,6 +36,7 @@ from automl.trials.train_options import RunOptions, TrainArguments
 from backbones import sites
 from search import record
 from search.config import TrialConfig
+from search.metric import Metric
 from search.record import CHECKPOINT_FILE, SHARED_FOLDER, Metrics
 
 
@@ -47,6 +49,7 @@ class TrainResult:
         checkpoint: Path of its checkpoint.
         history: Metrics of each epoch.
         user_code: Names of the user code that runs when its model is exported.
+        metrics: Metrics of the task.
 
     Example:
         After the example of `run_train`:
@@ -59,6 +62,7 @@ class TrainResult:
     checkpoint: Path
     history: list[Metrics]
     user_code: Sequence[str] = ()
+    metrics: Sequence[Metric] = ()
 
 
 def find_default_site(config: TrialConfig) -> str:
@@ -133,7 +137,8 @@ def _resume(name: str, asked: TrainArguments) -> TrainResult:
     config = config.load()
     if content["history"] and content["history"][-1]["resource"] >= config.training.epochs:
         raise InputError(
-            f"training {name!r} has ended after {content['epoch']} epochs; there is nothing to resume"
+            f"training {name!r} has ended after {pluralize(content['epoch'], 'epochs')}; "
+            f"there is nothing to resume"
         )
     task = _open(config, runtime, asked.workers)
     trial = record.TrialRecord(0, config, history=content["history"])
@@ -212,7 +217,8 @@ def _train(
     finally:
         tracker.on_trial_end(trial)
         tracker.close()
-    return TrainResult(tracker.runs.get(0), folder / CHECKPOINT_FILE, trial.history, trial.config.user_code())
+    code, known = trial.config.user_code(), (*task.spec.metrics, task.metric)
+    return TrainResult(tracker.runs.get(0), folder / CHECKPOINT_FILE, trial.history, code, known)
 
 
 @contextmanager

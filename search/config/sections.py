@@ -10,6 +10,7 @@ import backbones
 from attention.spec import Placement, as_placement, name_modules
 from automl.base import loading
 from automl.base.errors import InputError
+from automl.base.serialise import WITHOUT_TORCH
 from search.metric import Metric
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class Model:
         if isinstance(width, int | float) and not 1 / 16 <= width <= 16:
             yield f"model.options.width must lie between 1/16 and 16; got {width}"
         try:
-            if self.changed():
+            if WITHOUT_TORCH.get() or self.changed():
                 return  # the code has changed, so the model can be read but not built
             backbones.check_options(self.backbone, self.options)
             if self.weights == PUBLISHED and backbones.find(self.backbone).published is None:

@@ -8,7 +8,7 @@ from typing import Any
 import backbones
 from automl.base import loading
 from automl.base.errors import InputError, unknown
-from automl.base.serialise import convert_fields, from_json, join_problems
+from automl.base.serialise import WITHOUT_TORCH, convert_fields, from_json, join_problems
 from search.config.sections import Data, Model, Training
 from search.config.tasks import OPEN, UNLOADED, TaskSpec, find_spec, load_spec, resolve_name, with_keys
 
@@ -89,7 +89,7 @@ class TrialConfig:
 
     def _misfits(self, spec: TaskSpec) -> list[str]:
         """Return a list of at most one problem: the backbone does not fit the inputs of the task."""
-        if spec.dimensions is None or self.model.changed():
+        if spec.dimensions is None or WITHOUT_TORCH.get() or self.model.changed():
             return []
         try:
             dimensions = backbones.find(self.model.backbone).dimensions

@@ -64,7 +64,7 @@ def test_from_photographs_to_a_served_model_by_what_each_command_suggests(automl
     assert model["backbone"] == (f"{folder}/{backbone}" if own else backbone)
     assert bool(model["code"]) == own
 
-    output = automl("confirm", "--search", result["search"], "--top", 1, "--seeds", 2, "--json")
+    output = automl("confirm", "--search", result["search"], "--top", 1, "--seeds", 6, "--json")
     verdict = last(output)
     assert verdict["complete"]
     page = automl(*suggested(output, "automl report")).split()[1]
@@ -132,5 +132,5 @@ def test_placements_on_a_shared_training_that_was_trained(automl, folder):
     assert (result["trials"], result["errors"]) == (8, 0)
     weights = result["best"]["config"]["model"]["weights"]
     assert weights.endswith(f"backbone/trials/{first['best']['number']:04d}/checkpoint.pt")
-    automl("confirm", "--search", "placed", "--top", 1, "--seeds", 2)
+    automl("confirm", "--search", "placed", "--top", 1, "--seeds", 6)
     automl("export", "--best", "--search", "placed", "--out", "out", "--trust")

@@ -52,7 +52,7 @@ def test_from_a_folder_of_code_to_functions_that_are_found(automl, folder):
 @pytest.mark.long
 def test_a_verdict_on_encoders_of_code(automl, folder):
     name = search(automl, 3)  # the baseline in two settings, and another encoder
-    assert last(automl("confirm", "--top", 1, "--seeds", 2, "--json"))["complete"]
+    assert last(automl("confirm", "--top", 1, "--seeds", 6, "--json"))["complete"]
     page = automl("report", "--search", name).split()[1]
     content = Path(page).read_text()
-    assert re.search(r"95 % CI 0\.\d+ to [01]\.\d+ over queries and 2 seeds", content)
+    assert re.search(r"95 % CI 0\.\d+ to [01]\.\d+ over queries and 6 seeds", content)

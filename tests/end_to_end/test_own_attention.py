@@ -28,7 +28,7 @@ spec.NAMES = (*spec.NAMES, "new")
 choices.TYPES = (*choices.TYPES, "new")
 from automl.cli.main import main
 
-main(["search", "--resume", "gates", "--trials", "+1", "--confirm", "--top", "1", "--seeds", "2", "--json"])
+main(["search", "--resume", "gates", "--trials", "+1", "--confirm", "--top", "1", "--seeds", "6", "--json"])
 """
 
 FAST = ("--epochs", 2, "--subset", 0.3, "--concurrent", 1)
@@ -92,7 +92,7 @@ def test_from_a_whole_gpu_to_a_deployed_model(
     make_attention(tmp_path)
     result = last(automl(
         "search", "--space", "digits", "--attention", "mine.py:Gate", "--trials", 3, "--baseline-share", 0,
-        *("--name", "gates", *FAST, *gpus_per_trial(1), "--confirm", "--top", 1, "--seeds", 2, "--json"),
+        *("--name", "gates", *FAST, *gpus_per_trial(1), "--confirm", "--top", 1, "--seeds", 6, "--json"),
     ))  # fmt: skip
     assert (result["trials"], result["errors"]) == (3, 0)
     assert result["confirmation"]["complete"]

@@ -216,7 +216,7 @@ def test_a_model_of_ones_own_goes_along(installed: Cluster, tmp_path: Path) -> N
     options = f"--data {tmp_path / 'photos'} --size 32 --trials 4 --epochs 2 --name own {kept}"
     commands = [
         f"python -m automl.search --space folder --backbone mine.py:Net {options}",
-        f"automl confirm --search own {kept} --top 1 --seeds 2",
+        f"automl confirm --search own {kept} --top 1 --seeds 6",
         f"automl report --search own {kept}",
         f"automl export --best --search own {kept} --out {shared / 'exported'}",
     ]

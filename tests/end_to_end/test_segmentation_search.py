@@ -35,7 +35,7 @@ def test_a_folder_of_masks_is_searched_confirmed_exported_and_predicted(automl, 
     write_folder(tmp_path / "scenes", 60)
     assert "11 classes: background, 0, 1" in automl("data", "scenes")
     common = ("--data", "scenes", "--epochs", 1, "--size", 64, "--concurrent", 1, "--name", "scenes")
-    result = last(automl("search", *common, "--trials", 2, "--confirm", "--top", 1, "--seeds", 2, "--json"))
+    result = last(automl("search", *common, "--trials", 2, "--confirm", "--top", 1, "--seeds", 6, "--json"))
     assert result["errors"] == 0
     assert result["best"]["metric"] == "miou"
     verdict = result["confirmation"]

@@ -99,7 +99,7 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
         init="scratch",
         screen=0 if asked.ledger is None else SCREEN,
         noise=asked.noise,
-    )
+    ).check_new()
     configs = [_configuration(command, asked) for command in commands]
     names = [f"candidate {i}" for i in range(1, len(commands))] if len(commands) > 2 else ["candidate"]
     if asked.chance is not None and not isfinite(asked.chance):

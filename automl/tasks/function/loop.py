@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from automl.base.errors import InputError, describe_error
+from automl.base.units import pluralize
 from automl.config.device import (
     all_generator_states,
     forked_generators,
@@ -134,8 +135,8 @@ class RunningTrial(Trial):
             raise InputError(f"training function {name!r} ended without trial.epochs")
         if self._last < self._total:
             raise InputError(
-                f"training function {name!r} ended after it had reported {self._last} of {self._total} "
-                f"epochs; call trial.report after each epoch of trial.epochs"
+                f"training function {name!r} ended after it had reported {self._last} of "
+                f"{pluralize(self._total, 'epochs')}; call trial.report after each epoch of trial.epochs"
             )
         if self.tests and not self.tested:
             raise InputError(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from automl.base.errors import InputError, describe_error
+from automl.base.units import pluralize
 from automl.tasks.deployment import Deployment
 from backbones.example import Example, arguments, batch_size, first_tensor
 from backbones.torch_internals import tree_leaves, tree_map_only
@@ -94,7 +95,7 @@ def deploy(model: nn.Module, exported: Exported, inputs: Mapping[str, Tensor]) -
             if tensor.ndim == 0 or len(tensor) != rows:
                 raise InputError(
                     f"each {kind} of the model in trial.export must have the batch as its first dimension; "
-                    f"{name!r} has the shape {tuple(tensor.shape)} for {rows} inputs"
+                    f"{name!r} has the shape {tuple(tensor.shape)} for {pluralize(rows, 'inputs')}"
                 )
     first = next(iter(outputs.values()))
     if exported.labels and first.shape[-1] != len(exported.labels):

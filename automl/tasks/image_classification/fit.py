@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from automl.base.units import pluralize
 from automl.data.pictures import read_sizes
 from automl.search.prepare import Fit
 from automl.tasks.image_classification.data import open_image_records
@@ -26,7 +27,7 @@ def fit(data: str, *, backbone: str | None, size: int | None) -> Fit:
     images = [listed.file.inputs[row].image for row in rows]
     files = [image for image in images if isinstance(image, Path)]
     sizes = sorted(min(size) for size in read_sizes(files[:: max(1, len(files) // OPENED)]))
-    chosen, because = [], [f"{len(rows)} image files for training and validation"]
+    chosen, because = [], [f"{pluralize(len(rows), 'image files')} for training and validation"]
     if backbone is None and len(rows) < MANY:
         settings["backbone"] = "xresnet18"
         chosen.append("backbone xresnet18")

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from automl.base.errors import InputError
 from automl.base.options import advise_weights
+from automl.base.units import pluralize
 from automl.config.runtime import Runtime
 from automl.data.augment import centre_crop, crop_boxes, draw_boxes, normalise
 from automl.data.pictures import SUFFIXES, cache_side, decode, is_picture
@@ -172,7 +173,9 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
         if not self.photographs or self.chosen.weights:
             return super().notes()
         images = self.size("train")
-        few = f"; expect scores near chance with {images} training images" if images < FEW else ""
+        few = (
+            f"; expect scores near chance with {pluralize(images, 'training images')}" if images < FEW else ""
+        )
         note = f"weights   random{few}. Pretrained ones score higher: {advise_weights(self.chosen.backbone)}"
         return [*super().notes(), note]
 

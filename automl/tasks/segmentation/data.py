@@ -161,7 +161,8 @@ def find_samples(root: Path) -> list[Sample]:
     if missing or not samples:
         raise InputError(
             f"each image of {images} needs a mask of the same name, a PNG file, in {masks}. Of "
-            f"{len(samples)} images {len(missing)} have none or do not exist: {join_examples(missing)}"
+            f"{pluralize(len(samples), 'images')} {pluralize(len(missing), 'have none or do')} not exist: "
+            f"{join_examples(missing)}"
         )
     groups = read_groups(root, read_labels(root))
     return [sample._replace(group=groups.get(sample.image, sample.group)) for sample in samples]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from automl.base.errors import InputError
 from automl.base.serialise import to_json
+from automl.base.units import pluralize
 from automl.config.runtime import Runtime
 from automl.tasks.base import EvaluationBatch, Inputs
 from automl.tasks.classification import Classification, spread_over_classes
@@ -179,7 +180,9 @@ class SequenceClassification(Classification[SequenceData, ClassificationTraining
                 steps, trained_steps = values.shape[1], details["steps"]
                 if steps > trained_steps if padded else steps != trained_steps and not details["any_length"]:
                     limit = f"at most {trained_steps}" if padded else str(trained_steps)
-                    raise InputError(f"{name} has {steps} steps; this model takes {limit}. Cut it first.")
+                    raise InputError(
+                        f"{name} has {pluralize(steps, 'steps')}; this model takes {limit}. Cut it first."
+                    )
                 arrays = {"values": fill_gaps(values)[None]}
                 if padded:
                     arrays["values"] = np.pad(arrays["values"], ((0, 0), (0, 0), (0, trained_steps - steps)))

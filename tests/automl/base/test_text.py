@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from automl.base.errors import InputError
 from automl.base.text import NotUtf8, read_text
+from automl.data.pictures import is_image
 
 LISTS = {"images": [], "annotations": [], "categories": [{"id": 1, "name": "é"}]}
 TEXTS = "tasks.language_modelling.data.documents"
@@ -68,6 +71,16 @@ def test_a_byte_order_mark_names_the_encoding(name: str, encoding: str, tmp_path
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "a.png").touch()
     assert read(name, tmp_path / name, encoding) == READERS[name][-1]
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("name", READERS)
+def test_a_pipe_is_not_waited_for(name: str, tmp_path: Path) -> None:
+    module, reader, *_ = READERS[name]
+    os.mkfifo(tmp_path / name)
+    assert not is_image(tmp_path / name)
+    with suppress(InputError):
+        reader(pytest.importorskip(f"automl.{module}"), tmp_path / name)
 
 
 @pytest.mark.parametrize("name", sorted(READERS.keys() - {"pairs.csv", "metrics.csv"}))

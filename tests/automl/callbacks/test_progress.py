@@ -40,7 +40,8 @@ class Shown(Progress):
 
 
 def make(trials: int | None, *, metric: str = "accuracy", maximize: bool = True, **more: Any) -> Shown:
-    plan = Plan(trials=trials, budget=9, metric=Metric(name=metric, maximize=maximize), objectives=[metric])
+    primary = ACCURACY if metric == "accuracy" else Metric(name=metric, maximize=maximize)
+    plan = Plan(trials=trials, budget=9, metric=primary, objectives=[metric])
     return Shown(plan, {}, **more)
 
 
@@ -97,13 +98,13 @@ def test_a_log_has_one_line_for_each_ended_trial(capsys: pytest.CaptureFixture[s
     assert " ".join(explained.split()) == "trial accuracy steps of training ended/planned time left"
     ssa = "ssa @ stage1.block2.branch"
     assert [re.sub(r"\S+ left", "T left", line) for line in events(printed_lines)] == [
-        "000 plain 0.9000 21 steps 1/5",
-        f"001 {ssa} 0.9500 21 steps pruned 2/5 T left",
+        "000 plain 90 % 21 steps 1/5",
+        f"001 {ssa} 95 % 21 steps pruned 2/5 T left",
         f"002 {ssa} infeasible 3/5 T left",
-        f"003 {ssa} 0.8000 21 steps 4/5 T left",
+        f"003 {ssa} 80 % 21 steps 4/5 T left",
     ]
     assert [line.strip() for line in printed_lines if line.startswith(" ")] == [
-        "best 0.9000 (trial 0)",
+        "best 90 % (trial 0)",
         "out of memory: [tried 3 GiB]",
     ]
 
@@ -112,7 +113,7 @@ def test_models_are_named_where_they_differ(capsys: pytest.CaptureFixture[str]) 
     progress = make(2)
     progress.records[1] = TrialRecord(1, TrialConfig(model=Model(backbone="xresnet34")))  # type: ignore[index]
     tell(progress, 0, State.COMPLETE, 0.9)
-    assert "000 xresnet18 plain 0.9000" in events(lines(capsys))[0]
+    assert "000 xresnet18 plain 90 %" in events(lines(capsys))[0]
 
 
 @pytest.mark.parametrize("variant", ["", f"sagan @ {', '.join(f'stage{i}.block1.branch' for i in range(9))}"])
@@ -144,7 +145,7 @@ def test_few_lines_summarise_many_trials(
         if number == 2:
             progress.summed -= 61
         tell(progress, number, State.COMPLETE, 0.5 + number / 10)
-    assert matches(r"best (\S+)", lines(capsys)[1:]) == [None, ("0.5000",), None, None, ("0.7000",), None]
+    assert matches(r"best (\S+)", lines(capsys)[1:]) == [None, ("50",), None, None, ("70",), None]
 
 
 def test_quiet_log_gets_an_epoch(
@@ -154,8 +155,8 @@ def test_quiet_log_gets_an_epoch(
     progress.printed -= 61
     tell(progress, 0, State.COMPLETE, 0.9)
     epoch, end = events(lines(capsys))
-    assert epoch == "000 plain 0.9000 21 steps running 0/5"
-    assert end.startswith("000 plain 0.9000 21 steps 1/5")
+    assert epoch == "000 plain 90 % 21 steps running 0/5"
+    assert end.startswith("000 plain 90 % 21 steps 1/5")
 
 
 def test_progress_within_a_long_epoch_is_shown(
@@ -183,8 +184,8 @@ def test_with_minimize_the_least_is_the_best(capsys: pytest.CaptureFixture[str])
         tell(progress, number, State.COMPLETE, value)
     printed_lines = lines(capsys)
     assert [match for match in matches(r"best (\S+) \(trial (\d+)", printed_lines) if match] == [
-        ("0.5000", "0"),
-        ("0.2500", "1"),
+        ("0.5", "0"),
+        ("0.25", "1"),
     ]
     assert "left" not in printed_lines[-1]  # all have ended
 
@@ -197,8 +198,8 @@ def test_the_best_is_compared_with_the_best_baseline(capsys: pytest.CaptureFixtu
             progress.records[0].role = type(progress.records[0].role).BASELINE
     printed_lines = lines(capsys)
     assert [line.strip() for line in printed_lines if "best" in line] == [
-        "best 0.5000 (trial 0)",
-        "best 0.7500 (trial 1), +0.2500 to the baseline (trial 0)",
+        "best 50 % (trial 0)",
+        "best 75 % (trial 1), +25 points to the baseline (trial 0)",
     ]
 
 
@@ -317,7 +318,7 @@ def test_terminal_shows_every_trial(
     output = capsys.readouterr().err
     assert "001 xresnet18 ssa @ stage1.block2.branch" in output
     assert "GPU hours" in output
-    assert "0.9000" in output
+    assert "90 %" in output
     assert "2.5/9" in output
     assert "~1.25" in output, "it was not measured precisely"
     assert "2/2 trials" in output

@@ -275,7 +275,7 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     ((*SEARCH, "digits", "--seeds", "3"), ["--seeds 3 needs --sampler grid", "--confirm"]),
     ((*SEARCH, "da-heads", "--sampler", "grid", "--confirm", "--seeds", "3"), ["leave --confirm out"]),
     ((*SEARCH, "da-heads", "--sampler", "grid", "--init", "shared"), ["--init shared"]),
-    (("search", "--space", "digits", "--confirm", "--seeds", "1"), ["--seeds must be 2 or more"]),
+    (("search", "--space", "digits", "--confirm", "--seeds", "6"), ["--seeds must be 7 or more"]),
     (("status",), ["no search in searches"]),
     (("export", "--out", "out", "--run", "abc"), ["no run 'abc'"]),
     (("sites", "xresnet"), ["unknown backbone 'xresnet'", "Did you mean 'xresnet"]),

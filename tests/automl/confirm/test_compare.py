@@ -146,8 +146,8 @@ def test_a_search_stands_for_its_winner_and_has_other_variants(confirmed, cli) -
     assert lines[1].split() == [
         "mine:baseline",
         str(len(scores)),
-        f"{variant['mean']:.4f}",
-        f"{variant['sd']:.4f}",
+        f"{100 * variant['mean']:.4g}",
+        f"{100 * variant['sd']:.4g}",
     ]
     assert value["comparisons"][0]["interval"] == pytest.approx(verdict["interval"])
     assert "test split" in lines[4]

@@ -515,7 +515,11 @@ def test_folders_with_other_names_are_ignored(search, at_work):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"seeds": 1}, "--seeds must be 2 or more, and 7 or more to show anything"),
+        ({"seeds": 1}, "--seeds must be 2 or more; got 1"),
+        (
+            {"seeds": 6},
+            "--seeds must be 7 or more to compare 3 variants with the baseline: fewer cannot show",
+        ),
         ({"margin": -0.1}, "--margin must be 0 or more; got -0.1"),
         ({"margin": float("nan")}, "--margin must be 0 or more"),
         ({"top": 0}, "--top must be 1 or more; got 0"),

@@ -59,7 +59,7 @@ def rows(page: str, heading: str) -> list[list[str]]:
 def test_card_of_an_export(exported: ExportResult, trained: TrainResult) -> None:
     page = (exported.folder / "MODEL_CARD.md").read_text()
     assert f"`{trained.run_id}`" in page
-    assert f"accuracy {exported.test['accuracy']:.4f}" in page
+    assert f"accuracy {100 * exported.test['accuracy']:.4g} %" in page
     assert "0, 1, 2, 3, 4, 5, 6, 7, 8, 9" in page
     for site, spec in EVERY_ATTENTION.items():
         assert f"{spec} at {site}" in page

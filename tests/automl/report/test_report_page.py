@@ -200,7 +200,7 @@ def test_the_verdict_comes_first(page: Page) -> None:
 def test_absolute_scores_and_times_stand_beside_the_differences(page: Page) -> None:
     variants = verdict_of("better")["variants"]
     scores = next(list(variant["scores"].values()) for variant in variants if variant["role"] == "baseline")
-    assert f"baseline {mean(scores):.4f} ± {stdev(scores):.4f} 840 61.2 s" in page.text
+    assert f"baseline {100 * mean(scores):.4g} ± {100 * stdev(scores):.2g} 840 61.2 s" in page.text
     for words in ("-0.60 to +2.00", "over inputs too", "test accuracy", "time ratio", "1.01", "61.2 s"):
         assert words in page.text
 

@@ -203,5 +203,5 @@ def test_the_verdict_of_mrr_is_not_rounded_away(tmp_path: Path) -> None:
     for comparison in value["comparisons"]:
         comparison["difference"], comparison["interval"] = 0.0123, [0.0021, 0.0225]
     save_verdict(search.folder, value)
-    (verdict,) = read_search("made-up", str(tmp_path)).verdicts
-    assert "+0.012 mrr, +0.002 to +0.022" in forest(verdict).says
+    shown = read_search("made-up", str(tmp_path))
+    assert "+0.012 mrr, +0.002 to +0.022" in forest(shown.verdicts[0], shown.plan.metric).says

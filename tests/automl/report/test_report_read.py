@@ -50,7 +50,7 @@ def test_less_can_be_better(tmp_path: Path) -> None:
     search = read_search("made-up", str(tmp_path))
     assert search.best is not None
     assert search.score(search.best) == min(trial.values[0] for trial in trials if trial.values)
-    assert (search.sign, search.factor, search.unit) == (-1, 1, "error")
+    assert (search.plan.metric.sign, search.plan.metric.scale) == (-1, 1)
 
 
 def test_the_latest_search_is_meant_where_none_is_named(tmp_path: Path, few: list[FrozenTrial]) -> None:

@@ -69,8 +69,8 @@ def result(tmp_path: Path) -> Result:
 def test_search_at_chance_level_warns(result: Result) -> None:
     (warning,) = result([0.10, 0.14], 0.155).warnings
     assert warning.startswith("train longer (--epochs)")
-    assert "no trial beats chance. The best validation accuracy is 0.140" in warning
-    assert warning.endswith("guessing may reach 0.155")
+    assert "no trial beats chance. The best validation accuracy is 14 %" in warning
+    assert warning.endswith("guessing may reach 15.5 %")
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_search_at_chance_level_warns(result: Result) -> None:
 )
 def test_memorised_data_are_not_a_short_training(result: Result, backbone: str, weights: str) -> None:
     (warning,) = result([0.10, 0.14], 0.155, learned=0.98, backbone=backbone).warnings
-    assert warning.startswith("the training data are memorised: accuracy is 0.980 on them and at most 0.140")
+    assert warning.startswith("the training data are memorised: accuracy is 98 % on them and at most 14 %")
     assert "train longer" not in warning
     assert warning.endswith(f"Use more data, --augment strong, or pretrained weights ({weights})")
 
@@ -130,8 +130,8 @@ def test_repr_of_a_result(result: Result) -> None:
         "search    mine-0",
         "space     digits",
         "trials    2: 2 completed",
-        "best      accuracy 0.9000 after 84 steps, trial 1: no attention",
-        "baseline  accuracy 0.9000 after 84 steps, trial 1: no attention",
+        "best      accuracy 90 % after 84 steps, trial 1: no attention",
+        "baseline  accuracy 90 % after 84 steps, trial 1: no attention",
         f"folder    {summary.folder}",
         f"next      automl.load('mine-0', storage='{summary.storage}').confirm()",
     ]

@@ -146,6 +146,13 @@ def test_a_copy_is_the_commit_whatever_the_clone_lacks(
         copy, notes = check_out(clone)
         assert ((copy / "b.txt").read_bytes(), notes) == (b"1\r\n", []), "as it is in the clone"
         assert git(copy, "rev-parse", "HEAD") == git(root, "rev-parse", "HEAD")
+    (root / ".git/refs/heads/broken").write_text("1" * 40)
+    odd = root.rename(tmp_path / "a \u2028 'of' \"b\"")
+    assert ((check_out(odd)[0] / "b.txt").read_text(), odd.rename(root)) == ("1\n", root)
+    with pytest.raises(GitError, match="whose path has a line break"):
+        check_out(root.rename(tmp_path / "line\nbreak"))
+    (tmp_path / "line\nbreak").rename(root)
+    (root / ".git/refs/heads/broken").unlink()
     partial = tmp_path / "partial"
     git(tmp_path, "clone", "--filter=blob:none", "--no-checkout", address, str(partial))
     root.rename(tmp_path / "gone")

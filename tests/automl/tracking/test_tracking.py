@@ -456,7 +456,7 @@ def test_the_page_of_the_runs_and_what_it_says_of_the_search(store: MlflowClient
     for _ in range(2):  # as when it is resumed
         assert tracker.finish(best=best, metric="accuracy", counts={}) == 0
         assert note() == (
-            "Best trial 0: accuracy **0.7500** on the validation split, ssa(ks=3) @ stage1.block2.branch + "
+            "Best trial 0: accuracy **0.75** on the validation split, ssa(ks=3) @ stage1.block2.branch + "
             "sagan @ stage2.block1. Not confirmed on fresh seeds.\n\nMade by `automl search`."
         )
     tracker.writer.conclude(

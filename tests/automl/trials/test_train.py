@@ -287,7 +287,7 @@ def test_several_workers_are_started_and_followed(
     lines = csv.DictReader(Path("two.csv").read_text().splitlines())
     assert [line["accuracy"] for line in lines] == ["0.1", "0.2"]
     assert [path.name for path in folder.iterdir()] == ["checkpoint.pt"]
-    assert "result     accuracy 0.2000" in out
+    assert "result     accuracy 20 %" in out
 
 
 def test_a_worker_has_a_gpu_or_an_equal_number_of_cores(

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from automl.base.errors import InputError
+from automl.base.units import pluralize
 from automl.data.manifest import Manifest
 from automl.data.records import Records
 from automl.data.splits import SPLITS, SUBSET, hash_fractions
@@ -42,8 +43,8 @@ class CodeTexts(Records[CorpusFile]):
         for split in SPLITS:
             if (count := len(self.documented_rows(split))) < MIN_DOCUMENTED:
                 raise InputError(
-                    f"--subset {subset} leaves {count} functions with a docstring in the {split} split; "
-                    f"it needs {MIN_DOCUMENTED}. Choose a larger --subset"
+                    f"--subset {subset} leaves {pluralize(count, 'functions')} with a docstring in the "
+                    f"{split} split; it needs {MIN_DOCUMENTED}. Choose a larger --subset"
                 )
 
     @property

@@ -68,14 +68,9 @@ def read_image_folder(root: Path, readable: Mapping[str, str]) -> Listing[Item]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Listing:
-    """Images of each split by class, before they are hashed.
+    """Images of each split by class, before they are hashed."""
 
-    Attributes:
-        sources: the folder or table that defines each split.
-        splits: the images of each split by class.
-    """
-
-    sources: dict[str, Path]
+    sources: dict[str, Path]  # the folder or table that defines each split
     splits: dict[str, dict[str, list[Path]]]
     tally: Tally = field(default_factory=Tally)
 

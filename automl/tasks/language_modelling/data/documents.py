@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from automl.base.errors import InputError
-from automl.base.text import HEAD, encoding_of, guess_encoding, open_text, read_text
+from automl.base.text import HEAD, check_ends, encoding_of, guess_encoding, open_text, read_text
 from automl.base.units import pluralize
 from automl.data.arrow import write_rows
 from automl.data.files import OTHERS, SIZE, hash_contents, name_to_text, unreadable_error, walk
@@ -83,6 +83,7 @@ def find_text_files(path: str | Path) -> TextFiles:
     Raises InputError if nothing exists at `path`, if a file cannot be read, and if no file holds text.
     """
     root = Path(path).expanduser()
+    check_ends(root)
     if not root.exists():
         raise InputError(f"there is no file or folder {root}; pass --data PATH with one that exists")
     if not root.is_dir():

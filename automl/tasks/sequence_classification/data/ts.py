@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from automl.base.errors import InputError
+from automl.base.units import pluralize
 from automl.data.files import is_clutter
 from automl.tasks.sequence_classification.data.reading import (
     NANS,
@@ -240,6 +241,6 @@ def _check_lengths(file: Path, header: _Header, line_numbers: list[int], counts:
     source = "the first has" if header.steps is None else "@seriesLength says"
     for row in np.flatnonzero(counts[:, 0] != steps)[:1]:
         raise InputError(
-            f"{file}:{line_numbers[row]}: the sequence has {counts[row, 0]} steps, but {source} {steps}; "
-            f"correct it, or write '@equalLength false'"
+            f"{file}:{line_numbers[row]}: the sequence has {pluralize(int(counts[row, 0]), 'steps')}, but "
+            f"{source} {steps}; correct it, or write '@equalLength false'"
         )

@@ -344,6 +344,7 @@ def test_resume_and_again(at_work: Any, capsys: pytest.CaptureFixture[str]) -> N
         ({"metric_file": "log.csv"}, "must contain {out} with --metric-file"),
         ({"metric": "acc=.*"}, "must have one group"),
         ({"seeds": 1}, "--seeds must be 2 or more"),
+        ({"seeds": 5}, "--seeds must be 6 or more to compare 1 variant with the baseline"),
         ({"seeds": 2**31 - 1}, "--seeds must be 1000 or less; got 2147483647"),
         ({"margin": -1}, "--margin must be 0 or more"),
         ({"chance": float("nan")}, "--chance must be a finite number"),
