@@ -160,7 +160,7 @@ class Stream:
             difference=shown,
             p_holm=shown.p,
             opponents=opponents,
-            most_time=time and time.high,
+            most_time=None if time is None else time.high,
             time=time,
         )
         level = decision.level or ALPHA
