@@ -75,22 +75,20 @@ def compute_power(difference: float, sd: float, count: int, alpha: float = ALPHA
     return float(1 - below + far_below)
 
 
-def _power(difference: float, sd: float, count: int, alpha: float) -> float:
-    """Return the rate at which `paired` shows a true `difference`, by a t test with `EXTRA_PAIRS` fewer."""
-    return compute_power(difference, sd, max(2, count - EXTRA_PAIRS), alpha)
-
-
 def pairs_needed(difference: float, sd: float, alpha: float = ALPHA) -> int | None:
     """Return the least number of pairs that show `difference` at the rate `POWER`, None beyond 100."""
     counts = range(least_pairs(alpha), MAX_PAIRS + 1)
-    return next((count for count in counts if _power(difference, sd, count, alpha) >= POWER), None)
+    powers = ((n, compute_power(difference, sd, n - EXTRA_PAIRS, alpha)) for n in counts)
+    return next((n for n, power in powers if power >= POWER), None)
 
 
 def detectable(sd: float, count: int, alpha: float = ALPHA) -> float | None:
     """Return the smallest difference that `count` pairs show at the rate `POWER`, None if they show none."""
     if count < least_pairs(alpha):
         return None
-    return sd * float(brentq(lambda size: _power(size, 1.0, count, alpha) - POWER, 0.0, 100.0))
+    return sd * float(
+        brentq(lambda size: compute_power(size, 1.0, count - EXTRA_PAIRS, alpha) - POWER, 0.0, 100.0)
+    )
 
 
 def spent_alpha(fraction: float, alpha: float) -> float:

@@ -361,6 +361,9 @@ class Judge:
         """
         others: list[Variant | None] = [self.plain[finalist.plain]] if finalist.plain in self.plain else []
         if limit is not None and limit > NO_LONGER:
+            # Opponents that have begun are kept while they cover the time, which varies from seed to seed.
+            begun = (v.config.longer for v in self.variants if v.role is Role.LONGER)
+            limit = min((factor for factor in begun if factor >= limit), default=limit)
             longer = [each and lengthen(each, limit) for each in (self.baseline, *others)]
             others = longer if None not in longer else [None]
         # One that cannot be trained shows that the gain does not come from its hyperparameters, or its time.

@@ -10,11 +10,10 @@ from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
 
 from automl.base.serialise import write_json
 from automl.base.units import format_duration, pluralize
-from automl.confirm.decision import EXTRA_PAIRS, POWER, compute_power
+from automl.confirm.decision import POWER, detectable
 from automl.confirm.design import Design
 from automl.confirm.judge import CONSTANT, Judge, judge
 from automl.confirm.protocol import Confirmation, best_of_variant, chosen_baseline, study_in
@@ -293,7 +292,7 @@ def _judge_noise(design: Design, variants: Sequence[Variant], scores: Mapping[st
     sd, seconds = stdev(values), fmean(cost.seconds or 0.0 for cost in trained.costs.values())
     if sd == 0:
         warnings.append(f"Check that the command uses its seed: its {len(used)} scores are equal.")
-    shown = float(brentq(lambda d: compute_power(d, 1, PAIRS - EXTRA_PAIRS) - POWER, 0.1, 9)) * 2**0.5 * sd
+    shown = detectable(2**0.5 * sd, PAIRS) or 0.0
     return Verdict(
         design=design,
         outcome="undecided",

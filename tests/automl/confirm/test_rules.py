@@ -11,7 +11,9 @@ from automl.confirm import wording
 from automl.confirm.decision import Outcome
 from automl.confirm.judge import judge
 from automl.confirm.rules import RULES, Evidence, Opponent, decide
+from automl.confirm.scores import Scores
 from automl.confirm.statistics import Difference, count_failures, paired
+from automl.confirm.variants import lengthen
 
 
 def of(mean: float) -> Difference:
@@ -123,3 +125,11 @@ def test_the_opponent_that_does_as_well_is_named():
         assert Evidence(differences=[AHEAD], opponents=[others]).equal is named
     missing = longer(None)
     assert Evidence(differences=[AHEAD], opponents=[missing]).equal is missing[0]
+
+
+@pytest.mark.parametrize(("begun", "awaited"), [((), 1.1), ((1.2,), 1.2), ((1.2, 1.05), 1.2)])
+def test_opponents_that_have_begun_are_kept_while_they_cover_the_time(begun, awaited):
+    longer = [variant for factor in begun if (variant := lengthen(VARIANTS[0], factor)) is not None]
+    found = {**scores(ssa=0.03, times={"ssa": 1.06}), **{variant.name: Scores() for variant in longer}}
+    verdict = judge(design(), [*VARIANTS, *longer], found)
+    assert [variant.config.longer for variant in verdict.awaited] == [awaited]
