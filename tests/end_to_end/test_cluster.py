@@ -147,7 +147,6 @@ class Search:
             )
 
     def wait(self) -> int:
-        assert self.process is not None
         return self.process.wait(timeout=300)
 
     def running(self) -> bool:
@@ -197,7 +196,6 @@ def search(tmp_path: Path) -> Iterator[Search]:
     search = Search(tmp_path)
     yield search
     if search.running():
-        assert search.process is not None
         search.process.kill()
         search.process.wait()
 

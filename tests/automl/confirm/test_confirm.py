@@ -186,7 +186,6 @@ def test_answers_are_kept_and_widen_the_interval(search, at_work):
     (section,) = per_class(read_search("mine", "searches"))
     assert f"Of the leading finalist, {LEAD} and the tuned baseline, baseline (trial " in section.lead
     table = section.plots[0].table
-    assert table is not None
     assert [row[:2] for row in table.rows] == [["cat", 8 * plan["inputs"]]], "all seeds together"
 
 

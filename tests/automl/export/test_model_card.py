@@ -74,7 +74,6 @@ def test_card_of_an_export(exported: ExportResult, trained: TrainResult) -> None
         ["test", "359"],
     ]
     scores = exported.scores
-    assert scores is not None
     by_label = rows(page, "| label |")
     assert [row[0] for row in by_label] == list(scores.labels)
     assert [float(row[2]) for row in by_label] == pytest.approx(list(scores.recall), abs=5.1e-5)

@@ -79,7 +79,6 @@ def test_training_with_few_steps_gets_more_epochs(
     if epochs is None:
         assert fitted is None
     else:
-        assert fitted is not None
         assert fitted.settings == {"epochs": epochs}
         assert "steps of" in fitted.why
         assert "set another number with --epochs" in fitted.why

@@ -202,7 +202,6 @@ def test_defaults_fit_the_dataset(dataset: str) -> None:
     """They equal the baseline of the search space with the dataset's name."""
     space = SPACES[dataset]
     _, config = next(draw_randomly(space, 1, first=space.baseline))
-    assert config is not None
     settings = (config.data.size, dict(config.model.options), config.training.epochs)
     assert settings == DEFAULTS.get(dataset, OTHERS)
     assert config.model.backbone == "xresnet18"

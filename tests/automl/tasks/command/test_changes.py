@@ -55,12 +55,8 @@ def test_a_gain_is_accepted_and_becomes_the_head(at_work: Any) -> None:
     workers = at_work(FakeCommands(gain(3)))
     result = compare()
     decision = result.verdict.decision
-    assert decision is not None
     assert (result.verdict.final, decision.outcome, decision.index) == ("better", "accepted", 1)
-    assert decision.e_value is not None
-    assert decision.level is not None
     assert decision.e_value >= 1 / decision.level
-    assert decision.interval is not None
     assert decision.interval[0] > 0
     assert (decision.screened, decision.reused) == (SCREEN, 0)
     assert len(workers.trained) == decision.trainings == 2 * (SCREEN + decision.pairs)
