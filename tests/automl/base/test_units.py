@@ -61,7 +61,7 @@ def test_numbers_as_text() -> None:
 NEVER_ONE = r"""SEEDS|seeds|count|steps|inputs|\w*timed|self\.timed|trials|of|2 \* PAIRS|MIN_STEPS|size|top
 first|validated|settings\.seeds|d\.count|verdict\..*|len\(verdict.*|design\..*|len\(used\)|self\.least
 speed\..*|count_rows\(.*|len\(photos\)|course\.epoch|len\(search\.done\)|ROUNDS.*|name(!r)?|what|program
-.*:[.,]?\w+|storage|dataset!r|LABEL_STUDIO|.*suffix|self\.model\.backbone"""
+.*:[.,]?\w+|storage|dataset!r|LABEL_STUDIO|.*suffix|self\.model\.backbone|MAX_PAIRS"""
 
 
 def test_one_of_a_thing_is_singular() -> None:
