@@ -139,11 +139,7 @@ class Search:
         store = {"MLFLOW_TRACKING_URI": f"sqlite:///{self.folder / 'mlflow.db'}"}
         with (self.folder / "output").open("ab") as output:
             self.process = subprocess.Popen(
-                command,
-                cwd=self.folder,
-                env={**cluster.environment, **store},
-                stdout=output,
-                stderr=output,
+                command, cwd=self.folder, env={**cluster.environment, **store}, stdout=output, stderr=output
             )
 
     def wait(self) -> int:

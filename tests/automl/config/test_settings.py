@@ -264,10 +264,7 @@ def space_with_attention(trial: optuna.Trial) -> TrialConfig:
 @pytest.mark.parametrize(
     ("baseline", "message"),
     [
-        (
-            {"count": 2},
-            "`baseline` of space 'mine' sets the parameter 'count' to 2; choose from 0 to 1",
-        ),
+        ({"count": 2}, "`baseline` of space 'mine' sets the parameter 'count' to 2; choose from 0 to 1"),
         ({"cuont": 0}, "names the parameter 'cuont', which the space never draws"),
         ({"modules": 0}, "draws attention (ssa @ stage1.block1); set FUNCTION.baseline to"),
     ],

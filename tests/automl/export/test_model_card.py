@@ -113,11 +113,7 @@ def test_ten_lines_of_python_as_predict_has_it(exported: ExportResult, tmp_path:
 @pytest.mark.parametrize(
     ("run", "sentences", "limit"),
     [
-        (
-            BEST,
-            ["Not confirmed", "the search's best"],
-            "has not been confirmed",
-        ),
+        (BEST, ["Not confirmed", "the search's best"], "has not been confirmed"),
         (
             replace(BEST, what="confirmed winner", verdict="ssa is better by 0.7 points", confirmed=True),
             ["ssa is better by 0.7 points", "confirmed winner"],

@@ -29,15 +29,7 @@ from search.config import Model, TrialConfig
 from search.record import State
 from search.study import read_record
 
-PLOTS = {
-    "placement",
-    "parts",
-    "gates",
-    "costs",
-    "curves",
-    "audit",
-    "training",
-}
+PLOTS = {"placement", "parts", "gates", "costs", "curves", "audit", "training"}
 
 
 class Page(HTMLParser):

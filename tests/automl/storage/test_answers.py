@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 
 from automl.storage.storage import Storage
-from automl.storage.trial_files import (
-    ANSWERS_FILE,
-    EXAMPLES,
-    Answers,
-    Example,
-    read_answers,
-    select_examples,
-)
+from automl.storage.trial_files import ANSWERS_FILE, EXAMPLES, Answers, Example, read_answers, select_examples
 
 
 @pytest.mark.parametrize(("count", "classes"), [(1, 1), (9, 3), (1000, 300)])

@@ -143,11 +143,7 @@ def test_trainings_started_in_the_same_second_have_different_folders(
 
 
 @pytest.mark.parametrize(
-    ("backbone", "site"),
-    [
-        ("xresnet18", "stage1.block2.branch"),
-        ("xresnet34", "stage1.block3.branch"),
-    ],
+    ("backbone", "site"), [("xresnet18", "stage1.block2.branch"), ("xresnet34", "stage1.block3.branch")]
 )
 def test_default_site_is_the_last_branch_of_the_first_stage(backbone: str, site: str) -> None:
     config = TrialConfig(data=ImageData(size=64), model=Model(backbone=backbone, options={"width": 0.25}))
