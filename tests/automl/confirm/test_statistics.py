@@ -241,7 +241,7 @@ def test_power_is_that_of_statsmodels():
 
 @pytest.mark.parametrize("alpha", [0.05, 0.01])
 @pytest.mark.parametrize("count", [5, 8, 10, 100])
-def test_what_some_pairs_detect_needs_these_pairs(count, alpha):
+def test_the_detectable_difference_needs_these_pairs(count, alpha):
     shown = detectable(2.0, count, alpha)
     if count < least_pairs(alpha):
         assert shown is None

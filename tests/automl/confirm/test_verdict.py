@@ -454,11 +454,11 @@ def test_most_time_is_that_of_the_trainings_or_of_their_timed_steps(noise, ratio
 
 
 def test_timed_steps_are_those_that_each_training_was_given():
-    given = timed(1.3, 1.01) | {1: Ratio(mean=1.0, low=0.9, high=1.1)}  # 1.3 times too many steps
-    ratio = Scores(ratios=given).timed(range(1, 11))
+    ratios = timed(1.3, 1.01) | {1: Ratio(mean=1.0, low=0.9, high=1.1)}  # 1.3 times too many steps
+    ratio = Scores(ratios=ratios).timed(range(1, 11))
     assert ratio.mean == pytest.approx(0.9 + 0.1 * 1.3)
     assert (ratio.low, ratio.high) == (pytest.approx(ratio.mean / 1.01), pytest.approx(ratio.mean * 1.01))
-    assert Scores(ratios=given).timed(range(1, 12)) is None
+    assert Scores(ratios=ratios).timed(range(1, 12)) is None
 
 
 def test_unmeasured_time_is_not_equal_time():
