@@ -67,11 +67,7 @@ def test_few_lines_of_the_core_name_a_task():
     naming = re.compile(
         rf"automl\.tasks\.({names})\b|\btask\b.*[\"']({names})[\"']|[\"'](\w+-)+({names})[\"']"
     )
-    doors = (
-        "automl/integrations/",
-        "automl/__init__.py",
-        *(f"automl/tasks/{f}/" for f in folders),
-    )
+    doors = ("automl/integrations/", "automl/__init__.py", *(f"automl/tasks/{f}/" for f in folders))
     lines = [
         f"{file.relative_to(ROOT)}:{number}: {line.strip()}"
         for package in ("attention", "automl", "backbones", "cluster", "search")

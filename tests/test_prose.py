@@ -56,10 +56,7 @@ def test_listed_names_are_reported(code):
     assert [fault.rule for fault in prose.check_python("a.py", code)] == ["name"]
 
 
-@pytest.mark.parametrize(
-    "code",
-    ["one_hot = 1", "alarm = 1", "print(found)", "f(found=1)", "x = y.said"],
-)
+@pytest.mark.parametrize("code", ["one_hot = 1", "alarm = 1", "print(found)", "f(found=1)", "x = y.said"])
 def test_ordinary_names_are_accepted(code):
     assert not list(prose.check_python("a.py", code))
 

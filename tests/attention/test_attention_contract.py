@@ -157,7 +157,6 @@ def test_stays_finite_under_autocast(
     (y.float().sum() / 100).backward()
     assert y.dtype == x.dtype
     assert y.isfinite().all()
-    assert x.grad is not None
     assert x.grad.isfinite().all()
     for name, parameter in module.named_parameters():
         assert parameter.grad is not None, name

@@ -118,7 +118,6 @@ def test_gradients_equal_those_without_padding(spec: Spec) -> None:
     with padding(mask):
         y = module(padded)
     y[:1, :, real].square().sum().backward()
-    assert padded.grad is not None
     torch.testing.assert_close(padded.grad[:1, :, real], x.grad, rtol=1e-9, atol=1e-9)
     assert not padded.grad[:1, :, ~real].any()
     for name, parameter in module.named_parameters():
@@ -134,7 +133,6 @@ def test_stays_finite_under_autocast(spec: Spec, half: torch.dtype) -> None:
         y = module(x)
     (y.sum() / 100).backward()
     assert y.isfinite().all()
-    assert x.grad is not None
     assert x.grad.isfinite().all()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in module.parameters())
 
@@ -225,7 +223,6 @@ def test_padding_ends_with_its_block() -> None:
     outer, inner = torch.ones(2, N, dtype=torch.bool), torch.zeros(2, N, dtype=torch.bool)
     with padding(outer):
         with padding(inner):
-            assert current_mask(2, (N,)) is not None
             assert not current_mask(2, (N,)).any()
         with padding(None):
             assert current_mask(2, (N,)) is None

@@ -215,11 +215,7 @@ def test_text_is_parsed(text: str, spec: Spec) -> None:
     ("name", "options", "message"),
     [
         ("timm:cban", {}, r"unknown attention of timm 'cban'; choose from bat, .*Did you mean 'cbam'"),
-        (
-            "cbam",
-            {},
-            r"unknown attention 'cbam'; choose from conv1x1, .*timm has one: timm:cbam",
-        ),
+        ("cbam", {}, r"unknown attention 'cbam'; choose from conv1x1, .*timm has one: timm:cbam"),
         ("sse", {}, "unknown attention 'sse'; .*Or take timm:NAME, or file.py:Class"),
         ("timm:se", {"ratio": 2}, "unknown option of attention 'timm:se' 'ratio'; .*Did you mean 'rd_ratio'"),
         ("timm:ge", {}, "attention 'timm:ge' cannot be built for 16 channels: TypeError.*, line "),

@@ -58,12 +58,7 @@ def write_scenes(folder: Path, counts: Mapping[str, int] = digits.COUNTS) -> Non
 
 
 def _make_image_entry(number: int, photo: Photo) -> dict[str, Any]:
-    return {
-        "id": number,
-        "file_name": Path(photo.name).name,
-        "width": photo.width,
-        "height": photo.height,
-    }
+    return {"id": number, "file_name": Path(photo.name).name, "width": photo.width, "height": photo.height}
 
 
 def _number_annotations(photos: Sequence[Photo]) -> list[dict[str, Any]]:

@@ -62,7 +62,6 @@ def test_examples_are_those_of_the_model_and_small(kind: str, tmp_path: Path) ->
         task = sequence_task(tmp_path, placement, 12 if kind == "signals" else 5)
     model = with_gates(task, stage1_block1=-0.5)
     recorded = record_examples(task, model)
-    assert recorded is not None
     assert len(recorded.names) == len(recorded.inputs) == len(recorded.heats) == examples.COUNT
     if kind != "code":
         assert recorded.site == "stage1.block1"  # the largest |gate|
@@ -73,7 +72,6 @@ def test_examples_are_those_of_the_model_and_small(kind: str, tmp_path: Path) ->
     recorded.save(folder)
     assert (tmp_path / "trial" / MAPS_FILE).stat().st_size < 150_000
     read = read_examples(folder)
-    assert read is not None
     assert (read.spec, read.site, read.kind, read.names) == (
         recorded.spec, recorded.site, recorded.kind, list(recorded.names)
     )  # fmt: skip
@@ -104,14 +102,12 @@ def test_the_strongest_mixer_has_the_largest_contrast(monkeypatch: pytest.Monkey
             if module.site == "stage3.block2":  # a sharp softmax
                 torch.nn.init.normal_(module.in_proj.weight, std=3.0)
     recorded = record_examples(task, model)
-    assert recorded is not None
     assert (recorded.site, recorded.gate) == ("stage3.block2", None)
 
 
 def test_modules_that_treat_positions_alike_show_their_channels() -> None:
     task = opened(model={"placement": {"stage1.block1": Spec("timm:se")}})
     recorded = record_examples(task, with_gates(task))
-    assert recorded is not None
     assert recorded.of_channels
     assert recorded.heats[0].ndim == 1
 

@@ -193,7 +193,6 @@ def test_a_delta_rule_takes_over_projections_behind_an_identity(kind: str, tmp_p
     model = replaced(original, Spec(kind, {"causal": True, "heads": 2}))
     assert take_over(model, original) == ["block1.mixer", "block2.mixer"]
     own = find_projections(original.get_submodule("model.model.layers.1.self_attn"))
-    assert own is not None
     module = model.get_submodule("model.model.layers.1.self_attn.site_mixer")
     layers: dict[str, nn.Module] = dict(module.named_children())
     expected = torch.cat([own.q.weight, own.k.weight, own.v.weight])

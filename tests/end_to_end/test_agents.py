@@ -120,7 +120,6 @@ def test_a_client_lists_and_calls(folder: Path) -> None:
                 name: tool.schema for name, tool in tools.items()
             }
             for tool in listed:
-                assert tool.annotations is not None
                 assert tool.annotations.model_dump(by_alias=False).items() >= tools[tool.name].hints.items()
             async with anyio.create_task_group() as group:
                 group.start_soon(ask_for_what_is_missing, other)

@@ -139,15 +139,10 @@ class Search:
         store = {"MLFLOW_TRACKING_URI": f"sqlite:///{self.folder / 'mlflow.db'}"}
         with (self.folder / "output").open("ab") as output:
             self.process = subprocess.Popen(
-                command,
-                cwd=self.folder,
-                env={**cluster.environment, **store},
-                stdout=output,
-                stderr=output,
+                command, cwd=self.folder, env={**cluster.environment, **store}, stdout=output, stderr=output
             )
 
     def wait(self) -> int:
-        assert self.process is not None
         return self.process.wait(timeout=300)
 
     def running(self) -> bool:
@@ -197,7 +192,6 @@ def search(tmp_path: Path) -> Iterator[Search]:
     search = Search(tmp_path)
     yield search
     if search.running():
-        assert search.process is not None
         search.process.kill()
         search.process.wait()
 

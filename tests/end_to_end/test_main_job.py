@@ -41,11 +41,7 @@ def folder(tmp_path_factory):
 
 def automl(folder, *arguments):
     return subprocess.run(
-        [str(BIN / "automl"), *map(str, arguments)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
+        [str(BIN / "automl"), *map(str, arguments)], cwd=folder, capture_output=True, text=True, timeout=300
     )
 
 

@@ -228,11 +228,7 @@ def test_mlflow_has_it_below_the_search(gain, confirmed):
 
 
 @pytest.mark.parametrize(
-    ("options", "began"),
-    [
-        (("--seeds", 30), "--seeds 6"),
-        (("--no-sequential",), "--sequential"),
-    ],
+    ("options", "began"), [(("--seeds", 30), "--seeds 6"), (("--no-sequential",), "--sequential")]
 )
 @pytest.mark.long
 def test_other_options_are_refused_once_it_has_begun(gain, confirmed, options, began):

@@ -231,10 +231,7 @@ def test_a_model_of_ones_own_goes_along(installed: Cluster, tmp_path: Path) -> N
 
 
 @pytest.mark.long  # it starts a cluster for a message
-@pytest.mark.parametrize(
-    "environment",
-    [{"RAY_AUTH_TOKEN": "ab" * 32}, {"HOME": "/nowhere"}],
-)
+@pytest.mark.parametrize("environment", [{"RAY_AUTH_TOKEN": "ab" * 32}, {"HOME": "/nowhere"}])
 def test_a_missing_token_is_reported(bare: Cluster, environment: dict[str, str]) -> None:
     """By Ray's own command as it sees fit; by ours in one line, and at once."""
     job = bare.run("ray", "job", "submit", "--", "true", **environment)

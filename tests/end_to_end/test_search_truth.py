@@ -347,7 +347,6 @@ def check_mirror(uri):
     assert sorted(int(run.data.tags["automl.trial"]) for run in runs) == list(range(12))
     for run in runs:
         record = read_record(study.trials[int(run.data.tags["automl.trial"])])
-        assert record is not None
         history = [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, "accuracy")]
         assert history == [(metrics["epoch"], metrics["accuracy"]) for metrics in record.history]
         assert run.data.tags["state"] == record.state

@@ -92,7 +92,6 @@ def test_options_are_parameters_of_their_module(own: str) -> None:
     space = SPACES["digits"].with_attention([f"{own}:Gate", f"{own}:Drawn"])
     types = {"type1": "mine.py:Gate", "type2": "mine.py:Drawn"}
     trial, config = next(draw_randomly(space, 1, first={"modules": 2, **types}))
-    assert config is not None
     roles = {name: parse_parameter(name) for name in trial.params}
     names = [name for name, role in roles.items() if role and role.kind not in ("type", "site")]
     assert names == [

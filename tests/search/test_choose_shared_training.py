@@ -147,9 +147,7 @@ def test_a_placement_is_used_once_per_shared_training(tmp_path: Path) -> None:
     assert not any(record.state is State.PRUNED for record in scheduler.records.values())
 
 
-def test_a_replicate_follows_every_eighth_placement(
-    tmp_path: Path,
-) -> None:
+def test_a_replicate_follows_every_eighth_placement(tmp_path: Path) -> None:
     """Effects are so small that the search stays undecided."""
     study = make_study(tmp_path)
     scheduler, random = make(tmp_path, study), np.random.default_rng(0)

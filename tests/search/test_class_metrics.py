@@ -6,15 +6,7 @@ import torch
 from sklearn import metrics as sklearn
 
 from automl.base.errors import InputError
-from search.class_metrics import (
-    ACCURACY,
-    AUC,
-    BALANCED_ACCURACY,
-    CLASSIFICATION,
-    LOSS,
-    MACRO_F1,
-    ClassMetric,
-)
+from search.class_metrics import ACCURACY, AUC, BALANCED_ACCURACY, CLASSIFICATION, LOSS, MACRO_F1, ClassMetric
 from search.metric import GUESSING_RATE, Chance
 
 

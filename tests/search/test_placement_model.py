@@ -61,11 +61,7 @@ def test_effects_of_a_block() -> None:
     }
 
 
-PRIOR = {
-    Effect(Term.TYPE, "a"): 0.8,
-    Effect(Term.TYPE, "new"): -0.5,
-    Effect(Term.SITE, ("", 1)): 0.6,
-}
+PRIOR = {Effect(Term.TYPE, "a"): 0.8, Effect(Term.TYPE, "new"): -0.5, Effect(Term.SITE, ("", 1)): 0.6}
 
 
 @pytest.mark.parametrize("prior", [{}, PRIOR], ids=["none", "measured"])

@@ -39,7 +39,6 @@ def test_a_type_that_is_better_by_construction_is_returned_within_sixteen_traini
     for seed in range(10):
         study = search(of_type("b", 3.0), 16, seed=seed, noise=1.1)
         placement = parse_placement(best_trial(study).params)
-        assert placement is not None
         result += [module.type for module in placement.modules] == ["b", "b"]
     assert result >= 9
 
@@ -97,7 +96,6 @@ def test_placements_that_were_not_tried_may_be_the_best() -> None:
     result = estimate_posterior(study, margin=0.5, more=36)
     assert result.matters > 0.9
     assert result.placements[0].near > 0.9
-    assert result.reach is not None
     assert result.reach < 0.9
     assert not result.ends_search
 
@@ -110,7 +108,6 @@ def test_a_comparison_takes_trials_that_the_models_last_fit_lacked() -> None:
         study.add_trial(trial)
         model(study)
     stale = model(study)
-    assert stale is not None
     assert len(stale.scores) < 182, "it needs no fit for each trial"
     result = estimate_posterior(study, 0.5, model.refit, more=10)
     expected = estimate_posterior(study, 0.5, more=10)
@@ -123,7 +120,6 @@ def test_the_best_trial_of_a_comparison_is_that_of_the_search(trials: int) -> No
     for seed in range(4):
         study = search(of_type("b", 3.0), trials, seed=seed)
         model = fit_model(study)
-        assert model is not None
         assert model.predicts() is (trials == 40)
         assert _best_index(model) == best_trial(study).number
 
@@ -176,7 +172,6 @@ def test_an_effect_in_all_shared_trainings_is_found() -> None:
     assert result.placements[0].low < 6.0 < result.placements[0].high
     assert result.matters > 0.9
     placement = parse_placement(best_trial(study).params)
-    assert placement is not None
     assert [module.type for module in placement.modules] == ["b", "b"]
 
 
@@ -205,7 +200,6 @@ def test_the_luckiest_trial_is_not_the_best() -> None:
     )
     study.add_trial(lucky)
     placement = parse_placement(best_trial(study).params)
-    assert placement is not None
     assert {module.type for module in placement.modules} == {"b"}
 
 
@@ -298,14 +292,12 @@ def test_with_few_trials_the_best_score_wins(name: str) -> None:
         assert len(records) == len(scores)
         update_expected(study, records)
         best, _ = select_leaders(records.values(), plan)
-        assert best is not None
         assert scores[best.number] == max(scores)
 
 
 def test_predictions_rank_trials_once_the_model_predicts() -> None:
     study = search(of_type("b", 3.0), 30, noise=0.5)
     model = fit_model(study)
-    assert model is not None
     assert model.predicts()
     assert GrowingModel().expected_scores(study)
     noise = np.random.default_rng(0)
@@ -315,7 +307,6 @@ def test_predictions_rank_trials_once_the_model_predicts() -> None:
         draw(trial)
         luck.tell(trial, noise.standard_normal())
     model = fit_model(luck)
-    assert model is not None
     assert not model.predicts(), "too few"
     assert GrowingModel().expected_scores(luck) == {}
 

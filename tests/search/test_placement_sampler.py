@@ -121,7 +121,6 @@ def test_settings_are_effects_of_choices_and_curves_over_numbers() -> None:
         },
     )
     effects = trial_weights(trial)
-    assert effects is not None
     assert effects[Effect("setting:schedule", "flat")] == 1
     assert [effects[Effect("setting:rate", k)] for k in (1, 2, 3)] == pytest.approx([0.0, -0.5, 0.0])
     assert not any(effect.term == "setting:epochs" for effect in effects)

@@ -85,10 +85,7 @@ def test_a_space_object() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        (
-            "wof",
-            r"unknown space 'wof'; choose from .*, .*\. Did you mean 'woof'\?.*file\.py:function",
-        ),
+        ("wof", r"unknown space 'wof'; choose from .*, .*\. Did you mean 'woof'\?.*file\.py:function"),
         ("my_space.py", r"unknown space 'my_space\.py'.*file\.py:function"),
         ("absent.py:space", r"there is no file absent\.py"),
         (

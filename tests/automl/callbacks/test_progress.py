@@ -31,11 +31,7 @@ class Shown(Progress):
 
     def __init__(self, plan: Plan, records: dict[int, TrialRecord], **more: Any) -> None:
         super().__init__(
-            plan,
-            records,
-            trials=lambda: plan.trials,
-            summary=lambda: search_summary(plan, records),
-            **more,
+            plan, records, trials=lambda: plan.trials, summary=lambda: search_summary(plan, records), **more
         )
 
 
@@ -148,9 +144,7 @@ def test_few_lines_summarise_many_trials(
     assert matches(r"best (\S+)", lines(capsys)[1:]) == [None, ("50",), None, None, ("70",), None]
 
 
-def test_quiet_log_gets_an_epoch(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_quiet_log_gets_an_epoch(capsys: pytest.CaptureFixture[str]) -> None:
     progress = make(5)
     progress.printed -= 61
     tell(progress, 0, State.COMPLETE, 0.9)

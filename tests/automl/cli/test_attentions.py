@@ -223,7 +223,6 @@ def test_options_with_ranges_are_checked_a_few_times(capsys: pytest.CaptureFixtu
     """Every draw has another rate, so the digits' five shapes of sites would give a check for each draw."""
     _check("mine.py:Ranged")
     match = re.match(r"checked   mine.py:Ranged: (\d+) modules in", capsys.readouterr().err)
-    assert match is not None
     assert int(match[1]) <= 5 * MOST_OPTIONS
 
 

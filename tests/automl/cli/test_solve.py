@@ -115,7 +115,6 @@ def test_layers_of_a_decoder_are_compared_with_its_uniform_baseline(cli: Cli, tm
     plan = plan_of()
     trials = []
     for number, (trial, config) in enumerate(draw_randomly(SPACES["recall"], 48, seed=1)):
-        assert config is not None
         kinds = [spec.type for spec in config.model.placement.values()]
         score = 0.9 if kinds == ["sliding"] else 0.4 + 0.01 * (number % 3)
         history = [{"epoch": 1, "resource": 1.0, "accuracy": score}]

@@ -160,7 +160,6 @@ def test_adjust_applies_settings_to_a_configuration() -> None:
 
 def test_bytes_do_not_fit_a_tokenizer() -> None:
     _, config = next(draw_randomly(SPACES["hybrid"], 1, first=SPACES["hybrid"].baseline))
-    assert config is not None
     config = config.change(data={"tokenizer": "tokenizer.json"})
     with pytest.raises(InputError, match="--vocabulary 0 is of bytes, and the backbone has a tokenizer"):
         Settings(space="hybrid", vocabulary=0).adjust(config)
@@ -169,7 +168,6 @@ def test_bytes_do_not_fit_a_tokenizer() -> None:
 @pytest.mark.parametrize("name", SPACES)
 def test_settings_that_are_left_out_keep_the_choices_of_the_space(name: str) -> None:
     _, drawn = next(draw_randomly(SPACES[name], 1, first=SPACES[name].baseline))
-    assert drawn is not None
     config = drawn.change(data={"subset": 0.3}, training={"epochs": 7}, seed=0)
     assert Settings(space=name).adjust(config) == config
 
@@ -266,10 +264,7 @@ def space_with_attention(trial: optuna.Trial) -> TrialConfig:
 @pytest.mark.parametrize(
     ("baseline", "message"),
     [
-        (
-            {"count": 2},
-            "`baseline` of space 'mine' sets the parameter 'count' to 2; choose from 0 to 1",
-        ),
+        ({"count": 2}, "`baseline` of space 'mine' sets the parameter 'count' to 2; choose from 0 to 1"),
         ({"cuont": 0}, "names the parameter 'cuont', which the space never draws"),
         ({"modules": 0}, "draws attention (ssa @ stage1.block1); set FUNCTION.baseline to"),
     ],

@@ -117,10 +117,7 @@ def test_other_and_hidden_files_are_ignored(tmp_path: Path, make_folder: Callabl
     [
         ({}, "no folders with images"),
         ({"train/a": 2, "train/b": 2, "val/a": 0}, "val has no folders with images"),
-        (
-            {"train/a": 2, "Training/a": 2, "val/a": 1},
-            "train/ and Training/, which are both the train split",
-        ),
+        ({"train/a": 2, "Training/a": 2, "val/a": 1}, "train/ and Training/, which are both the train split"),
         ({"cat": 3}, "only one class, 'cat'"),
         ({"train/a": 2, "train/b": 2}, "has train/ but no val/ or test/"),
         ({"train/a": 2, "train/b": 2, "validate/a": 2}, "has train/ but no val/.* beside it validate;"),
@@ -257,9 +254,7 @@ def test_images_in_two_classes_stay_if_a_class_has_no_others(
     shutil.copytree(root / "dog", root / "hound")
     listing = list_images("folder", root, 32)
     assert sum(counts(listing).values()) == 15
-    assert [*listing.tally.kept.values()] == [
-        (5, [f"dog/{i:04}.png and hound/{i:04}.png" for i in range(3)]),
-    ]
+    assert [*listing.tally.kept.values()] == [(5, [f"dog/{i:04}.png and hound/{i:04}.png" for i in range(3)])]
 
 
 def labelled(root: Path, make_folder: Callable[..., Path], rows: str) -> Path:

@@ -182,9 +182,7 @@ def test_differing_form_is_not_exported(
 ) -> None:
     monkeypatch.setattr(export.formats, "save_mlflow", lambda *args: None)
     monkeypatch.setattr(
-        checks,
-        "_forms",
-        lambda *_: {"model.onnx": lambda: {"probabilities": np.full((100, 10), 0.1)}},
+        checks, "_forms", lambda *_: {"model.onnx": lambda: {"probabilities": np.full((100, 10), 0.1)}}
     )
     with pytest.raises(RuntimeError, match=r"model.onnx differs from the trained model by 0\.\d+, more than"):
         run_export(tmp_path / "out", run=trained.run_id)
@@ -429,11 +427,7 @@ def test_default_folder_of_an_export(search: Path, cli: Cli) -> None:
 @pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize("mlflow", ["does not answer", "has no run of it", "has no runs"])
 def test_without_mlflow(
-    mlflow: str,
-    search: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    cli: Cli,
+    mlflow: str, search: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     if mlflow == "does not answer":
         monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
@@ -566,16 +560,10 @@ def test_empty_batch_is_rejected(exported: ExportResult) -> None:
 
 
 REFUSED: list[tuple[Any, str]] = [
-    (
-        {"images": np.full((1, 24, 24, 3), 0.5)},
-        r"uint8 between 0 and 255; got floats between 0 and 1\. M",
-    ),
+    ({"images": np.full((1, 24, 24, 3), 0.5)}, r"uint8 between 0 and 255; got floats between 0 and 1\. M"),
     ({"images": np.full((1, 24, 24, 3), 127.5)}, r"whole numbers of uint8; got floats such as 127\.5"),
     ({"images": np.full((1, 24, 24, 3), 300)}, "must lie between 0 and 255; got 300 to 300"),
-    (
-        {"images": np.zeros((24, 24, 3))},
-        r"shape \(N, 24, 24, 3\), .* got the shape \(24, 24, 3\)",
-    ),
+    ({"images": np.zeros((24, 24, 3))}, r"shape \(N, 24, 24, 3\), .* got the shape \(24, 24, 3\)"),
     ({"images": np.zeros((0, 24, 24, 3), np.uint8)}, "must hold one input or more"),
     ({"images": [[1, 2], [3]]}, "must be one array; got lists of different lengths"),
     ({"image": np.zeros((1, 24, 24, 3))}, "the inputs are images, each a list by its name; got image"),

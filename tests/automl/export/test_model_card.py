@@ -74,7 +74,6 @@ def test_card_of_an_export(exported: ExportResult, trained: TrainResult) -> None
         ["test", "359"],
     ]
     scores = exported.scores
-    assert scores is not None
     by_label = rows(page, "| label |")
     assert [row[0] for row in by_label] == list(scores.labels)
     assert [float(row[2]) for row in by_label] == pytest.approx(list(scores.recall), abs=5.1e-5)
@@ -114,11 +113,7 @@ def test_ten_lines_of_python_as_predict_has_it(exported: ExportResult, tmp_path:
 @pytest.mark.parametrize(
     ("run", "sentences", "limit"),
     [
-        (
-            BEST,
-            ["Not confirmed", "the search's best"],
-            "has not been confirmed",
-        ),
+        (BEST, ["Not confirmed", "the search's best"], "has not been confirmed"),
         (
             replace(BEST, what="confirmed winner", verdict="ssa is better by 0.7 points", confirmed=True),
             ["ssa is better by 0.7 points", "confirmed winner"],

@@ -31,7 +31,6 @@ def test_counts_match_predictions(registered: ExportResult, tmp_path: Path) -> N
     ]
     expected = confusion_matrix(test.labels.numpy(), answered, labels=range(10))
     scores = registered.scores
-    assert scores is not None
     np.testing.assert_array_equal(scores.matrix, expected)
     np.testing.assert_allclose(scores.recall, expected.diagonal() / expected.sum(1))
     assert scores.accuracy == pytest.approx(registered.test["accuracy"])

@@ -65,7 +65,6 @@ def test_every_cell_has_its_row_in_the_order_of_the_space(tmp_path: Path) -> Non
     (section,) = grid(search)
     assert write_page(search, None, [section])
     table = section.plots[0].table
-    assert table is not None
     assert list(table.columns) == [
         "attention",
         "modules",

@@ -29,15 +29,7 @@ from search.config import Model, TrialConfig
 from search.record import State
 from search.study import read_record
 
-PLOTS = {
-    "placement",
-    "parts",
-    "gates",
-    "costs",
-    "curves",
-    "audit",
-    "training",
-}
+PLOTS = {"placement", "parts", "gates", "costs", "curves", "audit", "training"}
 
 
 class Page(HTMLParser):
@@ -226,7 +218,6 @@ def test_each_verdict_has_its_words(
     card = next(a for tag, a in page_of.elements if a.get("id") == "verdict")
     neutral = verdict in ("undecided", "cannot tell", None)
     tones = re.search(r"\.undecided,([^{]*)\{ --tone: var\(--soft\)", page_of.source)
-    assert tones is not None
     classes = {part.strip().lstrip(".") for part in tones[1].split(",")} | {"undecided"}
     assert bool(classes & set((card["class"] or "").split())) == neutral
     for word in [*words, "seed 1003 failed twice", "The control did as well.", SSA]:
@@ -335,7 +326,6 @@ def test_it_says_how_to_repeat_it(page: Page, written: ReportResult) -> None:
         assert words in page.text
     configs = re.findall(r'class="config"><summary>best trial.*?<pre>(.*?)</pre>', page.source, re.S)
     search = read_search("made-up", str(written.folder.parents[1]))
-    assert search.best is not None
     assert TrialConfig.from_json(json.loads(html.unescape(configs[0]))) == search.best.config
 
 

@@ -50,7 +50,6 @@ def answers_of(ranks: np.ndarray) -> Answers:
 
 
 def leave(search: SearchData, trial: TrialRecord | None, ranks: np.ndarray) -> None:
-    assert trial is not None
     answers_of(ranks).save(search.metadata.location / trial.folder)
 
 
@@ -63,7 +62,6 @@ def test_the_mean_and_the_shares_are_those_of_the_ranks(tmp_path: Path) -> None:
     (section,) = ranks(search)
     assert "on the validation split" in section.lead
     plot, hits, misses = section.plots
-    assert plot.table is not None
     assert plot.figure is not None
     assert len(plot.table.rows) == 2
     for row, ranks_of in zip(plot.table.rows, of.values(), strict=True):
@@ -74,8 +72,6 @@ def test_the_mean_and_the_shares_are_those_of_the_ranks(tmp_path: Path) -> None:
         assert middle == np.median(ranks_of)
         counts, _ = np.histogram(ranks_of, [low for low, _ in BINS] + [np.inf])
         assert fractions == pytest.approx(counts / QUERIES)
-    assert hits.table is not None
-    assert misses.table is not None
     assert len(hits.table.rows) + len(misses.table.rows) == EXAMPLES
     worst = misses.table.rows[-1]
     assert worst[2] == of["best"].max()
@@ -89,7 +85,6 @@ def test_no_ranks_of_classes_and_no_classes_of_ranks(tmp_path: Path) -> None:
     labels = Answers(
         labels=["cat"], true=np.zeros(3, np.int64), answered=np.zeros(3, np.int64), values=np.ones(3)
     )
-    assert search.best is not None
     labels.save(search.metadata.location / search.best.folder)
     assert ranks(search) == []
     assert len(per_class(search)) == 1
@@ -131,7 +126,6 @@ def test_trials_that_differ_by_the_seed_alone_count_together(tmp_path: Path) -> 
     trials = made_up(40, plan=plan)
     save_search(tmp_path / "one", trials, plan=plan)
     best = read_search("made-up", str(tmp_path / "one")).best
-    assert best is not None
     record = best
     again = frozen(
         {}, {}, record.config.change(seed=77), plan, best.state,
@@ -139,13 +133,11 @@ def test_trials_that_differ_by_the_seed_alone_count_together(tmp_path: Path) -> 
     )  # fmt: skip
     save_search(tmp_path / "two", [*trials, again], plan=plan)
     search = read_search("made-up", str(tmp_path / "two"))
-    assert search.best is not None
     assert search.best.number == best.number
     leave(search, search.best, drawn(1))
     leave(search, search.trials[-1], drawn(2))
     (section,) = ranks(search)
     table = section.plots[0].table
-    assert table is not None
     assert table.rows[0][1] == 2
     assert table.rows[0][3] == pytest.approx(np.mean([1 / drawn(1), 1 / drawn(2)]), rel=1e-6)
     assert section.plots[0].warnings, "two seeds do not show their spread"
@@ -176,7 +168,6 @@ def test_a_confirmation_is_on_the_test_split_over_its_seeds(tmp_path: Path) -> N
     (section,) = ranks(search)
     assert "on the test split" in section.lead
     table = section.plots[0].table
-    assert table is not None
     assert [row[1] for row in table.rows] == [6, 6]
     expected = np.mean([1 / drawn(seed, first=0.5) for seed in seeds])
     assert table.rows[0][3] == pytest.approx(expected, rel=1e-6)

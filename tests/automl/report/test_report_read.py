@@ -37,7 +37,6 @@ def test_a_search_is_read_as_its_study_has_it(tmp_path: Path, few: list[FrozenTr
     assert {State.COMPLETE, State.PRUNED, State.INFEASIBLE, State.ERROR} <= set(search.counts)
     assert search.milestones == [2.0]
     assert all(trial.state is State.COMPLETE for trial in search.done)
-    assert search.best is not None
     assert search.best.history[-1]["accuracy"] == max(
         read_history(trial.user_attrs)[-1]["accuracy"] for trial in few if trial.values
     )

@@ -25,7 +25,6 @@ def test_both_accuracies_of_the_best_and_of_the_baseline(tmp_path) -> None:
     save_search(tmp_path, made_up(20))
     search = read_search("made-up", storage=str(tmp_path))
     plot = training_curves(search)
-    assert plot.figure is not None
     accuracies, losses = plot.figure.data["training_accuracy"], plot.figure.data["training_loss"]
     assert {row["mean"] for row in accuracies} == {"running mean", "mean of the epoch"}
     assert len({row["way"] for row in accuracies}) == 2

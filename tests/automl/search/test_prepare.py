@@ -44,11 +44,7 @@ def test_explicit_settings_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [
-        {"sampler": "tpe"},
-        {"sampler": "random", "objective": "accuracy,params"},
-    ],
+    "settings", [{"sampler": "tpe"}, {"sampler": "random", "objective": "accuracy,params"}]
 )
 def test_a_search_that_compares_no_placements_is_never_decided(settings: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="--stop decided needs --sampler placement or --init shared"):
@@ -79,7 +75,6 @@ def test_training_with_few_steps_gets_more_epochs(
     if epochs is None:
         assert fitted is None
     else:
-        assert fitted is not None
         assert fitted.settings == {"epochs": epochs}
         assert "steps of" in fitted.why
         assert "set another number with --epochs" in fitted.why

@@ -117,7 +117,6 @@ def test_plan_has_the_score_of_guessing() -> None:
     task = opened()
     plan = make_plan(Settings(space="digits"), task.config, task)
     chance, inputs = task.chance("validation"), task.size("validation")
-    assert chance is not None
     assert plan.guessing == ACCURACY.guessing(chance, inputs)
     assert 0.1 < chance.value < plan.guessing < 0.5
     line = Regression()

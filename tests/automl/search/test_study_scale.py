@@ -49,10 +49,7 @@ def finish_at_once(settings: Settings, describe: Callable[[Any], str]) -> Any:
     metric = task.metric_of(configs[0])
     plan = plan_of(metric=metric, objectives=[metric.name])
     epoch = {"epoch": 1, "resource": 1, "steps": 1, "seconds": 1.0, metric.name: 0.5}
-    ready = SimpleNamespace(
-        configs=configs,
-        task=SimpleNamespace(size=COUNTS.__getitem__, noun=task.noun),
-    )
+    ready = SimpleNamespace(configs=configs, task=SimpleNamespace(size=COUNTS.__getitem__, noun=task.noun))
     folder = save_search(
         Path(settings.storage),
         [

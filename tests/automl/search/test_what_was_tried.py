@@ -62,10 +62,7 @@ CASES: dict[str, tuple[str, list[tuple[Model, dict[str, str]]]]] = {
             ),
         ],
     ),
-    "task": (
-        "code-retrieval",
-        [(CodeModel(), {}), (CodeModel(shared=True), {"options.shared": "True"})],
-    ),
+    "task": ("code-retrieval", [(CodeModel(), {}), (CodeModel(shared=True), {"options.shared": "True"})]),
 }
 
 

@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 
 from automl.storage.storage import Storage
-from automl.storage.trial_files import (
-    ANSWERS_FILE,
-    EXAMPLES,
-    Answers,
-    Example,
-    read_answers,
-    select_examples,
-)
+from automl.storage.trial_files import ANSWERS_FILE, EXAMPLES, Answers, Example, read_answers, select_examples
 
 
 @pytest.mark.parametrize(("count", "classes"), [(1, 1), (9, 3), (1000, 300)])
@@ -23,7 +16,6 @@ def test_written_file_is_read(count: int, classes: int, tmp_path: Path) -> None:
     values = (true == answered).astype(float)
     Answers(labels=labels, true=true, answered=answered, values=values).save(Storage(tmp_path))
     answers = read_answers(Storage(tmp_path))
-    assert answers is not None
     assert answers.labels == labels
     for ours, theirs in ((answers.true, true), (answers.answered, answered), (answers.values, values)):
         assert ours.tolist() == theirs.tolist()
@@ -47,7 +39,6 @@ def test_answers_of_a_retrieval(tmp_path: Path) -> None:
     ]
     Answers(values=1 / ranks, examples=examples).save(Storage(tmp_path))
     answers = read_answers(Storage(tmp_path))
-    assert answers is not None
     assert np.round(1 / answers.values).astype(int).tolist() == ranks.tolist()
     assert answers.examples == examples[:EXAMPLES]
     assert (len(answers.labels), len(answers.true), len(answers.answered)) == (0, 0, 0)

@@ -143,7 +143,6 @@ def test_second_process_is_rejected(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", OTHER, tmp_path], stdin=pipe, stdout=pipe, text=True
     ) as other:
-        assert other.stdout is not None
         assert other.stdout.readline() == "in\n"
         with (
             pytest.raises(InputError, match="search 'mine' is running in another process"),

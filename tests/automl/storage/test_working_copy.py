@@ -165,7 +165,6 @@ def test_killed_writer_is_replaced(
 ) -> None:
     command = [sys.executable, "-c", OTHER, str(location), str(tmp_path / "there")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=dict(os.environ)) as other:
-        assert other.stdout is not None
         other.stdout.readline()
         soon(lambda: location.exists("log.txt"))
         other.kill()
@@ -182,7 +181,6 @@ def test_replaced_writer_stops(location: Storage, tmp_path: Path) -> None:
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
     ) as other:
-        assert other.stdout is not None
         other.stdout.readline()
         other.send_signal(signal.SIGSTOP)
         with writing(location, tmp_path / "here"):

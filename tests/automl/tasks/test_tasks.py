@@ -128,7 +128,6 @@ def test_classes_of_mixed_images_weigh_as_their_shares() -> None:
 @pytest.mark.parametrize("counts", [[10, 30, 60], [7, 0, 21]])
 def test_balanced_weights_are_those_of_scikit_learn(counts: list[int]) -> None:
     class_weights = compute_class_weights("balanced", counts, HERE.device)
-    assert class_weights is not None
     labels = np.repeat(np.arange(3), counts)
     present = np.unique(labels)
     expected = compute_class_weight("balanced", classes=present, y=labels)
@@ -163,7 +162,6 @@ def test_chance_is_the_fraction_of_the_largest_class(split: str) -> None:
     ]
     task = opened()
     chance = task.chance(split)  # type: ignore[arg-type]
-    assert chance is not None
     assert chance.value == max(labels.count(y) for y in range(10)) / len(labels)
 
 
@@ -187,7 +185,6 @@ def test_workers_find_the_answers_to_all_inputs_together(
             scores.append(task.evaluate(task.model().eval(), "test", evaluator))
         answers.append(evaluator)
     whole, together = answers[0].answers(HERE), both(answers[1:], "answers")
-    assert whole is not None
     assert np.array_equal(together.answered, whole.answered)
     assert np.allclose(together.values, whole.values)
     assert whole.true.tolist() == load_images(task.config.data, "test").labels.tolist()  # type: ignore[arg-type]

@@ -227,7 +227,6 @@ def test_it_ends_with_the_driver_and_not_before(
 ) -> None:
     script = DRIVER.format(tests=str(Path(__file__).parent), folder=str(tmp_path))
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as driver:
-        assert driver.stdout is not None
         writer = psutil.Process(int(driver.stdout.readline()))
         for signal_number in (
             signal.SIGINT,

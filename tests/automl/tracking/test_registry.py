@@ -29,7 +29,6 @@ def test_the_alias_names_a_model_that_predicts_like_the_trained_one(
     registered: ExportResult, learned: TrainResult, tmp_path: Path
 ) -> None:
     version = registered.registered
-    assert version is not None
     assert (version.name, version.version, version.alias) == ("digits", "1", "champion")
     assert version.uri == "models:/digits@champion"
     content = checkpoint.read(Storage(learned.checkpoint.parent), CPU)

@@ -57,11 +57,7 @@ def losses(task: Task) -> list[float]:
 
 @pytest.mark.parametrize(("config", "mode"), [(IMAGES, "graphs"), (TOKENS, "graphs"), (TOKENS, "inductor")])
 def test_a_compiled_training_computes_the_same(
-    config: TrialConfig,
-    mode: str,
-    gpu: torch.device,
-    replays: list[object],
-    caplog: pytest.LogCaptureFixture,
+    config: TrialConfig, mode: str, gpu: torch.device, replays: list[object], caplog: pytest.LogCaptureFixture
 ) -> None:
     expected = losses(open_on(gpu, config))
     with caplog.at_level(logging.WARNING, "automl"):

@@ -143,11 +143,7 @@ def test_trainings_started_in_the_same_second_have_different_folders(
 
 
 @pytest.mark.parametrize(
-    ("backbone", "site"),
-    [
-        ("xresnet18", "stage1.block2.branch"),
-        ("xresnet34", "stage1.block3.branch"),
-    ],
+    ("backbone", "site"), [("xresnet18", "stage1.block2.branch"), ("xresnet34", "stage1.block3.branch")]
 )
 def test_default_site_is_the_last_branch_of_the_first_stage(backbone: str, site: str) -> None:
     config = TrialConfig(data=ImageData(size=64), model=Model(backbone=backbone, options={"width": 0.25}))
@@ -202,7 +198,6 @@ def test_defaults_fit_the_dataset(dataset: str) -> None:
     """They equal the baseline of the search space with the dataset's name."""
     space = SPACES[dataset]
     _, config = next(draw_randomly(space, 1, first=space.baseline))
-    assert config is not None
     settings = (config.data.size, dict(config.model.options), config.training.epochs)
     assert settings == DEFAULTS.get(dataset, OTHERS)
     assert config.model.backbone == "xresnet18"

@@ -163,7 +163,6 @@ def test_answers_to_test_images_are_kept(measured: list[TrialConfig], tmp_path: 
     *_, report = train_trial(make_assignment(tmp_path / "0", config, test=True), HERE)
     assert report.device
     answers = read_answers(folder)
-    assert answers is not None
     task = open_task(config, HERE)
     assert answers.values.shape == (task.size("test"),)
     assert answers.values.mean() == pytest.approx(report.history[-1]["test_accuracy"])
@@ -173,7 +172,6 @@ def test_answers_to_test_images_are_kept(measured: list[TrialConfig], tmp_path: 
     evaluator = task.evaluator("test")
     evaluate(task, model, "test", evaluator)
     recomputed = evaluator.answers(HERE)
-    assert recomputed is not None
     assert np.array_equal(recomputed.answered, answers.answered)
     folder.remove(checkpoint.CHECKPOINT_FILE)  # Retention deletes it.
     assert read_answers(folder) is not None
@@ -184,7 +182,6 @@ def test_answers_to_validation_images_are_kept_without_the_test_split(
 ) -> None:
     *_, report = train_trial(make_assignment(tmp_path / "0", tiny()), HERE)
     answers = read_answers(Storage(tmp_path / "0"))
-    assert answers is not None
     assert answers.card.accuracy == pytest.approx(report.history[-1]["accuracy"])
 
 
@@ -232,7 +229,6 @@ def test_less_than_half_an_epoch_is_too_slow(
         assert last.finished
         assert last.history[-1]["steps"] == steps
     else:
-        assert last.infeasible is not None
         assert last.infeasible.startswith("too slow for this budget")
         assert steps in last.infeasible
         assert last.violations["steps"] > 0

@@ -74,9 +74,7 @@ def test_a_docstring_finds_its_function_and_names_are_queries_in_test(folder: Pa
         "mrr_names",
     }
     assert 0 < test["mrr_corpus"] <= test["mrr"]  # among more candidates
-    assert state.validated is not None
     answers = state.validated.answers(HERE)
-    assert answers is not None
     assert answers.values.mean() == pytest.approx(history[-1]["mrr"], rel=1e-6)
     assert answers.examples[0].query
     assert "part" in answers.examples[0].wanted

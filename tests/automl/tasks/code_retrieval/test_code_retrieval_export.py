@@ -103,8 +103,7 @@ def written(task: CodeRetrieval, model: Any, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, marks=() if case in ALWAYS else pytest.mark.long) for case in CASES],
+    "case", [pytest.param(case, marks=() if case in ALWAYS else pytest.mark.long) for case in CASES]
 )
 def test_each_encoder_at_every_length(case: str, corpus: Path, tmp_path: Path) -> None:
     """Outputs alone and padded match those of the trained model without padding."""

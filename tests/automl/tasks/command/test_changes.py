@@ -55,12 +55,8 @@ def test_a_gain_is_accepted_and_becomes_the_head(at_work: Any) -> None:
     workers = at_work(FakeCommands(gain(3)))
     result = compare()
     decision = result.verdict.decision
-    assert decision is not None
     assert (result.verdict.final, decision.outcome, decision.index) == ("better", "accepted", 1)
-    assert decision.e_value is not None
-    assert decision.level is not None
-    assert decision.e_value >= 1 / decision.level
-    assert decision.interval is not None
+    assert decision.e_value * decision.level >= 1
     assert decision.interval[0] > 0
     assert (decision.screened, decision.reused) == (SCREEN, 0)
     assert len(workers.trained) == decision.trainings == 2 * (SCREEN + decision.pairs)
@@ -96,9 +92,8 @@ def test_the_verdict_spends_nothing_until_the_screen_is_passed(at_work: Any) -> 
 def test_the_head_is_the_baseline(at_work: Any, tmp_path: Path) -> None:
     at_work(FakeCommands(gain(3)))
     accepted = compare()
-    with pytest.raises(
-        InputError, match=f"is not the head.*replaced it on .*in {accepted.search}.*begin another"
-    ):
+    replaced = f"is not the head.*replaced it on .*in {accepted.search}.*begin another"
+    with pytest.raises(InputError, match=replaced):
         compare("train --deep --seed {seed}")
     with pytest.raises(InputError, match="no accepted change"):
         compare("train --deep --seed {seed}", "train --other --seed {seed}")
@@ -244,11 +239,9 @@ def test_a_baseline_without_a_score_can_be_replaced(at_work: Any) -> None:
 def test_mistakes(at_work: Any, options: dict[str, Any], message: str) -> None:
     at_work(FakeCommands(gain(-3)))
     compare()
+    asked = {"baseline": BASELINE, "candidates": CANDIDATE, "metric": "acc=(.*)", "ledger": "runs"}
     with pytest.raises(InputError, match=message):
-        run_referee(
-            **{"baseline": BASELINE, "candidates": CANDIDATE, "metric": "acc=(.*)", "ledger": "runs"}
-            | options
-        )
+        run_referee(**asked | options)
     assert len(Ledger(Path("runs")).rows(COMPARISON)) == 1
 
 
@@ -270,9 +263,8 @@ def test_a_change_is_accepted_in_no_more_time(
     assert outcomes() == [outcome]
     if outcome == "unequal time":
         assert (verdict.final, verdict.winner) == ("undecided", None)
-        assert re.search(
-            r"^Undecided: better than the baseline by .*, but takes up to 1\.15 times", verdict.lines[0]
-        )
+        first = r"Undecided: better than the baseline by .*, but takes up to 1\.15 times"
+        assert re.match(first, verdict.lines[0])
         assert "Add {budget}" in verdict.advice
 
 
@@ -300,8 +292,7 @@ def test_a_head_with_a_budget_gets_the_time_of_the_change(at_work: Any, gained: 
     verdict = run_referee(resume="mine", ledger="runs").verdict
     assert outcomes() == [outcome]
     assert len({*first.trained, *second.trained}) == len(first.trained) + len(second.trained)
-    tested = verdict.used
-    assert {seed for variant, seed in second.trained if variant == longer} <= {*tested}
+    assert {seed for variant, seed in second.trained if variant == longer} <= {*verdict.used}
     assert "Against the baseline trained 1.2 times as long" in verdict.figures
     if outcome == "accepted":
         assert Ledger(Path("runs")).heads()[-1].program.identity == describe(CANDIDATE).identity
@@ -312,19 +303,8 @@ def test_a_head_with_a_budget_gets_the_time_of_the_change(at_work: Any, gained: 
 
 def test_ignored_seeds_are_a_mistake(at_work: Any, cli: Any) -> None:
     at_work(FakeCommands(lambda variant, seed: 1.0 if variant == "candidate" else gain(0)(variant, seed) - 5))
-    code, out, _ = cli(
-        *(
-            "referee",
-            "--baseline",
-            BASELINE,
-            "--candidate",
-            CANDIDATE,
-            "--metric",
-            "acc=(.*)",
-            "--ledger",
-            "runs",
-        )
-    )
+    asked = ("--baseline", BASELINE, "--candidate", CANDIDATE, "--metric", "acc=(.*)", "--ledger", "runs")
+    code, out, _ = cli("referee", *asked)
     assert (code, outcomes()) == (2, ["seed ignored"])
     assert "candidate gives the same score with every seed" in out
 
@@ -382,16 +362,15 @@ def test_a_change_that_another_overtook_is_not_accepted(at_work: Any) -> None:
 
 def test_noise_of_a_baseline(at_work: Any, cli: Any) -> None:
     workers = at_work(FakeCommands(gain(0), clock=30.0))
-    code, out, err = cli(
-        "referee", "--noise", "--baseline", BASELINE, "--metric", "acc=(.*)", "--name", "mine"
-    )
+    asked = ("referee", "--noise", "--baseline", BASELINE, "--metric", "acc=(.*)", "--name")
+    code, out, err = cli(*asked, "mine")
     assert code == 0, out + err
     assert len(workers.trained) == 5
     assert re.search(r"10 pairs show a difference of [0-9.]+ acc with 80% power, in 20 runs of 30s each", out)
     assert run_report("mine").index.exists()
     assert cli("status", "mine")[0] == 0
     at_work(FakeCommands(lambda variant, seed: 0.5))
-    assert cli("referee", "--noise", "--baseline", BASELINE, "--metric", "acc=(.*)", "--name", "b")[0] == 2
+    assert cli(*asked, "b")[0] == 2
 
 
 def call(names: list[str]) -> None:

@@ -164,10 +164,7 @@ def test_packages_installed_for_editing_are_those_of_the_copy(
     [
         ({"candidate_refs": "gone"}, "--candidate-ref gone is no commit of the repository around"),
         ({"candidate_refs": "--all"}, "--candidate-ref --all is no commit"),
-        (
-            {"candidate_refs": "main~1"},
-            "HEAD~1 and --candidate-ref main~1 are the same commit",
-        ),
+        ({"candidate_refs": "main~1"}, "HEAD~1 and --candidate-ref main~1 are the same commit"),
         ({"baseline_ref": "HEAD~2"}, "--baseline-ref HEAD~2 has no folder code; run this in one that it has"),
         ({"command": None}, "without --baseline and --candidate; --command is missing"),
         ({"baseline_ref": None}, "--baseline-ref is missing"),

@@ -36,6 +36,9 @@ def gain(size: float, of: str = "candidate") -> Score:
     return lambda variant, seed: noise(variant, seed) + size * (variant == of)
 
 
+ASKED = ("referee", "--baseline", BASELINE, "--candidate", CANDIDATE, "--metric", "acc=(.*)", "--seed", "1")
+
+
 def compare(candidates: Any = CANDIDATE, **options: Any) -> ConfirmResult:
     return run_referee(BASELINE, candidates, **{"metric": "acc=(.*)", "name": "mine", "seed": 1} | options)
 
@@ -79,10 +82,7 @@ def test_outcomes_and_exit_codes(
     at_work: Any, cli: Any, size: float, options: tuple[str, ...], outcome: str, code: int
 ) -> None:
     at_work(FakeCommands(gain(size)))
-    ended, out, err = cli(
-        *("referee", "--baseline", BASELINE, "--candidate", CANDIDATE, "--metric", "acc=(.*)"),
-        *("--name", "mine", "--seed", "1", "--json", *options),
-    )
+    ended, out, err = cli(*ASKED, "--name", "mine", "--json", *options)
     value = json.loads(out)
     assert (value["verdict"], ended) == (outcome, code)
     assert f"compared  mine: {outcome}" in err
@@ -109,10 +109,7 @@ def test_a_gain_in_more_time_needs_a_budget_or_any_time(
     at_work: Any, cli: Any, options: tuple[str, ...], code: int, words: tuple[str, ...]
 ) -> None:
     at_work(FakeCommands(gain(9), seconds=lambda variant, seed: 1.2 if variant == "candidate" else 1.0))
-    ended, out, _ = cli(
-        *("referee", "--baseline", BASELINE, "--candidate", CANDIDATE, "--metric", "acc=(.*)", "--seed", "1"),
-        *options,
-    )
+    ended, out, _ = cli(*ASKED, *options)
     assert ended == code
     assert all(text in out for text in words), out
 
@@ -193,9 +190,7 @@ def test_passwords_in_commands_are_not_shown(
 @pytest.mark.parametrize("name", ["baseline", "candidate"])
 def test_a_command_that_ignores_its_seed_is_a_mistake(at_work: Any, cli: Any, name: str) -> None:
     workers = at_work(FakeCommands(lambda variant, seed: 0.5 if variant == name else noise(variant, seed)))
-    code, out, _ = cli(
-        *("referee", "--baseline", BASELINE, "--candidate", CANDIDATE, "--metric", "acc=(.*)", "--seed", "1")
-    )
+    code, out, _ = cli(*ASKED)
     assert code == 2
     assert f"Cannot tell: {name} gives the same score with every seed" in out
     assert len(workers.trained) <= 13, "it stops at the first analysis"
@@ -217,10 +212,7 @@ def test_equal_scores_are_a_warning_at_first(at_work: Any) -> None:
 def test_a_seed_that_fails_leaves_the_verdict_open(at_work: Any, cli: Any) -> None:
     """Otherwise a candidate could end early wherever its score is low."""
     at_work(FakeCommands(gain(9), broken=[("candidate", 3)]))
-    code, out, _ = cli(
-        *("referee", "--baseline", BASELINE, "--candidate", CANDIDATE, "--metric", "acc=(.*)"),
-        *("--seed", "1", "--name", "mine"),
-    )
+    code, out, _ = cli(*ASKED, "--name", "mine")
     assert code == 2
     assert "compared  mine: no verdict" in out
     assert "warning   candidate failed with seed 3: exit code 1: boom" in out
@@ -246,18 +238,12 @@ def test_a_command_that_fails_until_it_is_lucky_does_not_win(lucky: Any, cli: An
 
 @pytest.mark.parametrize(
     ("broken", "shuffled", "code"),
-    [
-        ([("candidate", seed) for seed in range(99)], False, 2),
-        ([("candidate", 10)], True, 0),
-    ],
+    [([("candidate", seed) for seed in range(99)], False, 2), ([("candidate", 10)], True, 0)],
     ids=["all fail without output", "a later seed fails, after the verdict is certain"],
 )
 def test_exit_codes_with_failures(at_work: Any, cli: Any, broken: Any, shuffled: bool, code: int) -> None:
     at_work(FakeCommands(gain(9), broken=broken, shuffled=shuffled, output=""))
-    ended, out, _ = cli(
-        *("referee", "--baseline", BASELINE, "--candidate", CANDIDATE, "--metric", "acc=(.*)"),
-        *("--seed", "1", "--name", "mine"),
-    )
+    ended, out, _ = cli(*ASKED, "--name", "mine")
     assert ended == code, out
     assert "output " not in out
 
@@ -267,11 +253,8 @@ def test_repeated_failures_end_the_comparison(at_work: Any) -> None:
     result = compare()
     assert len(workers.trained) < 6
     assert len(result.logs) == 2
-    report = run_report("mine")
-    page = report.index.read_text()
-    assert "Comparison under way" in page
-    assert "exit code 1: boom" in page
-    assert "2 runs failed" in page
+    page = run_report("mine").index.read_text()
+    assert all(text in page for text in ("Comparison under way", "exit code 1: boom", "2 runs failed")), page
 
 
 def test_a_mistake_in_an_option_ends_the_comparison_at_once(at_work: Any) -> None:
@@ -348,15 +331,9 @@ def test_resume_and_again(at_work: Any, capsys: pytest.CaptureFixture[str]) -> N
         ({"seeds": 2**31 - 1}, "--seeds must be 1000 or less; got 2147483647"),
         ({"margin": -1}, "--margin must be 0 or more"),
         ({"chance": float("nan")}, "--chance must be a finite number"),
-        (
-            {"evaluate": "python eval.py"},
-            "--evaluate reads what a command writes to {out}, so both have it",
-        ),
+        ({"evaluate": "python eval.py"}, "--evaluate reads what a command writes to {out}, so both have it"),
         ({"evaluate": "python eval.py {out}"}, "so both have it; got 'train --seed"),
-        (
-            {"evaluate": "python eval.py {out}", "last": True},
-            "must print the metric once, so leave --last out",
-        ),
+        ({"evaluate": "python eval.py {out}", "last": True}, "print the metric once, so leave --last out"),
         ({"protect": "gone"}, "--protect gone must be a file"),
         ({"candidates": "train {seed} {budget:0}"}, "its length of training as {budget}, a factor, or as"),
         ({"name": "a/b"}, "--name may hold"),
@@ -394,15 +371,11 @@ def test_the_answer_names_the_evaluator_and_its_hash(at_work: Any, cli: Any) -> 
     Path("eval.py").write_text("print('acc=1')")
     Path("val").write_text("1 0")
     at_work(FakeCommands(gain(9)))
-    code, out, _ = cli(
-        *("referee", "--baseline", f"{BASELINE} {{out}}", "--candidate", f"{CANDIDATE} {{out}}"),
-        *("--metric", "acc=(.*)", "--evaluate", "python eval.py {out}", "--protect", "val", "--seed", "1"),
-    )
+    asked = [text.replace("{seed}", "{seed} {out}") for text in ASKED]
+    code, out, _ = cli(*asked, "--evaluate", "python eval.py {out}", "--protect", "val")
     assert code == 0
-    digest = re.search(
-        r"\nevaluator (\w{16}), a copy in \S+/evaluators/\1\w+\nprotected eval.py \w{16}, val", out
-    )
-    assert digest, out
+    digest = r"\nevaluator (\w{16}), a copy in \S+/evaluators/\1\w+\nprotected eval.py \w{16}, val"
+    assert re.search(digest, out), out
 
 
 def test_commands_of_searches_reject_comparisons(at_work: Any, cli: Any) -> None:

@@ -142,10 +142,7 @@ WRONG: list[tuple[Callable[[Content], Any], str]] = [
     (entry("annotations", 0, category_id=4), r"annotation 1 has category 4, which is not listed"),
     (entry("annotations", 0, bbox=[1, 2, 3]), r"annotation 1 must have a `bbox`, \[left, top, width"),
     (entry("annotations", 0, bbox=[1, 2, 3, float("nan")]), r"annotation 1 must have a `bbox`"),
-    (
-        entry("annotations", 0, bbox=[1, 2, 0, 4]),
-        r"annotation 1 of a.png has a box of no area: \[1, 2, 0",
-    ),
+    (entry("annotations", 0, bbox=[1, 2, 0, 4]), r"annotation 1 of a.png has a box of no area: \[1, 2, 0"),
     (entry("annotations", 0, bbox=[12, 3, 10, 6]), r"annotation 1 has a box outside of its image a.png"),
     (entry("annotations", 0, bbox=[-3, 3, 10, 6]), r"annotation 1 has a box outside of its image a.png"),
     (

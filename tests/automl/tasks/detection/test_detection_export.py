@@ -188,11 +188,7 @@ def test_predictions_have_the_numbers_of_the_annotations(
 def answer(scores: list[float], shift: float = 0.0) -> dict[str, np.ndarray]:
     count = len(scores)
     boxes = np.tile(np.array([10.0, 10, 50, 60]), (1, count, 1)) + 20 * np.arange(count)[None, :, None]
-    return {
-        "boxes": boxes + shift,
-        "labels": np.arange(1, count + 1)[None],
-        "scores": np.array([scores]),
-    }
+    return {"boxes": boxes + shift, "labels": np.arange(1, count + 1)[None], "scores": np.array([scores])}
 
 
 @pytest.mark.parametrize(

@@ -53,10 +53,7 @@ def write(folder, name, file=EXPORTS, history=HISTORY):
 INTERFACES = {
     "tensor": ({"image": (1, 8, 8)}, {"output": (3,)}),
     "positional": ({"image": (1, 8, 8), "rows": ()}, {"output1": (3,), "output2": (4, 8, 8)}),
-    "keywords": (
-        {"mask": (1, 8, 8), "image": (1, 8, 8)},
-        {"logits": (3,), "mask_output": (4, 8, 8)},
-    ),
+    "keywords": ({"mask": (1, 8, 8), "image": (1, 8, 8)}, {"logits": (3,), "mask_output": (4, 8, 8)}),
     "variadic": ({"input1": (1, 8, 8)}, {"output": (3,)}),
 }
 

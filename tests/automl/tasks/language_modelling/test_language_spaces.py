@@ -30,7 +30,6 @@ LAYERS = {"learning_rate": 5e-3, "weight_decay": 0.1, "schedule": "one-cycle", "
 
 
 def kinds_of(config: TrialConfig | None) -> list[str]:
-    assert config is not None
     assert isinstance(config.model, LanguageModel)
     return config.model.kinds
 
@@ -54,7 +53,6 @@ def test_fixed_parameters_fit(space: str) -> None:
 def test_a_model_of_one_kind_is_a_baseline(called: str) -> None:
     space = SPACES[called]
     for _, config in draw_randomly(space, DRAWS):
-        assert config is not None
         uniform = space.as_baseline(config)
         assert len(set(kinds_of(uniform))) == 1
         assert space.as_baseline(uniform) == uniform

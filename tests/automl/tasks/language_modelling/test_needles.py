@@ -58,7 +58,6 @@ class Copier(torch.nn.Module):
 
 def test_a_planted_fact_is_repeated_at_the_end_and_nothing_else_changes(tmp_path: Path) -> None:
     windows = open_windows(write_text(tmp_path)).longer(4)
-    assert windows is not None
     rows = np.arange(3)
     whole, _ = windows.batch("test", rows)
     tokens, marks = needles.plant(whole, rows)

@@ -134,7 +134,6 @@ def test_ignored_pixels_change_neither_loss_nor_gradient():
     loss = segmentation_loss(other, truth, HERE)
     assert float(loss.detach()) == pytest.approx(float(segmentation_loss(logits, truth, HERE)), rel=1e-5)
     loss.backward()
-    assert other.grad is not None
     assert not other.grad.movedim(1, -1)[truth == IGNORE].any()
     other.grad = None
     segmentation_loss(other, torch.full_like(truth, IGNORE), HERE).backward()
@@ -159,7 +158,6 @@ def test_the_mean_of_two_workers_gradients_is_that_of_the_whole_batch():
     whole = logits.clone().requires_grad_()
     loss = segmentation_loss(whole, truth, HERE)
     loss.backward()
-    assert whole.grad is not None
     order = [*range(0, 6, 2), *range(1, 6, 2)]
     assert torch.allclose(gradients / 2, whole.grad[order], atol=1e-7)
     assert [float(each) for each in losses] == pytest.approx([float(loss.detach())] * 2, rel=1e-5)
