@@ -41,7 +41,7 @@ class Row:
 
     @property
     def is_resolved(self) -> bool:
-        """Whether the interval is on one side of 1, or as narrow as a search accepts."""
+        """True if the interval is on one side of 1, or as narrow as a search accepts."""
         low, high = self.spread
         return not low <= 1 <= high or max(high / self.ratio, self.ratio / low) - 1 <= BELIEVED
 

@@ -15,10 +15,10 @@ from automl.confirm.statistics import ALPHA, Difference
 
 @dataclass(frozen=True, kw_only=True)
 class Opponent:
-    """What a finalist has to beat beside the tuned baseline.
+    """Model that a finalist has to beat beside the tuned baseline.
 
     Attributes:
-        name: What it is, in words.
+        name: The model in words.
         difference: The finalist's difference from it, or None before it has trained with all seeds.
         is_baseline: True if it is the tuned baseline, trained longer.
     """
@@ -132,7 +132,7 @@ class Evidence:
     def is_selected(self) -> bool:
         """True if only the scores show something, and not with runs that failed counted."""
 
-        def counted(d: Difference) -> Difference:
+        def scored_alone(d: Difference) -> Difference:
             return d.as_scored or d
 
         opponents = [self._opponents(i) for i in range(len(self.differences))]
@@ -141,10 +141,10 @@ class Evidence:
             return False
         scored = replace(
             self,
-            differences=list(map(counted, self.differences)),
+            differences=list(map(scored_alone, self.differences)),
             opponents=[
                 [
-                    replace(other, difference=other.difference and counted(other.difference))
+                    replace(other, difference=other.difference and scored_alone(other.difference))
                     for other in others
                 ]
                 for others in opponents

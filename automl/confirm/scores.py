@@ -70,12 +70,12 @@ class Scores:
     def timed(self, seeds: Sequence[int]) -> Ratio | None:
         """Return the time of the trainings, divided by that of the search's baseline, by their timed steps.
 
-        A training has the steps that its own ratio gave it. The most precise ratio tells how long they took.
+        A training has the steps that its own ratio gave it. The most precise ratio shows their time.
         """
-        given = [self.ratios[seed] for seed in seeds if seed in self.ratios]
-        if not given or len(given) < len(seeds):
+        ratios = [self.ratios[seed] for seed in seeds if seed in self.ratios]
+        if not ratios or len(ratios) < len(seeds):
             return None
-        best, steps = min(given, key=lambda ratio: ratio.high / ratio.low), fmean(1 / r.mean for r in given)
+        best, steps = min(ratios, key=lambda ratio: ratio.high / ratio.low), fmean(1 / r.mean for r in ratios)
         return Ratio(mean=best.mean * steps, low=best.low * steps, high=best.high * steps)
 
     def largest_gate(self, seeds: Sequence[int]) -> float | None:
@@ -218,15 +218,15 @@ def find_reached(
     Returns None if one does not, or only in its last epoch. The mean over seeds is that of the fractions of
     time.
     """
-    shares, steps = [], []
+    fractions, steps = [], []
     for epochs, others in zip(ours, theirs, strict=True):
         goal = metric.sign * others[-1][metric.name]
         first = next((each for each in epochs if metric.sign * each[metric.name] >= goal), None)
         if first is None:
             return None
-        shares.append(first["resource"] / epochs[-1]["resource"])
+        fractions.append(first["resource"] / epochs[-1]["resource"])
         steps.append(first.get("steps"))
-    if not shares or fmean(shares) >= 1:
+    if not fractions or fmean(fractions) >= 1:
         return None
     known = [count for count in steps if count is not None]
-    return Reached(time=fmean(shares), steps=fmean(known) if len(known) == len(steps) else None)
+    return Reached(time=fmean(fractions), steps=fmean(known) if len(known) == len(steps) else None)

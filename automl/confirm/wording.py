@@ -220,7 +220,7 @@ def _evidence(decision: "Decision") -> str:
 
 
 def _limits(verdict: "Verdict", lead: "Comparison") -> list[str]:
-    """Return why nothing can be told, and limits of the margin, of a gain, and of modules hardly used."""
+    """Return the reason of an open verdict, and limits of the margin, a gain, and modules hardly used."""
     design, d, images = verdict.design, lead.difference, lead.images
     lines = [verdict.explanation] * bool(verdict.explanation)
     inputs = f"{design.inputs} test inputs"

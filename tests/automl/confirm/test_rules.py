@@ -130,6 +130,6 @@ def test_the_opponent_that_does_as_well_is_named():
 @pytest.mark.parametrize(("begun", "awaited"), [((), 1.1), ((1.2,), 1.2), ((1.2, 1.05), 1.2)])
 def test_opponents_that_have_begun_are_kept_while_they_cover_the_time(begun, awaited):
     longer = [variant for factor in begun if (variant := lengthen(VARIANTS[0], factor)) is not None]
-    found = {**scores(ssa=0.03, times={"ssa": 1.06}), **{variant.name: Scores() for variant in longer}}
-    verdict = judge(design(), [*VARIANTS, *longer], found)
+    values = {**scores(ssa=0.03, times={"ssa": 1.06}), **{variant.name: Scores() for variant in longer}}
+    verdict = judge(design(), [*VARIANTS, *longer], values)
     assert [variant.config.longer for variant in verdict.awaited] == [awaited]
