@@ -53,7 +53,8 @@ def test_the_version_belongs_to_its_run(registered: ExportResult, at_work: Path)
     assert version.run_id == registered.run_id
     assert version.tags[VERDICT] == "not confirmed on fresh seeds"
     assert version.tags["test_accuracy"] == f"{registered.test['accuracy']:.4f}"
-    assert version.description.startswith("the run that was named; not confirmed. Test split: accuracy 0.")
+    accuracy = f"accuracy {100 * registered.test['accuracy']:.2f} %"
+    assert version.description.startswith(f"the run that was named; not confirmed. Test split: {accuracy}")
     outputs = client.get_run(registered.run_id).outputs.model_outputs
     logged = client.get_logged_model(outputs[0].model_id)
     assert logged.source_run_id == registered.run_id
