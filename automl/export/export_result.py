@@ -33,10 +33,10 @@ class ExportResult(Summary):
         chosen: The exported trial, and the reason of its choice.
         differences: Difference of each exported form from the outputs of the trained model.
         test: Metrics on the test split.
-        metrics: Metrics of the task.
         scores: Score card of `model.onnx` on the test split. None for a task without labels.
         speeds: Speed of each ONNX model, by file name.
         machine: Hardware of the speed measurement.
+        metrics: Metrics of the task.
         decoding: Of a decoder, the time [ms] of one more token by the context [tokens], and that of the same
             decoder with full layers alone.
         left_out: The reason for each file that an attention module of others prevents, and for

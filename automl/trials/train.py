@@ -102,7 +102,7 @@ def run_train(*config: Any, **options: Any) -> TrainResult:
         1
         >>> automl.run_train(resume="short")
         Traceback (most recent call last):
-        automl.base.errors.InputError: training 'short' has ended after 1 epochs; there is nothing to resume
+        automl.base.errors.InputError: training 'short' has ended after 1 epoch; there is nothing to resume
     """
     asked = TrainArguments(*config, **options)
     if asked.resume is not None:
