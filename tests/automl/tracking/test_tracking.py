@@ -465,7 +465,7 @@ def test_the_page_of_the_runs_and_what_it_says_of_the_search(store: MlflowClient
         None,
     )
     tracker.finish(best=best, metric="accuracy", counts={})
-    assert note() == "**it is better.** by 2 points\n\nMade by `automl search`."
+    assert note() == "**it is better.**  \nby 2 points\n\nMade by `automl search`."
     assert len(store.get_run(tracker.writer.parent).inputs.dataset_inputs) == 2
 
 
