@@ -248,16 +248,16 @@ def test_the_configuration_of_a_user_defined_task_can_be_sent(tmp_path: Path) ->
 
 def test_the_code_of_attention_goes_with_the_configuration(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
-        "import layers\nfrom torch import nn\n\n\nclass Gate(nn.Module):\n    width = 1\n"
+        "import gate_layers\nfrom torch import nn\n\n\nclass Gate(nn.Module):\n    width = 1\n"
     )
-    (tmp_path / "layers.py").write_text("")
+    (tmp_path / "gate_layers.py").write_text("")
     name = f"{tmp_path / 'mine.py'}:Gate"
     config = TrialConfig().change(model={"placement": {"stem": Spec(name)}}).load()
     assert config.user_code() == [name]
-    assert {Path(path).name for path in config.code()} == {"mine.py", "layers.py"}
+    assert {Path(path).name for path in config.code()} == {"mine.py", "gate_layers.py"}
     stored = TrialConfig.from_json(json.loads(json.dumps(config.to_json())))
     assert stored == config
-    (tmp_path / "layers.py").write_text("# changed")
+    (tmp_path / "gate_layers.py").write_text("# changed")
     with pytest.raises(InputError, match="has changed; restore it, or start a new search"):
         stored.load()
     (tmp_path / "mine.py").unlink()

@@ -53,6 +53,7 @@ def test_each_signal_ends_a_command_as_ctrl_c_does(number: int) -> None:
     code = f"""
 import os, signal, sys
 from automl.cli.main import run
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell ignores in the background
 signal.signal(signal.SIGHUP, signal.SIG_IGN if sys.argv[1:] else signal.SIG_DFL)
 run((), program=lambda *_, **options: os.kill(os.getpid(), {number}))
 """
