@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from automl.search.search import Search, load
     from automl.search.solve import run_solve
     from automl.search.studies import StudyResult, run_study
-    from automl.tasks import Task, register_task
+    from automl.task import Task, register_task
     from automl.tasks.code_retrieval.search import CodeSearch, run_code_search
     from automl.tasks.command.referee import run_referee
     from automl.tasks.command.run_ledger import LedgerResult, run_ledger

@@ -18,10 +18,10 @@ from optuna.trial import FixedTrial
 
 from automl.config.device import find_device
 from automl.config.runtime import Runtime
-from automl.tasks import open_task
+from automl.task import open_task
+from automl.task.task_data import Split
 from automl.tasks.code_retrieval.space import BASELINE, codesearch, published
 from automl.tasks.code_retrieval.task import CodeRetrieval
-from automl.tasks.task_data import Split
 from automl.training.loop import evaluate, fit, start
 from search.config import TrialConfig
 

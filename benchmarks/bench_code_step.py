@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from automl.config.device import find_device
 from automl.config.runtime import Runtime
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.tasks.code_retrieval import CodeData, CodeModel, RetrievalTraining
 from automl.tasks.code_retrieval.task import CodeRetrieval
 from automl.training.loop import start

@@ -17,7 +17,7 @@ from torchvision import datasets, transforms
 
 from automl.config.device import find_device, is_gpu
 from automl.config.runtime import Runtime
-from automl.tasks import Task, open_task
+from automl.task import Task, open_task
 from automl.tasks.image_classification import ImageData, ImageTraining
 from backbones import IMAGENET
 from search.config import TrialConfig

@@ -36,7 +36,7 @@ from torch import Tensor, nn
 
 from automl.config.device import copy_ahead, find_device, is_gpu, synchronise
 from automl.config.runtime import Runtime
-from automl.tasks import Task, open_task
+from automl.task import Task, open_task
 from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.tasks.language_modelling import LanguageModel
 from automl.training.loop import start

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from automl.config.device import find_device
 from automl.config.runtime import Runtime
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
 from automl.tasks.language_modelling.task import LanguageModelling
 from automl.training.loop import start

@@ -33,7 +33,7 @@ from reliability import Reliability, reliability
 from scipy.stats import spearmanr
 from threadpoolctl import threadpool_limits
 
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.tasks.language_modelling.config import FULL
 from automl.tasks.language_modelling.sensitivity import Harm, measure_sensitivity
 from automl.tasks.language_modelling.space import contiguous, interleave, mixer

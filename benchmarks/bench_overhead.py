@@ -34,7 +34,7 @@ import automl
 from automl.config.limits import Limits
 from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.tasks.function import FunctionModel
 from automl.training.loop import fit, start
 from automl.trials.trial import build_assignment, train_trial

@@ -22,7 +22,7 @@ from attention import Spec
 from automl.config.device import find_device, is_gpu
 from automl.config.runtime import Runtime
 from automl.data.archive import extract_cached
-from automl.tasks import Task, open_task
+from automl.task import Task, open_task
 from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.tasks.image_classification.task import load_images
 from automl.training.loop import evaluate, fit, start

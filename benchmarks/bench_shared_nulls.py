@@ -22,7 +22,7 @@ from harness import write_values
 from automl.config.runtime import Runtime
 from automl.confirm.rules import Evidence, decide
 from automl.confirm.statistics import paired
-from automl.tasks import Task, open_task
+from automl.task import Task, open_task
 from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.training.loop import evaluate, fit, start
 from automl.training.shared_training import continue_training

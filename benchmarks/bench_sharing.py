@@ -30,7 +30,7 @@ from automl.config.runtime import Runtime, runtime_for
 from automl.config.settings import Settings
 from automl.costs.gpu_fraction import choose_fraction, measure_gpu_use
 from automl.costs.time_ratio import Epoch, Timings, measure_time_ratio
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.tasks.image_classification import ImageData, ImageTraining
 from cluster import cuda_mps
 from search.config import Model, TrialConfig

@@ -25,7 +25,7 @@ from attention import Spec
 from automl.config.device import device_name, find_device, is_gpu
 from automl.config.runtime import Runtime
 from automl.config.setting_checks import Compile
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.training.loop import plan_course, start, train_epoch
 from automl.training.step import make_step

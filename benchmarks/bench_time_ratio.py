@@ -26,7 +26,7 @@ from harness import RESULTS, device_name, versions
 from attention import Spec
 from automl.config.runtime import Runtime
 from automl.costs.time_ratio import TimeRatio, Timings, measure_time_ratio
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.training.clock import processor_time
 from search.config import Model, TrialConfig

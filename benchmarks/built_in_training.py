@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.tasks.image_classification.task import ImageClassification
 from automl.training.loop import evaluate

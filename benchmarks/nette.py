@@ -37,7 +37,7 @@ import torch.nn.functional as F
 from attention import Spec
 from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
-from automl.tasks import Task, open_task
+from automl.task import Task, open_task
 from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.training import checkpoint
 from automl.training.loop import TrainingState, fit, start

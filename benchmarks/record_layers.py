@@ -31,7 +31,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from automl.config.runtime import Runtime
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
 from automl.tasks.language_modelling.config import FULL, site_name
 from automl.tasks.language_modelling.space import TASK, mixer

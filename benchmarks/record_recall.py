@@ -20,7 +20,7 @@ import recorder
 import torch
 
 from automl.config.runtime import Runtime
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
 from automl.tasks.language_modelling.config import FULL, site_name
 from automl.tasks.language_modelling.space import TASK, mixer

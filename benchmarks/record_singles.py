@@ -20,7 +20,7 @@ import recorder
 import torch
 
 from automl.config.runtime import Runtime
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.tasks.sequence_classification import SequenceData
 from automl.tasks.sequence_classification.space import TASK

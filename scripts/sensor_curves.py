@@ -20,7 +20,7 @@ import torch
 from optuna.trial import FixedTrial
 
 from automl.config.runtime import Runtime
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.tasks.sequence_classification import space as sensor_spaces
 from automl.training.loop import evaluate, fit, start
 from search.config import TrialConfig

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
-from automl.tasks import EvaluationBatch, Split, Task
-from automl.tasks.deployment import Deployment
-from automl.tasks.evaluator import Evaluator
+from automl.task import EvaluationBatch, Split, Task
+from automl.task.deployment import Deployment
+from automl.task.evaluator import Evaluator
 from search.config import Data, Model, TaskSpec, Training, TrialConfig
 from search.metric import Metric
 

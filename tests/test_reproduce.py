@@ -16,7 +16,7 @@ from automl.cli.train_command import read_config
 from automl.costs.profile import ModelCost
 from automl.data.download import published_datasets
 from automl.search.studies import list_studies
-from automl.tasks.subject import make_subject
+from automl.task.subject import make_subject
 from backbones import insert
 from backbones.cost import count_macs
 from search.config import TrialConfig

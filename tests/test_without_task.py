@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 NAMES = [name.replace("-", "_") for name, spec in TASKS.items() if spec.models or spec.detect]
 # Tests of what asks all tasks: their declarations, spaces, configurations, data, studies and commands.
 ASKING = (
-    "tests/automl/tasks/test_register_task.py",
+    "tests/automl/task/test_register_task.py",
     "tests/search/test_space_loading.py",
     "tests/search/test_trial_config.py",
     "tests/automl/tasks/test_tasks.py",

@@ -16,7 +16,7 @@ from automl.base.errors import InputError
 from automl.base.process import handle_signals
 from automl.base.units import format_count
 from automl.export.formats import find_missing_formats
-from automl.tasks.subject import make_subject
+from automl.task.subject import make_subject
 from backbones import Site, sites
 from backbones.contract import CHECKS, Check, check_contract, find_padded
 from backbones.cost import attention_cost

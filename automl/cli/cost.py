@@ -11,8 +11,8 @@ from automl.base.units import format_count
 from automl.config.device import find_device
 from automl.config.runtime import Runtime
 from automl.costs.profile import ModelCost, measure_costs
-from automl.tasks.checks import ModelCheck, check_model
-from automl.tasks.subject import CLASSES, Subject, make_subject
+from automl.task.checks import ModelCheck, check_model
+from automl.task.subject import CLASSES, Subject, make_subject
 from backbones import BACKBONES, insert
 from backbones.memory_format import set_format
 

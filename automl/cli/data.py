@@ -12,7 +12,7 @@ from automl.base.lazy import resolve
 from automl.config.runtime import Runtime
 from automl.config.settings import Settings
 from automl.data.splits import SPLITS
-from automl.tasks import open_task, task_of_data
+from automl.task import open_task, task_of_data
 from search.config import TrialConfig
 from search.config.tasks import find_spec
 from search.space import draw_randomly

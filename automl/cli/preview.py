@@ -18,7 +18,7 @@ from automl.costs.forecast import predict_cost
 from automl.costs.profile import make_worker_config
 from automl.costs.time_ratio import ALLOWED, MEASURING_FRACTION
 from automl.search.prepare import Prepared, open_settings, prepare
-from automl.tasks import Task
+from automl.task import Task
 from automl.trials import measurements
 from automl.trials.session import list_open_nodes
 from cluster.connect import connect, joins_cluster

@@ -12,7 +12,7 @@ from automl.cli.command import print_json
 from automl.cli.options import JSON_OPTION, option
 
 if TYPE_CHECKING:
-    from automl.tasks.subject import Subject
+    from automl.task.subject import Subject
 
 
 def data(
@@ -184,7 +184,7 @@ def check_attention(
 
 
 def _subject(backbone: str, size: int | None, texts: list[str] | None, task: str | None) -> "Subject":
-    from automl.tasks.subject import make_subject
+    from automl.task.subject import make_subject
 
     return make_subject(backbone, size=size, options=_options(backbone, texts), task=task)
 

@@ -20,7 +20,7 @@ DEFAULTS: dict[str, tuple[int, dict[str, float], int]] = {"digits": (32, {"width
 OTHERS: tuple[int, dict[str, float], int] = (128, {}, 5)
 
 if TYPE_CHECKING:
-    from automl.tasks import Task
+    from automl.task import Task
     from automl.trials.train import TrainResult
     from search.config import TrialConfig
     from search.record import Metrics
@@ -31,7 +31,7 @@ def train(context: typer.Context, **values: Any) -> None:
     """Train one configuration without a search."""
     from automl.config.device import find_device, gpu_with_number
     from automl.config.runtime import Runtime
-    from automl.tasks import open_task
+    from automl.task import open_task
     from automl.training.lr_find import find_learning_rate, plot
     from automl.trials.train import run_train
 
@@ -190,7 +190,7 @@ def _print_result(result: "TrainResult") -> None:
 
 
 def _chosen(weights: str) -> dict[str, str]:
-    from automl.tasks.initial import choose_weights
+    from automl.task.initial import choose_weights
     from search.config import PUBLISHED
 
     if weights in ("", PUBLISHED):

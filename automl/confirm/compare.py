@@ -22,7 +22,7 @@ from automl.confirm.wording import confidence_interval
 from automl.data.manifest import Manifest
 from automl.storage.folder import exists, find_model_search, resolve_search
 from automl.storage.metadata import SearchMetadata
-from automl.tasks.same_data import check_same_manifests, read_manifest
+from automl.task.same_data import check_same_manifests, read_manifest
 from search.config import TrialConfig
 from search.metric import Metric, signed_unit
 from search.record import Role, format_options, model_name, placement_name

@@ -18,8 +18,8 @@ from automl.maps.kept import save_differing
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
 from automl.storage.trial_files import read_answers
-from automl.tasks import Task, open_task
-from automl.tasks.same_data import check_same_data
+from automl.task import Task, open_task
+from automl.task.same_data import check_same_data
 from automl.tracking.process import MlflowProcess
 from automl.tracking.tracker import PATIENCE, Tracker
 from automl.trials import session

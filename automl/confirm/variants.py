@@ -349,7 +349,7 @@ def _fits(config: TrialConfig, placement: Placement) -> bool:
     import torch
 
     from automl.config.runtime import Runtime
-    from automl.tasks import open_task
+    from automl.task import open_task
     from backbones import insert
 
     task = open_task(config.change(model={"placement": {}}), Runtime(device=torch.device("cpu")))

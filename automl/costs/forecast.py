@@ -16,7 +16,7 @@ from automl.base.units import format_count
 from automl.config.limits import Limits
 from automl.config.runtime import Runtime
 from automl.config.settings import Settings
-from automl.tasks import open_task
+from automl.task import open_task
 from backbones import Site, sites
 from backbones.cost import attention_cost, count_macs
 from backbones.site import unknown_site

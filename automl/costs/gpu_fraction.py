@@ -12,7 +12,7 @@ from automl.config.device import busy_seconds, free_memory, peak_memory, synchro
 from automl.config.runtime import MEMORY_FRACTION, Runtime
 from automl.costs.profile import make_worker_config, measure_step_memory
 from automl.costs.time_ratio import Epoch
-from automl.tasks import open_task
+from automl.task import open_task
 from search.config import TrialConfig
 
 TRIALS = (8, 4, 2, 1)  # possible numbers of trials on a GPU

@@ -25,8 +25,8 @@ from automl.config import device
 from automl.config.runtime import Runtime, threads
 from automl.costs.time_ratio import Timings, compare_steps, measure_own_epoch, measure_time_ratio
 from automl.storage.cache_folder import cache_root, once
-from automl.tasks import Inputs, Task, open_task
-from automl.tasks.subject import Subject
+from automl.task import Inputs, Task, open_task
+from automl.task.subject import Subject
 from automl.training.clock import time_lower_quartiles
 from automl.training.loop import start
 from automl.training.step import choose_mode

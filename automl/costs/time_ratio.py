@@ -37,7 +37,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from automl.config.device import is_gpu
 from automl.config.runtime import Runtime
 from automl.costs.trimmed_mean import LEAST, trimmed_mean
-from automl.tasks import Task
+from automl.task import Task
 from automl.training.clock import elapsed, seconds, time_in_turn, time_lower_quartiles, time_rounds
 from automl.training.loop import endless_batches, start
 from automl.training.step import Step, make_step

@@ -18,10 +18,10 @@ from torch import nn
 from automl.base.errors import InputError
 from automl.config.device import processor
 from automl.export.formats import MLFLOW_MODEL, onnx_file, open_onnx, pt2_file
-from automl.tasks import Task
-from automl.tasks.checks import ADVICE, RANDOM
-from automl.tasks.deployment import Arrays, Deployment, Run, as_arrays, count_rows, iterate_batches
-from automl.tasks.task_data import Split
+from automl.task import Task
+from automl.task.checks import ADVICE, RANDOM
+from automl.task.deployment import Arrays, Deployment, Run, as_arrays, count_rows, iterate_batches
+from automl.task.task_data import Split
 from automl.training.clock import time_rounds, wall_seconds
 from search.class_statistics import ScoreCard
 

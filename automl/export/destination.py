@@ -17,7 +17,7 @@ from automl.export.formats import CARD, CONFIG, MLFLOW_MODEL, WEIGHTS, onnx_file
 from automl.export.model_card import CONFUSION
 from automl.storage.disk import free_bytes, full_disk_errno
 from automl.storage.storage import Storage, is_address
-from automl.tasks.deployment import MODEL, TRANSFORMERS
+from automl.task.deployment import MODEL, TRANSFORMERS
 
 huggingface_hub = optional("huggingface_hub", "hf")
 

@@ -9,7 +9,7 @@ from automl.export.checks import Speed
 from automl.export.chosen import Chosen
 from automl.export.formats import MLFLOW_MODEL
 from automl.storage.storage import Storage
-from automl.tasks.deployment import Kind
+from automl.task.deployment import Kind
 from automl.tracking.runs import Registered
 from search.class_statistics import ScoreCard
 from search.metric import Metric, show_metrics

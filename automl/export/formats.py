@@ -26,7 +26,7 @@ from torch.nn.utils import parametrize
 from attention import Gated, Spec
 from automl.base.errors import InputError, describe_error
 from automl.base.serialise import to_json
-from automl.tasks.deployment import (
+from automl.task.deployment import (
     BATCH_AXIS,
     MODEL,
     SHORTEST,

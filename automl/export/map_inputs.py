@@ -25,7 +25,7 @@ from automl.base.errors import InputError
 from automl.base.lazy import resolve
 from automl.export.formats import open_onnx
 from automl.export.predict import input_reader, list_inputs
-from automl.tasks.deployment import MODEL, Arrays
+from automl.task.deployment import MODEL, Arrays
 from search.config.tasks import find_spec, resolve_name
 
 SCOPES = "pkg.torch.onnx.name_scopes"  # the property of a node with the paths of its modules, outermost first

@@ -12,9 +12,9 @@ from automl.base.escape import markdown, markdown_code
 from automl.base.loading import short_name
 from automl.base.units import pluralize
 from automl.export.formats import onnx_file, pt2_file
-from automl.tasks import Task
-from automl.tasks.deployment import TRANSFORMERS, Interface
-from automl.tasks.task_data import SPLITS
+from automl.task import Task
+from automl.task.deployment import TRANSFORMERS, Interface
+from automl.task.task_data import SPLITS
 from search.class_statistics import ScoreCard
 from search.metric import show_metrics
 

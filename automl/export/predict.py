@@ -20,8 +20,8 @@ from automl.data.files import walk
 from automl.export.formats import CONFIG, ONNX, onnx_file, open_onnx
 from automl.export.served_decoder import TextDecoder
 from automl.storage.user_code import announce
-from automl.tasks import Task, task_of
-from automl.tasks.deployment import MODEL, TOKENIZER, Arrays
+from automl.task import Task, task_of
+from automl.task.deployment import MODEL, TOKENIZER, Arrays
 from search.config import TrialConfig
 
 BATCH = 32

@@ -29,8 +29,8 @@ from automl.storage.folder import NamedSearch, resolve_search
 from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
 from automl.storage.user_code import check_trusted
-from automl.tasks import Task, open_task
-from automl.tasks.deployment import (
+from automl.task import Task, open_task
+from automl.task.deployment import (
     MODEL,
     TOKENIZER,
     TRANSFORMERS,
@@ -39,7 +39,7 @@ from automl.tasks.deployment import (
     as_arrays,
     iterate_batches,
 )
-from automl.tasks.same_data import check_source
+from automl.task.same_data import check_source
 from automl.tracking.names import FIGURES, VERDICT
 from automl.tracking.runs import check_registry, find_trial_run, register
 from automl.training import checkpoint

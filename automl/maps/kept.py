@@ -21,8 +21,8 @@ from attention import AttentionMap, Gated, attention_maps
 from automl.maps.pictures import as_grid
 from automl.storage.storage import Storage
 from automl.storage.trial_files import Answers, read_arrays, write_arrays
-from automl.tasks import Task
-from automl.tasks.task_data import ShownInputs, Split
+from automl.task import Task
+from automl.task.task_data import ShownInputs, Split
 from backbones import call
 
 MAPS_FILE, DIFFERING_FILE = "maps.npz", "differing.npz"

@@ -21,7 +21,7 @@ from automl.storage.folder import NamedSearch, check_not_lost, find_search, reso
 from automl.storage.metadata import SearchMetadata, read_metadata
 from automl.storage.storage import Storage
 from automl.storage.trial_files import Answers, read_answers
-from automl.tasks.task_data import Split
+from automl.task.task_data import Split
 from search.choices import AUGMENT
 from search.record import State, TrialRecord, describe_placement, format_options, model_options
 from search.study import STUDY_FILE, read_records

@@ -25,7 +25,7 @@ from automl.search.search import RESULT_FILE, Search
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
 from automl.storage.user_code import remember
-from automl.tasks import Split, Task
+from automl.task import Split, Task
 from automl.tracking.process import MlflowProcess
 from automl.tracking.run_spec import search_run_spec
 from automl.tracking.tracker import PATIENCE, MlflowSilent, Tracker

@@ -12,7 +12,7 @@ from automl.config.settings import Settings
 from automl.data.manifest import compare_manifests
 from automl.storage.folder import find_model_search
 from automl.storage.metadata import SearchMetadata
-from automl.tasks.same_data import read_manifest
+from automl.task.same_data import read_manifest
 from search.drawn import Drawn, same_parameters
 from search.space import draw_randomly
 from search.study import open_study, warm_start_study

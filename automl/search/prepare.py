@@ -25,8 +25,8 @@ from automl.export.formats import find_missing_formats
 from automl.search.earlier import find_warm_start
 from automl.storage.folder import check_new
 from automl.storage.storage import check_not_temporary
-from automl.tasks import Task, checks, open_task, task_of_data
-from automl.tasks.initial import choose_weights
+from automl.task import Task, checks, open_task, task_of_data
+from automl.task.initial import choose_weights
 from search.config import PUBLISHED, TASKS, TrialConfig
 from search.drawn import Drawn
 from search.grid import GRID, Cell

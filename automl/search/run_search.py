@@ -25,8 +25,8 @@ from automl.storage.folder import (
 from automl.storage.metadata import SPACE_FILE, SearchMetadata, write_metadata
 from automl.storage.storage import Storage, check_not_temporary
 from automl.storage.user_code import check_trusted, remember, user_code
-from automl.tasks import open_task
-from automl.tasks.same_data import check_same_data, restore_manifest, write_manifest
+from automl.task import open_task
+from automl.task.same_data import check_same_data, restore_manifest, write_manifest
 from automl.tracking.process import prepared
 from search.drawn import Drawn
 from search.samplers import AUTO

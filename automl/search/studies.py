@@ -24,7 +24,7 @@ from automl.report.read import SearchData
 from automl.search.prepare import Prepared
 from automl.search.run_search import start_or_resume
 from automl.search.search import Search
-from automl.tasks.published_study import UNKNOWN, UNPRINTED, Study
+from automl.task.published_study import UNKNOWN, UNPRINTED, Study
 from search.config import Data, TrialConfig
 from search.grid import GRID, SMALL
 from search.record import format_options, model_options

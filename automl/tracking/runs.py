@@ -17,7 +17,7 @@ from automl.base.options import format_command
 from automl.base.serialise import from_json, parse_json
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
-from automl.tasks import task_of
+from automl.task import task_of
 from automl.tracking.client import find_runs, open_client, pages, without_twin
 from automl.tracking.names import CHECKPOINT, IDENTITY, PARENT, TRIAL
 from automl.tracking.run_spec import METRIC_FILE

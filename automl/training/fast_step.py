@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 from automl.base.errors import describe_error
 from automl.config.device import capture, is_out_of_memory, synchronise, synchronising_calls
 from automl.config.runtime import log
-from automl.tasks.base import Batch, Task
+from automl.task.base import Batch, Task
 from automl.training.step import Mode, Regions, Step, find_layers
 from backbones.torch_internals import tree_leaves, tree_map
 

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from automl.tasks.base import Batch, Task
-from automl.tasks.evaluator import Evaluator
-from automl.tasks.task_data import Split
+from automl.task.base import Batch, Task
+from automl.task.evaluator import Evaluator
+from automl.task.task_data import Split
 from automl.training.clock import processor_time
 from automl.training.optimiser import build_optimizer, compute_relative_rate
 from automl.training.step import Step, make_step

@@ -12,7 +12,7 @@ from math import isfinite, log10
 from pathlib import Path
 
 from automl.base.errors import InputError
-from automl.tasks import Task
+from automl.task import Task
 from automl.training.loop import endless_batches, start
 from automl.training.step import make_step
 

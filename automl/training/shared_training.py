@@ -28,7 +28,7 @@ from automl.base.errors import InputError
 from automl.config.device import restore_generator_states
 from automl.config.runtime import log
 from automl.storage.storage import Storage
-from automl.tasks import Task, open_task
+from automl.task import Task, open_task
 from automl.training import checkpoint
 from automl.training.loop import TrainingState, fit, start
 from backbones.take_over import load_with_projections

@@ -22,7 +22,7 @@ from torch.optim import Optimizer
 from automl.config.device import has_graphs, is_gpu
 from automl.config.runtime import Runtime, log
 from automl.storage.cache_folder import cache_root
-from automl.tasks.base import Batch, Task
+from automl.task.base import Batch, Task
 from backbones.torch_internals import allow_variants
 
 Mode = Literal["off", "auto", "graphs", "inductor"]

@@ -17,7 +17,7 @@ from automl.storage.cache_folder import cache_root
 from automl.storage.disk import DiskFull, format_disk_full, full_disk_errno
 from automl.storage.storage import Storage
 from automl.storage.trial_files import EpochProgress
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.training import checkpoint, shared_training
 from automl.training.loop import Course, TooSlow, evaluate, fit, plan_course, start
 from search.config import TrialConfig

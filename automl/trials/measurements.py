@@ -30,7 +30,7 @@ from automl.costs.gpu_fraction import GpuFraction, GpuUse, check_fraction, choos
 from automl.costs.time_ratio import Epoch
 from automl.data import shared
 from automl.storage.storage import Storage
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.training import checkpoint
 from automl.training.clock import time_in_turn, wall_seconds
 from cluster.resources import TrialResources

@@ -27,7 +27,7 @@ from automl.storage.logs import capture_library_logs
 from automl.storage.metadata import SearchMetadata, write_gpu_fraction
 from automl.storage.storage import Storage
 from automl.storage.trial_files import read_part
-from automl.tasks import Split, Task
+from automl.task import Split, Task
 from automl.trials.measurements import find_fraction, trial_resources
 from automl.trials.multi_worker import PLACEMENT_LIMIT, RAY, make_trainable
 from automl.trials.trial import TrialActor, build_assignment, make_sender

@@ -23,8 +23,8 @@ from automl.config.runtime import Runtime
 from automl.storage.metadata import collect_provenance
 from automl.storage.storage import Storage
 from automl.storage.user_code import check_trusted, remember
-from automl.tasks import Task, open_task
-from automl.tasks.checks import check_attentions
+from automl.task import Task, open_task
+from automl.task.checks import check_attentions
 from automl.tracking.run_spec import RunSpec, source
 from automl.tracking.tracker import MlflowSilent, SilentWriter, Tracker, Writes
 from automl.tracking.writer import MlflowWriter

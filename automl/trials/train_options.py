@@ -10,7 +10,7 @@ from automl.config.search_options import RuntimeOptions
 
 if TYPE_CHECKING:
     from automl.config.runtime import Runtime
-    from automl.tasks import Task
+    from automl.task import Task
     from search.config import TrialConfig
     from search.record import Metrics
 

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from attention import ATTENTIONS, Spec
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
-from automl.tasks import Task, open_task
-from automl.tasks.base import EvaluationBatch
-from automl.tasks.deployment import Deployment
-from automl.tasks.evaluator import Evaluator
+from automl.task import Task, open_task
+from automl.task.base import EvaluationBatch
+from automl.task.deployment import Deployment
+from automl.task.evaluator import Evaluator
+from automl.task.task_data import Split
 from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.tasks.sequence_classification import SequenceData
-from automl.tasks.task_data import Split
 from search.config import Model, TaskSpec, TrialConfig
 from search.config.sections import ClassificationTraining
 from search.metric import Metric

@@ -17,12 +17,12 @@ from automl.export import run_export as export
 from automl.export.chosen import Chosen
 from automl.export.export_result import ExportResult
 from automl.storage.storage import Storage
+from automl.task.deployment import Deployment
+from automl.task.evaluator import Evaluator
+from automl.task.task_data import Split
 from automl.tasks.code_retrieval import Similarity
 from automl.tasks.code_retrieval.data.tokenizer import Tokenizer, train_tokenizer
 from automl.tasks.code_retrieval.deploy import CODE, QUERY, REQUEST, code_usage, encoder_deployment
-from automl.tasks.deployment import Deployment
-from automl.tasks.evaluator import Evaluator
-from automl.tasks.task_data import Split
 
 QUERIES = ["read a csv file", "close the socket", "server", "open a port and read"]
 FUNCTIONS = [

@@ -23,9 +23,9 @@ from automl.storage.folder import new_folder
 from automl.storage.metadata import collect_provenance, read_metadata
 from automl.storage.storage import Storage
 from automl.storage.trial_files import Answers
-from automl.tasks import task_of
+from automl.task import task_of
+from automl.task.same_data import write_manifest
 from automl.tasks.image_classification import ImageData, ImageTraining
-from automl.tasks.same_data import write_manifest
 from automl.trials.session import Interrupt
 from cluster.capacity import ClusterCapacity
 from cluster.resources import TrialResources

@@ -15,8 +15,8 @@ from automl.config.limits import Limits
 from automl.maps import kept as examples
 from automl.maps.kept import MAPS_FILE, MapExamples, read_examples, record_examples, save_examples
 from automl.storage.storage import Storage
-from automl.tasks import Task, open_task
-from automl.tasks.classification import spread_over_classes
+from automl.task import Task, open_task
+from automl.task.classification import spread_over_classes
 from automl.tasks.code_retrieval import CodeData, CodeModel, RetrievalTraining
 from automl.trials.trial import build_assignment, train_trial
 from backbones import call, sites

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from automl.task.deployment import TOKENIZER, Deployment, read_usage
 from automl.tasks.code_retrieval import Similarity
 from automl.tasks.code_retrieval.data.tokenizer import PADDING, UNKNOWN
 from automl.tasks.code_retrieval.score import similarity_vectors
-from automl.tasks.deployment import TOKENIZER, Deployment, read_usage
 
 QUERY, CODE = "query", "code"
 INPUT, OUTPUT = "tokens", "vectors"

@@ -31,6 +31,7 @@ from automl.data.arrow import ArrowFile, write_columns
 from automl.data.files import SIZE, name_to_text
 from automl.export.formats import onnx_file, open_onnx
 from automl.storage.cache_folder import cache_root, once
+from automl.task.deployment import TOKENIZER
 from automl.tasks.code_retrieval.data.python import Function
 from automl.tasks.code_retrieval.data.source_folder import (
     list_source_files,
@@ -40,7 +41,6 @@ from automl.tasks.code_retrieval.data.source_folder import (
 )
 from automl.tasks.code_retrieval.data.tokenizer import Tokenizer
 from automl.tasks.code_retrieval.deploy import INPUT, OUTPUT
-from automl.tasks.deployment import TOKENIZER
 
 BATCH = 64  # texts at once
 

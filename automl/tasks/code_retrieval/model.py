@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from attention.padding import padding
 from attention.position import sinusoids
 from automl.base.errors import InputError
+from automl.task.subject import Subject
 from automl.tasks.code_retrieval.layers import (
     EPSILON,
     Activation,
@@ -33,7 +34,6 @@ from automl.tasks.code_retrieval.layers import (
     Pooling,
     Residual,
 )
-from automl.tasks.subject import Subject
 from backbones.backbone_table import Backbone, table, with_defaults
 from backbones.example import Example, sum_outputs
 

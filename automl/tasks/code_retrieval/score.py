@@ -18,9 +18,9 @@ from torch import Tensor
 
 from automl.config.runtime import Runtime
 from automl.storage.trial_files import Answers, Example, select_examples
+from automl.task.evaluator import Evaluator
 from automl.tasks.code_retrieval import Similarity
 from automl.tasks.code_retrieval.data import CodeTexts
-from automl.tasks.evaluator import Evaluator
 from search.metric import Chance
 
 CANDIDATES = 1000  # candidates per query, as in arXiv 1909.09436, section 4

@@ -10,11 +10,11 @@ from automl.base.summary import Summary
 from automl.export.formats import onnx_file
 from automl.export.map_inputs import MapReader, Shown
 from automl.export.predict import Exported, check_written, exported_folder, no_export, read_exported
+from automl.task.deployment import TOKENIZER
 from automl.tasks.code_retrieval.data.source_folder import list_source_files, read_source_file
 from automl.tasks.code_retrieval.data.tokenizer import Tokenizer
 from automl.tasks.code_retrieval.deploy import CODE, INPUT, QUERY
 from automl.tasks.code_retrieval.index import TextEncoder, open_index
-from automl.tasks.deployment import TOKENIZER
 
 TOP = 10
 

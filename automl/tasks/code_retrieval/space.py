@@ -11,8 +11,8 @@ import optuna
 
 import backbones
 from attention.spec import Placement
+from automl.task.published_study import read_studies
 from automl.tasks.code_retrieval import CodeModel, RetrievalTraining
-from automl.tasks.published_study import read_studies
 from search import choices
 from search.config import TrialConfig
 from search.grid import SMALL, grid

@@ -14,7 +14,9 @@ from torch import Tensor, nn
 
 from automl.base.serialise import to_json
 from automl.config.runtime import Runtime
-from automl.tasks.base import EvaluationBatch, Inputs, RecordTask
+from automl.task.base import EvaluationBatch, Inputs, RecordTask
+from automl.task.deployment import Deployment, spread_indices
+from automl.task.task_data import ShownInputs, Split
 from automl.tasks.code_retrieval import SPEC, CodeData, CodeModel, RetrievalTraining
 from automl.tasks.code_retrieval.data import CodeTexts, open_texts, shared_name
 from automl.tasks.code_retrieval.data.tokenizer import UNKNOWN, Ragged
@@ -28,8 +30,6 @@ from automl.tasks.code_retrieval.score import (
     chance_mrr,
     similarity_vectors,
 )
-from automl.tasks.deployment import Deployment, spread_indices
-from automl.tasks.task_data import ShownInputs, Split
 from backbones import call
 from search.config import TrialConfig
 from search.metric import Chance

@@ -26,8 +26,8 @@ from torchvision.ops.feature_pyramid_network import LastLevelMaxPool
 from torchvision.ops.poolers import LevelMapper
 
 from automl.base.errors import InputError
+from automl.task.subject import OBJECTS, Subject
 from automl.tasks.detection import DetectionModel
-from automl.tasks.subject import OBJECTS, Subject
 from backbones import find
 from backbones.example import Example
 from backbones.site import Site, sites

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from automl.base.lazy import optional
 from automl.config.runtime import Runtime
+from automl.task.evaluator import Evaluator
 from automl.tasks.detection.data import Objects
 from automl.tasks.detection.data.masks import encode_masks, mask_areas
-from automl.tasks.evaluator import Evaluator
 
 coco = optional("pycocotools.coco", "detection")
 cocoeval = optional("pycocotools.cocoeval", "detection")

@@ -68,8 +68,8 @@ def list_sites(model: DetectionModel) -> list["Site"]:
     """Return the sites after residual blocks and in their branches, and the levels of the pyramid."""
     import torch  # takes seconds
 
+    from automl.task.memo import remember_sites
     from automl.tasks.detection.model import SIDE, build_detector
-    from automl.tasks.memo import remember_sites
 
     narrow = replace(model, representation=8, proposals=10)
     sites = remember_sites(

@@ -7,8 +7,8 @@ import optuna
 
 from attention.options import OptionValue
 from attention.spec import Spec
+from automl.task.published_study import read_studies
 from automl.tasks.detection import DetectionData, DetectionModel, DetectionTraining, space
-from automl.tasks.published_study import read_studies
 from search.config import TrialConfig
 from search.grid import DECOMPOSED, SMALL, grid
 from search.space import Space

@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.data.records import Records
-from automl.tasks.base import EvaluationBatch, RecordTask
-from automl.tasks.checks import ModelCheck, check_backbone
-from automl.tasks.deployment import Deployment, read_usage, spread_indices
+from automl.task.base import EvaluationBatch, RecordTask
+from automl.task.checks import ModelCheck, check_backbone
+from automl.task.deployment import Deployment, read_usage, spread_indices
+from automl.task.initial import initialise
+from automl.task.task_data import Split
 from automl.tasks.detection import SPEC, DetectionData, DetectionModel, DetectionTraining
 from automl.tasks.detection.config import BOX_AP
 from automl.tasks.detection.data import DetectionImages, open_detection_records, open_split, shared_name
@@ -25,8 +27,6 @@ from automl.tasks.detection.deploy import IMAGES, OUTPUTS, REQUEST, SIZES, Detec
 from automl.tasks.detection.graph import DetectorGraph
 from automl.tasks.detection.model import STRIDES, build_detector, sum_losses
 from automl.tasks.detection.score import DetectionEvaluator, Truth, metric_names
-from automl.tasks.initial import initialise
-from automl.tasks.task_data import Split
 from backbones import find
 from backbones.libraries import LIBRARIES
 from backbones.memory_format import set_format

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from automl.base.errors import InputError, describe_error
 from automl.base.units import pluralize
-from automl.tasks.deployment import Deployment
+from automl.task.deployment import Deployment
 from backbones.example import Example, arguments, batch_size, first_tensor
 from backbones.torch_internals import tree_leaves, tree_map_only
 

@@ -16,14 +16,14 @@ from automl.base import live_objects
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
-from automl.tasks.base import Batch, EvaluationBatch, Inputs, Task
-from automl.tasks.deployment import MODEL, Arrays, Deployment
-from automl.tasks.evaluator import Evaluator
+from automl.task.base import Batch, EvaluationBatch, Inputs, Task
+from automl.task.deployment import MODEL, Arrays, Deployment
+from automl.task.evaluator import Evaluator
+from automl.task.memo import remember_sites
+from automl.task.task_data import Split
 from automl.tasks.function import SPEC, FunctionModel
 from automl.tasks.function.models import Exported, Placed, add_noise, deploy, name_inputs, repeat
 from automl.tasks.function.start import Start, StartTrial, run_start
-from automl.tasks.memo import remember_sites
-from automl.tasks.task_data import Split
 from backbones import insert
 from backbones.example import materialise, sum_outputs
 from backbones.torch_internals import tree_leaves
@@ -46,7 +46,7 @@ from safetensors.torch import load_file
 
 from automl.base import loading
 from automl.config.runtime import Runtime
-from automl.tasks import open_task
+from automl.task import open_task
 from search.config import TrialConfig
 
 FILES = {files}  # by their paths in config.json

@@ -26,7 +26,7 @@ SPEC = TaskSpec(
     fit="automl.tasks.image_classification.fit:fit",
     overview="automl.tasks.image_classification.data.overview:summarise_folder",
     published="automl.tasks.image_classification.data.sources:DATASETS",
-    subject="automl.tasks.subject:image_subject",
+    subject="automl.task.subject:image_subject",
     studies="automl.tasks.image_classification.study:STUDIES",
     grids="automl.tasks.image_classification.study:GRIDS",
 )

@@ -19,8 +19,8 @@ from automl.report.grid_table import GridCell, deviation, read_grid
 from automl.report.read import SearchData
 from automl.search.search import Search
 from automl.search.studies import TitledTable, compare, form_of, search_name, table_of, train_grid
+from automl.task.published_study import Study
 from automl.tasks.image_classification.study import STUDIES, equal_time_grid
-from automl.tasks.published_study import Study
 
 # Of the second table epochs, runs and wall time; of the third runs, mean and deviation of the maximum.
 PUBLISHED = {

@@ -12,9 +12,9 @@ from typing import Any
 import optuna
 
 from attention.spec import Spec
+from automl.task.published_study import read_studies
 from automl.tasks.image_classification import ImageData, ImageTraining, vit_space
 from automl.tasks.image_classification.space import list_stage_sites
-from automl.tasks.published_study import read_studies
 from search.config import Model, TrialConfig
 from search.grid import SMALL, decomposed, grid
 from search.space import Space

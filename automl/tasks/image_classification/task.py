@@ -16,9 +16,11 @@ from automl.config.runtime import Runtime
 from automl.data.augment import centre_crop, crop_boxes, draw_boxes, normalise
 from automl.data.pictures import SUFFIXES, cache_side, decode, is_picture
 from automl.data.records import Records
-from automl.tasks.base import EvaluationBatch
-from automl.tasks.classification import Classification, spread_over_classes
-from automl.tasks.deployment import Deployment, read_usage, spread_indices
+from automl.task.base import EvaluationBatch
+from automl.task.classification import Classification, spread_over_classes
+from automl.task.deployment import Deployment, read_usage, spread_indices
+from automl.task.initial import initialise
+from automl.task.task_data import ShownInputs, Split
 from automl.tasks.image_classification import SPEC, ImageData, ImageTraining
 from automl.tasks.image_classification.data import (
     SOURCES,
@@ -28,8 +30,6 @@ from automl.tasks.image_classification.data import (
     shared_name,
 )
 from automl.tasks.image_classification.data.feed import Feed, apply_cutmix, make_erasing, make_policy
-from automl.tasks.initial import initialise
-from automl.tasks.task_data import ShownInputs, Split
 from backbones import IMAGENET, Normalisation, find
 from backbones.memory_format import set_format
 from backbones.torch_internals import standard_gamma

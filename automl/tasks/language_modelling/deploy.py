@@ -17,7 +17,7 @@ from attention.decoding import State
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.costs.profile import measure_latencies
-from automl.tasks.deployment import MODEL, Deployment, Run
+from automl.task.deployment import MODEL, Deployment, Run
 from automl.tasks.language_modelling.gpt import Decoder
 from backbones.example import logits
 

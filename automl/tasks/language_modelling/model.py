@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from automl.base.errors import InputError, unknown
+from automl.task.subject import Subject
 from automl.tasks.language_modelling import gpt, hugging_face
 from automl.tasks.language_modelling.config import LanguageModel
-from automl.tasks.subject import Subject
 from backbones.backbone_table import Backbone, table, with_defaults
 from backbones.example import sum_outputs
 

@@ -16,10 +16,11 @@ from automl.base.serialise import to_json
 from automl.config.device import copy_ahead, find_device
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
-from automl.tasks.base import EvaluationBatch, Task
-from automl.tasks.deployment import MODEL, TOKENIZER, TRANSFORMERS, Arrays, Deployment, Run, spread_indices
-from automl.tasks.evaluator import Evaluator
-from automl.tasks.initial import initialise
+from automl.task.base import EvaluationBatch, Task
+from automl.task.deployment import MODEL, TOKENIZER, TRANSFORMERS, Arrays, Deployment, Run, spread_indices
+from automl.task.evaluator import Evaluator
+from automl.task.initial import initialise
+from automl.task.task_data import SPLITS, Split
 from automl.tasks.language_modelling import (
     SPEC,
     LanguageData,
@@ -50,7 +51,6 @@ from automl.tasks.language_modelling.model import check_decoder, find_decoder
 from automl.tasks.language_modelling.score import UNMARKED, LanguageEvaluator, cross_entropy, divergence
 from automl.tasks.language_modelling.transformers_folder import save_transformers
 from automl.tasks.language_modelling.transformers_layers import NoCounterpartError
-from automl.tasks.task_data import SPLITS, Split
 from backbones import call, sites
 from backbones.example import logits
 from backbones.take_over import find_exact, load_with_projections

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from automl.base.errors import InputError
+from automl.task.subject import OBJECTS, Subject, image_subject
 from automl.tasks.segmentation import SegmentationModel
-from automl.tasks.subject import OBJECTS, Subject, image_subject
 from backbones.stages import StoreOutput, remove_head
 from backbones.trace import trace
 from backbones.trace_record import Output

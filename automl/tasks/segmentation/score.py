@@ -9,7 +9,7 @@ from torch import Tensor
 
 from automl.config.runtime import Runtime
 from automl.storage.trial_files import Answers
-from automl.tasks.evaluator import Evaluator
+from automl.task.evaluator import Evaluator
 from automl.tasks.segmentation.data import IGNORE
 from search.class_statistics import pseudo_values
 

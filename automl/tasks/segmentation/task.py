@@ -14,14 +14,14 @@ from automl.base.loading import is_user_defined
 from automl.config.runtime import Runtime
 from automl.data.augment import crop_boxes, draw_boxes, normalise, resample
 from automl.data.pictures import SUFFIXES, open_picture
-from automl.tasks.base import EvaluationBatch, RecordTask
-from automl.tasks.deployment import Arrays, Deployment, read_usage, spread_indices
-from automl.tasks.initial import initialise
+from automl.task.base import EvaluationBatch, RecordTask
+from automl.task.deployment import Arrays, Deployment, read_usage, spread_indices
+from automl.task.initial import initialise
+from automl.task.task_data import Split
 from automl.tasks.segmentation import SPEC, SegmentationData, SegmentationModel, SegmentationTraining
 from automl.tasks.segmentation.data import LabelledImages, open_labelled_images, shared_name
 from automl.tasks.segmentation.model import UNet
 from automl.tasks.segmentation.score import SegmentationEvaluator, segmentation_loss
-from automl.tasks.task_data import Split
 from backbones import find
 from backbones.libraries import Normalisation
 from backbones.memory_format import find_crashing_layer, set_format

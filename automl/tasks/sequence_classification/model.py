@@ -6,9 +6,9 @@ from typing import Any
 import torch
 
 import backbones
+from automl.task.subject import Subject
 from automl.tasks.sequence_classification import recurrent, resnet1d
 from automl.tasks.sequence_classification.larnn import backbone as larnn
-from automl.tasks.subject import Subject
 from backbones.backbone_table import Backbone, table
 from backbones.example import sum_outputs
 

@@ -16,7 +16,7 @@ from automl.report.read import SearchData
 from automl.search.run_search import start_or_resume
 from automl.search.search import Search
 from automl.search.studies import TitledTable, describe_scale, search_name, table_of
-from automl.tasks.published_study import Study
+from automl.task.published_study import Study
 from automl.tasks.sequence_classification.space import ROUNDS
 
 SMALL_TRIALS = 4  # of each round

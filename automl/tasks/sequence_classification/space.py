@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import optuna
 
 import backbones
-from automl.tasks.published_study import read_studies
+from automl.task.published_study import read_studies
 from automl.tasks.sequence_classification import SequenceData
 from search import choices
 from search.config import Model, TrialConfig

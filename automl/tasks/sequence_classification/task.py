@@ -13,10 +13,11 @@ from automl.base.errors import InputError
 from automl.base.serialise import to_json
 from automl.base.units import pluralize
 from automl.config.runtime import Runtime
-from automl.tasks.base import EvaluationBatch, Inputs
-from automl.tasks.classification import Classification, spread_over_classes
-from automl.tasks.deployment import Deployment, read_usage, spread_indices
-from automl.tasks.initial import initialise
+from automl.task.base import EvaluationBatch, Inputs
+from automl.task.classification import Classification, spread_over_classes
+from automl.task.deployment import Deployment, read_usage, spread_indices
+from automl.task.initial import initialise
+from automl.task.task_data import SPLITS, ShownInputs, Split
 from automl.tasks.sequence_classification import SPEC, SequenceData
 from automl.tasks.sequence_classification.data import (
     SequenceRecords,
@@ -29,7 +30,6 @@ from automl.tasks.sequence_classification.data import (
     shared_name,
 )
 from automl.tasks.sequence_classification.data.formats import FORMATS, read_unlabelled
-from automl.tasks.task_data import SPLITS, ShownInputs, Split
 from backbones.example import materialise
 from search.config import TrialConfig
 from search.config.sections import ClassificationTraining

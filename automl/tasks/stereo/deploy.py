@@ -12,7 +12,7 @@ from automl.base.errors import InputError
 from automl.data.augment import normalise
 from automl.data.csv_table import read_table
 from automl.data.pictures import read_picture
-from automl.tasks.deployment import Arrays, TaskDeployment
+from automl.task.deployment import Arrays, TaskDeployment
 from automl.tasks.stereo.data.files import read_views, write_pfm
 
 LEFT, RIGHT, OUTPUT = "left", "right", "disparity"

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from automl.base.errors import InputError, unknown
-from automl.tasks.subject import Subject
+from automl.task.subject import Subject
 from backbones.backbone_table import Backbone, table, with_defaults
 from backbones.example import Example, sum_outputs
 from backbones.stages import Siamese

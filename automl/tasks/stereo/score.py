@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from automl.config.runtime import Runtime
-from automl.tasks.evaluator import Evaluator
+from automl.task.evaluator import Evaluator
 
 # Weights of the outputs, in order. Only the last output is evaluated.
 WEIGHTS = {1: (1.0,), 3: (0.5, 0.7, 1.0)}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import optuna
 
-from automl.tasks.published_study import read_studies
+from automl.task.published_study import read_studies
 from automl.tasks.stereo import StereoData, StereoModel, StereoTraining
 from search import choices, grid
 from search.config import TrialConfig
@@ -54,7 +54,7 @@ def list_sites(data: StereoData, model: StereoModel) -> list["Site"]:
     """Return the sites with several channels. After the aggregation there is one, the costs."""
     import torch  # takes seconds
 
-    from automl.tasks.memo import remember_sites
+    from automl.task.memo import remember_sites
     from automl.tasks.stereo.model import STEREO
 
     size = data.height, data.width

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.data.augment import normalise
-from automl.tasks.base import EvaluationBatch, RecordTask
-from automl.tasks.deployment import Deployment, read_usage, spread_indices
+from automl.task.base import EvaluationBatch, RecordTask
+from automl.task.deployment import Deployment, read_usage, spread_indices
+from automl.task.task_data import Split
 from automl.tasks.stereo import SPEC, StereoData, StereoModel, StereoTraining
 from automl.tasks.stereo.data import StereoPairs, open_pairs, shared_name
 from automl.tasks.stereo.deploy import LEFT, OUTPUT, REQUEST, RIGHT, Disparities, StereoDeployment, pad_image
 from automl.tasks.stereo.model import MULTIPLE, STEP, STEREO
 from automl.tasks.stereo.score import StereoEvaluator, disparity_loss
-from automl.tasks.task_data import Split
 from search.config import TrialConfig
 
 

@@ -15,7 +15,7 @@ from automl.base.errors import OWN_PACKAGES
 from automl.cli.attentions import load_spec
 from automl.config.settings import Settings
 from automl.search.prepare import check_attentions
-from automl.tasks.checks import MOST_OPTIONS
+from automl.task.checks import MOST_OPTIONS
 from automl.trials.train import run_train
 from search.drawn import Drawn
 
@@ -244,7 +244,7 @@ def test_an_export_leaves_out_the_formats_that_were_named(cli: Cli, tmp_path: Pa
 
 
 def test_types_of_the_table_are_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("automl.tasks.checks.check_contract", None)
+    monkeypatch.setattr("automl.task.checks.check_contract", None)
     _check(None)
 
 

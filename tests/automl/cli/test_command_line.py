@@ -93,7 +93,7 @@ import sys
 import automl.trials.trial
 from search.drawn import Drawn
 from automl.config.settings import Settings
-from automl.tasks import open_task
+from automl.task import open_task
 
 settings = Settings(space="digits")
 open_task(settings.adjust(Drawn(settings.load_space()).baseline(0)), settings.runtime).model()

@@ -14,7 +14,7 @@ from automl.base.errors import InputError
 from automl.cli.cost import read_placement
 from automl.costs import time_ratio
 from automl.costs.profile import measure_costs
-from automl.tasks.subject import Subject
+from automl.task.subject import Subject
 from backbones.example import sum_outputs
 
 MODEL = ("cost", "torchvision:resnet18", "--size", "32", "--batch", "2")

@@ -15,8 +15,8 @@ from imitated_gpus import SIZE, OnCpu
 from automl.base.errors import InputError
 from automl.config import device
 from automl.config.runtime import Runtime
-from automl.tasks import open_task
-from automl.tasks.checks import check_model
+from automl.task import open_task
+from automl.task.checks import check_model
 from automl.training import clock, step
 from automl.training.loop import fit, start
 from automl.trials import train

@@ -23,7 +23,7 @@ from automl.confirm.protocol import confirmations
 from automl.confirm.run_confirm import run_confirm
 from automl.report.per_class import per_class
 from automl.report.read import read_search
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.trials.session import Stopped
 from search.choices import PUBLISHED
 from search.study import open_study, own_trials

@@ -9,7 +9,7 @@ from automl.base.errors import InputError
 from automl.config.limits import Limits
 from automl.config.settings import Settings
 from automl.costs.forecast import MIN_TRIALS, Forecast, check_limits, predict_cost
-from automl.tasks import open_task
+from automl.task import open_task
 from backbones.cost import count_macs
 from search.config import TrialConfig
 from search.record import TrialRecord

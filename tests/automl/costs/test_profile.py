@@ -12,7 +12,7 @@ from attention import Spec
 from automl.costs import profile, time_ratio
 from automl.costs.profile import CostProfile, measure, measure_step_memory
 from automl.costs.time_ratio import TimeRatio, Timings
-from automl.tasks import Task
+from automl.task import Task
 from backbones.cost import count_macs
 
 # Attention modules at the first sites, which have the most positions.

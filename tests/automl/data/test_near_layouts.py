@@ -12,7 +12,7 @@ from PIL import Image
 from automl.base.errors import InputError
 from automl.cli.data import describe_data
 from automl.search.prepare import fit
-from automl.tasks import task_of_data
+from automl.task import task_of_data
 from automl.tasks.segmentation import SegmentationData
 from automl.tasks.segmentation.data import open_labelled_images
 from search.config import TASKS

@@ -31,9 +31,9 @@ from automl.export.run_export import ExportResult, run_export
 from automl.storage import user_code
 from automl.storage.metadata import read_metadata
 from automl.storage.storage import Storage
-from automl.tasks import open_task
+from automl.task import open_task
+from automl.task.same_data import write_manifest
 from automl.tasks.image_classification.task import Probabilities
-from automl.tasks.same_data import write_manifest
 from automl.tracking.names import CONFIRMED, VERDICT
 from automl.tracking.run_spec import RunSpec, search_run_spec
 from automl.tracking.runs import Registered

@@ -22,7 +22,7 @@ from automl.export.export_result import ExportResult
 from automl.export.formats import CARD, CONFIG, MLFLOW_MODEL, ONNX, PT2
 from automl.export.predict import run_predict
 from automl.storage.storage import Storage
-from automl.tasks import Task, open_task
+from automl.task import Task, open_task
 from backbones import build, sites
 
 CHOSEN = Chosen(name="name", checkpoint=Storage("checkpoint"), what="the run that was named")

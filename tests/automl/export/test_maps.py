@@ -23,8 +23,8 @@ from automl.export.map_inputs import ExportedModule, MapGraph
 from automl.export.run_maps import run_maps
 from automl.maps.pictures import colour, overlay, shade_tokens
 from automl.storage.storage import Storage
-from automl.tasks import Task, open_task
-from automl.tasks.deployment import as_arrays
+from automl.task import Task, open_task
+from automl.task.deployment import as_arrays
 from backbones import IMAGENET, insert
 
 CHOSEN = Chosen(name="name", checkpoint=Storage("checkpoint"), what="the run that was named")

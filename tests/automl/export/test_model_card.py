@@ -20,8 +20,8 @@ from automl.export.export_result import ExportResult
 from automl.export.model_card import model_card
 from automl.export.predict import run_predict
 from automl.storage.storage import Storage
-from automl.tasks import Task
-from automl.tasks.deployment import Interface, as_arrays
+from automl.task import Task
+from automl.task.deployment import Interface, as_arrays
 from automl.trials.train import TrainResult
 from search.class_statistics import ScoreCard
 

@@ -15,7 +15,7 @@ from automl.data.augment import centre_crop
 from automl.export.export_result import ExportResult
 from automl.export.predict import BATCH, run_predict
 from automl.storage.storage import Storage
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.tasks.image_classification.data import open_split
 from automl.tasks.image_classification.task import Probabilities
 from automl.training import checkpoint

@@ -13,7 +13,7 @@ from sklearn.metrics import confusion_matrix
 from automl.export.checks import score_card
 from automl.export.export_result import ExportResult
 from automl.export.predict import run_predict
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.tasks.image_classification.data import open_split
 from search.class_statistics import ScoreCard
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from automl.export.checks import BATCH, ROUNDS, measure_speed
-from automl.tasks.deployment import Arrays, Run
+from automl.task.deployment import Arrays, Run
 from automl.training.clock import LEAST, SECONDS
 
 

@@ -14,9 +14,9 @@ from automl.report.per_class import per_class
 from automl.report.read import SearchData, answered, read_search
 from automl.storage.storage import Storage
 from automl.storage.trial_files import Answers
-from automl.tasks import Task, open_task
+from automl.task import Task, open_task
+from automl.task.task_data import Split
 from automl.tasks.image_classification import ImageData
-from automl.tasks.task_data import Split
 from search.config import TrialConfig
 
 pytestmark = pytest.mark.usefixtures("cache")

@@ -20,8 +20,8 @@ from automl.search.prepare import may_fit_epochs
 from automl.search.search import load
 from automl.search.studies import list_studies, run_study, scale_line
 from automl.storage.folder import find_search
-from automl.tasks import task_of
-from automl.tasks.published_study import UNPRINTED
+from automl.task import task_of
+from automl.task.published_study import UNPRINTED
 from automl.tasks.sequence_classification import rounds
 from automl.tracking.names import NOTE, SCALE, VERSION
 from automl.tracking.run_spec import search_run_spec

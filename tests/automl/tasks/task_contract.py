@@ -18,7 +18,7 @@ from torch import nn
 from automl.config.runtime import Runtime
 from automl.data import shared
 from automl.storage.storage import Storage
-from automl.tasks import Split, Task
+from automl.task import Split, Task
 from automl.training.loop import evaluate, fit, start
 from backbones import Normalisation, call
 from backbones.torch_internals import tree_leaves

@@ -18,7 +18,7 @@ from automl.config.settings import Settings
 from automl.confirm.judge import judge
 from automl.search.prepare import make_plan
 from automl.storage.trial_files import Answers
-from automl.tasks import Task, open_task
+from automl.task import Task, open_task
 from automl.tracking.runs import find_scores
 from automl.training.loop import fit, start
 from search.metric import GUESSING_RATE, Metric

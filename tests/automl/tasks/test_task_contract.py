@@ -9,7 +9,7 @@ import tabular
 from automl_cases import HERE, opened
 from task_contract import TaskTestCase
 
-from automl.tasks import Task, open_task
+from automl.task import Task, open_task
 from search.config import TASKS
 
 

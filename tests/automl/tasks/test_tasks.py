@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from automl.config.runtime import Runtime
 from automl.data.augment import centre_crop, normalise
-from automl.tasks import open_task
-from automl.tasks.classification import compute_class_weights
+from automl.task import open_task
+from automl.task.classification import compute_class_weights
 from automl.tasks.image_classification.data import open_split
 from automl.tasks.image_classification.task import draw_mixup, load_images, mixup
 

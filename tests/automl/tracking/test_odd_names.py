@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from automl.storage.storage import Storage, local_path
-from automl.tasks.initial import choose_weights
+from automl.task.initial import choose_weights
 from automl.tracking.client import artifact_location, open_client
 
 NAMES = [

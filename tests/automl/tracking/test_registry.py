@@ -11,7 +11,7 @@ from mlflow import MlflowClient
 from automl.base.errors import InputError
 from automl.export.run_export import ExportResult, run_export
 from automl.storage.storage import Storage
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.tasks.image_classification.task import Probabilities
 from automl.tracking.names import VERDICT
 from automl.tracking.runs import check_registry, register

@@ -18,7 +18,7 @@ import automl
 from automl.costs import profile, time_ratio
 from automl.costs import profile as model
 from automl.export import checks
-from automl.tasks.subject import Subject
+from automl.task.subject import Subject
 from automl.training import clock
 from automl.training.clock import LEAST, SECONDS, time_in_turn, time_rounds
 from automl.trials import measurements

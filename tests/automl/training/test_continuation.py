@@ -9,7 +9,7 @@ from torch import Tensor
 
 from attention import Spec
 from automl.base.errors import InputError
-from automl.tasks import Task
+from automl.task import Task
 from automl.training.loop import TrainingState, fit, start
 from automl.training.shared_training import continue_training
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from attention import ATTENTIONS, Spec
 from automl.storage.storage import Storage
-from automl.tasks import Task, open_task
+from automl.task import Task, open_task
 from automl.training import checkpoint
 from automl.training.loop import Diverged, evaluate, fit, plan_course, rate_at, start
 from search.class_metrics import CLASSIFICATION

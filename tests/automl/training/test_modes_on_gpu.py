@@ -14,7 +14,7 @@ from automl.config.device import is_out_of_memory
 from automl.config.runtime import Runtime
 from automl.export.run_export import run_export
 from automl.storage.storage import Storage
-from automl.tasks import Task, open_task
+from automl.task import Task, open_task
 from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
 from automl.training import checkpoint
 from automl.training.loop import fit, start

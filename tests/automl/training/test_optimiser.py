@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from attention import Spec
 from automl.base.errors import InputError
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.training.optimiser import build_optimizer, compute_relative_rate
 from backbones import build, insert
 from search.config import Optimizer, Schedule, Training

@@ -21,7 +21,7 @@ from attention import Spec
 from attention.padding import padding
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.training.loop import fit, start
 from automl.training.sync_norm import SyncBatchNorm, synchronise
 from backbones import build

@@ -19,7 +19,7 @@ from automl.costs import profile
 from automl.costs.profile import CostProfile
 from automl.storage.storage import Storage
 from automl.storage.trial_files import read_answers
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.training import checkpoint
 from automl.training.loop import evaluate
 from automl.trials import trial

@@ -31,7 +31,7 @@ from automl.base.errors import InputError
 from automl.export import formats
 from automl.export.checks import check_parity
 from automl.export.destination import destination
-from automl.tasks.base import Task
+from automl.task.base import Task
 from automl.tasks.code_retrieval.data.tokenizer import Tokenizer
 
 GRAPHS = (QUERY, CODE)

@@ -10,7 +10,7 @@ from automl_cases import HERE
 from code_corpus import write_corpus
 
 from automl.base.errors import InputError
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.tasks.code_retrieval import CodeData, CodeModel, RetrievalTraining
 from automl.tasks.code_retrieval.task import CodeRetrieval
 from automl.training.loop import evaluate, fit, start

@@ -9,7 +9,7 @@ from code_corpus import write_corpus
 from task_contract import TaskTestCase
 from torch import nn
 
-from automl.tasks import Split, Task, open_task
+from automl.task import Split, Task, open_task
 from automl.tasks.code_retrieval import CodeData, CodeModel, RetrievalTraining
 from automl.tasks.code_retrieval.task import CodeRetrieval
 from search.config import TrialConfig

@@ -16,7 +16,7 @@ from code_corpus import write_corpus
 from attention import Spec
 from automl.export import run_export as export
 from automl.export.run_maps import run_maps
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.tasks.code_retrieval import CodeData, CodeModel, RetrievalTraining
 from automl.tasks.code_retrieval.data.source_folder import read_source_folder
 from automl.tasks.code_retrieval.data.tokenizer import UNKNOWN

@@ -18,7 +18,7 @@ from pycocotools.cocoeval import COCOeval
 
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.tasks.detection import DetectionData, DetectionTraining
 from automl.tasks.detection.data import Objects
 from automl.tasks.detection.data.augment import Augmentation, augment, draw_augmentations

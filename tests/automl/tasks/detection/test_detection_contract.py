@@ -8,7 +8,7 @@ from automl_cases import HERE
 from detection_cases import SMALL, few_scenes
 from task_contract import TaskTestCase
 
-from automl.tasks import Task, open_task
+from automl.task import Task, open_task
 from automl.tasks.detection import DetectionData, DetectionTraining
 from search.config import TrialConfig
 

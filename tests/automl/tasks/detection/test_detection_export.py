@@ -23,7 +23,7 @@ from automl.export.formats import CONFIG, MLFLOW_MODEL, ONNX, PT2
 from automl.export.predict import run_predict
 from automl.export.run_maps import run_maps
 from automl.storage.storage import Storage
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.tasks.detection import DetectionData, DetectionTraining
 from automl.tasks.detection.data.dataset import read_scenes
 from automl.tasks.detection.deploy import DetectionDeployment

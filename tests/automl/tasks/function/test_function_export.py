@@ -22,7 +22,7 @@ from automl.export.formats import CARD, CONFIG, MLFLOW_MODEL, ONNX, PT2, WEIGHTS
 from automl.export.predict import run_predict
 from automl.export.run_maps import run_maps
 from automl.storage.storage import Storage
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.tasks.function.space import function_space
 from search.config import TrialConfig
 from search.metric import Metric

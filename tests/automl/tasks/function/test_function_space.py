@@ -11,7 +11,7 @@ import automl
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.config.settings import Settings
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.tasks.function import space as function_space_module
 from automl.tasks.function.space import function_space
 from automl.tasks.function.start import StartTrial

@@ -3,7 +3,7 @@
 import torch
 from automl_cases import TINY
 
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.training.loop import evaluate
 from automl.training.optimiser import build_optimizer, compute_relative_rate
 

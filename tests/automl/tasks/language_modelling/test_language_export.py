@@ -27,7 +27,7 @@ from automl.export.export_result import ExportResult
 from automl.export.formats import open_onnx
 from automl.export.predict import run_predict
 from automl.export.run_maps import run_maps
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
 from automl.tasks.language_modelling.data.tokens import TextTokenizer
 from automl.tasks.language_modelling.data.windows import TextWindows

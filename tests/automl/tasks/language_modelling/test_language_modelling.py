@@ -10,7 +10,7 @@ from automl_cases import HERE
 from task_contract import TaskTestCase, both
 
 from automl.config.runtime import Runtime
-from automl.tasks import Split, Task, open_task
+from automl.task import Split, Task, open_task
 from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
 from automl.tasks.language_modelling.score import UNMARKED, LanguageEvaluator, cross_entropy
 from search.config import TrialConfig

@@ -20,8 +20,8 @@ from automl.export import run_export as export
 from automl.export.predict import run_predict
 from automl.search.prepare import starts_from_sensitivity
 from automl.storage.storage import Storage
-from automl.tasks import Task, open_task
-from automl.tasks.initial import choose_weights
+from automl.task import Task, open_task
+from automl.task.initial import choose_weights
 from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining, sensitivity
 from automl.tasks.language_modelling.config import BYTES
 from automl.tasks.language_modelling.data import open_windows

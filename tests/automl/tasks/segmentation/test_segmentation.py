@@ -13,7 +13,7 @@ from task_contract import Worker, both
 from attention import Spec
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.tasks.segmentation import SegmentationData, SegmentationTraining
 from automl.tasks.segmentation.data import IGNORE
 from automl.tasks.segmentation.score import SegmentationEvaluator, segmentation_loss

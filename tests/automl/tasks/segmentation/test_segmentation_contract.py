@@ -11,7 +11,7 @@ from segmentation_cases import few_scenes as few_segmented
 from segmentation_cases import write_folder
 from task_contract import TaskTestCase
 
-from automl.tasks import Task, open_task
+from automl.task import Task, open_task
 from automl.tasks.segmentation import SegmentationData, SegmentationTraining
 from search.config import TrialConfig
 

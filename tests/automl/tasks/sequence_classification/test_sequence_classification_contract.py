@@ -8,7 +8,7 @@ import pytest
 from automl_cases import HERE
 from task_contract import TaskTestCase
 
-from automl.tasks import Task, open_task
+from automl.task import Task, open_task
 from automl.tasks.sequence_classification import SequenceData
 from search.config import Model, TrialConfig
 from search.config.sections import ClassificationTraining

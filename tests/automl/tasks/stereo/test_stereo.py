@@ -9,7 +9,7 @@ from automl_cases import HERE
 
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.tasks.stereo import StereoData, StereoModel, StereoTraining
 from automl.tasks.stereo.data import planes
 from automl.tasks.stereo.score import METRICS, StereoEvaluator, disparity_loss

@@ -6,7 +6,7 @@ import pytest
 from automl_cases import HERE
 from task_contract import TaskTestCase
 
-from automl.tasks import Task, open_task
+from automl.task import Task, open_task
 from automl.tasks.stereo import StereoData, StereoModel, StereoTraining
 from automl.tasks.stereo.data import planes
 from search.config import TrialConfig

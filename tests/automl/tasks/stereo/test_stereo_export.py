@@ -18,7 +18,7 @@ from automl.export.formats import CONFIG, MLFLOW_MODEL, ONNX, PT2
 from automl.export.predict import run_predict
 from automl.export.run_maps import run_maps
 from automl.storage.storage import Storage
-from automl.tasks import open_task
+from automl.task import open_task
 from automl.tasks.stereo import StereoData, StereoModel, StereoTraining
 from automl.tasks.stereo.data import planes
 from automl.tasks.stereo.data.files import read_pfm

@@ -22,8 +22,8 @@ from automl.base.serialise import to_json
 from automl.base.units import pluralize
 from automl.config.device import forked_generators, is_out_of_memory
 from automl.config.runtime import Runtime
-from automl.tasks import open_task
-from automl.tasks.memo import remember
+from automl.task import open_task
+from automl.task.memo import remember
 from backbones import BACKBONES, Example, Site, call, sites
 from backbones.contract import check_contract, find_padded
 from backbones.influence import is_causal

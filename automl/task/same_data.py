@@ -13,8 +13,8 @@ from automl.data import shared
 from automl.data.manifest import MANIFEST_FILE, Manifest, compare_manifests
 from automl.storage.metadata import SEARCH_FILE, SearchMetadata
 from automl.storage.storage import Storage
-from automl.tasks import Split, task_of
-from automl.tasks.task_data import SPLITS
+from automl.task import Split, task_of
+from automl.task.task_data import SPLITS
 from search.config import TrialConfig
 
 

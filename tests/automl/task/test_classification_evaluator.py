@@ -9,8 +9,8 @@ from automl_cases import HERE
 from sklearn import metrics as sklearn
 
 from automl.base.errors import InputError
-from automl.tasks import evaluator as evaluators
-from automl.tasks.evaluator import ClassificationEvaluator
+from automl.task import evaluator as evaluators
+from automl.task.evaluator import ClassificationEvaluator
 from search.class_metrics import ACCURACY, AUC, BALANCED_ACCURACY, CLASSIFICATION
 from search.metric import Metric
 

@@ -16,9 +16,9 @@ from automl.base.errors import InputError
 from automl.config.settings import Settings
 from automl.export import checks
 from automl.search.prepare import check_models
-from automl.tasks import open_task
-from automl.tasks.checks import ModelCheck, check_model
-from automl.tasks.deployment import Deployment
+from automl.task import open_task
+from automl.task.checks import ModelCheck, check_model
+from automl.task.deployment import Deployment
 from automl.tasks.detection import DetectionData, DetectionTraining
 from backbones import BACKBONES, build
 from backbones.memory_format import find_crashing_layer

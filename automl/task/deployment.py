@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from automl.base.errors import InputError
-from automl.tasks.task_data import ShownInputs, Split
+from automl.task.task_data import ShownInputs, Split
 
 Arrays = Mapping[str, np.ndarray]  # inputs or outputs by name; the first axis of each is the batch
 Run = Callable[[Arrays], Arrays]  # an exported form, from all inputs to all outputs

@@ -15,10 +15,10 @@ from automl.base.serialise import to_json
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
 from automl.data.records import Records
-from automl.tasks.deployment import TaskDeployment
-from automl.tasks.evaluator import Evaluator
-from automl.tasks.memo import remember_sites
-from automl.tasks.task_data import SPLITS, Split, TaskData
+from automl.task.deployment import TaskDeployment
+from automl.task.evaluator import Evaluator
+from automl.task.memo import remember_sites
+from automl.task.task_data import SPLITS, Split, TaskData
 from backbones import call, insert
 from search.config import Data, Model, TaskSpec, Training, TrialConfig
 from search.metric import Metric
@@ -77,7 +77,7 @@ class Task(TaskData, TaskDeployment, Generic[DataT_co, ModelT_co, TrainingT_co])
 
     Example:
         >>> import automl
-        >>> from automl.tasks import task_of
+        >>> from automl.task import task_of
         >>> task = task_of(automl.TrialConfig())
         >>> issubclass(task, automl.Task), task.noun
         (True, 'images')

@@ -11,10 +11,10 @@ from typing_extensions import TypeVar
 
 from automl.base.serialise import to_json
 from automl.config.runtime import Runtime
-from automl.tasks.base import Batch, DataT_co, RecordTask
-from automl.tasks.checks import ModelCheck, check_backbone
-from automl.tasks.evaluator import ClassificationEvaluator
-from automl.tasks.task_data import Split
+from automl.task.base import Batch, DataT_co, RecordTask
+from automl.task.checks import ModelCheck, check_backbone
+from automl.task.evaluator import ClassificationEvaluator
+from automl.task.task_data import Split
 from backbones import call
 from search.config import Model, TrialConfig
 from search.config.sections import ClassificationTraining, ClassWeights

@@ -9,7 +9,7 @@ from automl.config.runtime import Runtime
 from automl.data.archive import enter_single_folder, extract_if_archive
 from automl.data.csv_table import read_labels
 from automl.data.files import list_folders
-from automl.tasks.base import Task
+from automl.task.base import Task
 from search.config import TASKS, TrialConfig
 from search.config.tasks import TaskSpec, load_spec, register, registered_specs
 

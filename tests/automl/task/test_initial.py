@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from attention import Spec
 from automl.base.errors import InputError
 from automl.storage.storage import Storage
-from automl.tasks import open_task
-from automl.tasks.initial import choose_weights
+from automl.task import open_task
+from automl.task.initial import choose_weights
 from automl.training import checkpoint
 from automl.training.loop import evaluate, fit, start
 from search.config import TrialConfig

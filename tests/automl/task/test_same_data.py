@@ -29,9 +29,9 @@ from automl.search.run_search import resume_search
 from automl.storage.folder import find_search
 from automl.storage.storage import Storage
 from automl.storage.user_code import remember
-from automl.tasks import open_task
+from automl.task import open_task
+from automl.task.same_data import check_same_data, find_search_of, restore_manifest
 from automl.tasks.image_classification.data import open_image_records
-from automl.tasks.same_data import check_same_data, find_search_of, restore_manifest
 from automl.trials.session import share_data
 from search.config import TrialConfig
 from search.drawn import Drawn
