@@ -216,7 +216,8 @@ RULES = (
         applies=lambda e: {*e.ahead} & {*e.untimed},
         outcome="cannot tell",
         words="training times were not measured",
-        explanation="The gain may come from longer training.",
+        explanation="The gain may come from longer training. Compare again, with fresh seeds: each training "
+        "is then timed.",
     ),
     Rule(
         name="worse",
