@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 QUIET := --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: setup demo test test-gpu check types style docs prose fix tour backbones-table attention-table bench bench-search bench-cluster bench-time-ratio bench-gpu findings language-findings
+.PHONY: setup demo test test-all quick test-gpu durations mutants check types style house docs prose fix tour backbones-table attention-table bench bench-search bench-cluster bench-time-ratio bench-gpu findings language-findings
 
 setup: .venv/ready
 
@@ -26,18 +26,36 @@ demo: setup
 	$(BIN)/automl report
 	@echo "Where nothing is to be found, the verdict says so: $(BIN)/automl search --space digits --confirm"
 
-# At most two processes, since searches start their own Ray. tests/by_file.py has the order.
+# At most two processes, since searches start their own Ray. tests/helpers/durations.py has the order and the limits.
+SUITE := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
 test: setup
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	$(SUITE) --ignore tests/house
+
+# The slow tests, too. More than an hour.
+test-all: setup
+	AUTOML_LONG=1 $(SUITE)
+
+# The tests that take less than 0.2 s, in two minutes.
+quick: setup
+	$(SUITE) --ignore tests/house --quick
+
+# Write tests/helpers/durations.json, from which order and selection follow on a fresh clone.
+durations: setup
+	$(SUITE) --ignore tests/house --save-durations
+
+# Apply small faults, one at a time, and see that the nearest tests find each.
+mutants: setup
+	$(BIN)/python scripts/mutants.py
 
 # The tests of every mode that names a GPU, without `make setup`. About five minutes on one H100.
 test-gpu:
 	@PYTHONPATH=$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH} $(or $(wildcard $(BIN)/python),$(PYTHON)) -m pytest -m gpu --numprocesses 4 --dist loadfile \
 		$$(grep -rlE "mark\.gpu|TaskTestCase" tests --include="test_*.py")
 
-# The two halves take equally long, and run side by side.
+# They run side by side.
 check: setup
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync types style
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync types style house
 
 types: setup
 	$(BIN)/mypy
@@ -49,6 +67,10 @@ style: setup
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 	@$(MAKE) --no-print-directory docs prose
+
+# Tests of the words, the structure and the documents of this project.
+house: setup
+	$(BIN)/python -m pytest --quiet tests/house
 
 # Build the documentation site in site/. A broken link or a page outside the navigation is an error.
 docs: setup

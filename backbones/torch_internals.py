@@ -1,6 +1,7 @@
 """All uses of PyTorch besides its public API, with the reason for each.
 
-Tested with torch 2.15.0. `tests/test_internals.py` compares PyTorch with `tests/private_names.py`.
+Tested with torch 2.15.0. `tests/house/test_internals.py` compares PyTorch with the names in
+`tests/helpers/private_names.py`.
 
 An exporter writes `scan` once, but every step of a loop in Python: for three layers of LARNN and 128 steps,
 `torch.export` takes minutes. `FakeTensorMode` runs a model of any size only on shapes. `TorchDispatchMode`

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from automl.config.device import find_device
 from automl.tasks.sequence_classification.larnn.backbone import Layer
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests/automl/tasks/sequence_classification"))
-from larnn_restated import Restated
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.helpers.larnn_restated import Restated
 
 DEVICE = find_device()
 BATCH, LENGTH, ROUNDS = 64, 128, 7

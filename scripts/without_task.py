@@ -33,7 +33,8 @@ def tests_of(task: str) -> set[Path]:
         if not more:
             return matches
         matches |= more
-        names += [re.escape(file.stem) for file in more if not file.name.startswith("test_")]
+        helpers = [file.stem for file in more if file.parent.name == "helpers"]
+        names += [rf"tests\.helpers(\.| import .*\b){re.escape(name)}" for name in helpers]
 
 
 def copy_without(tasks: list[str], folder: Path) -> None:

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -14,13 +13,14 @@ import hypothesis
 import pytest
 import scipy.linalg  # noqa: F401 (its BLAS, whose threads are limited)
 import torch
-from by_file import LONGEST, ByFile, scope_of
 from mlflow import MlflowClient
-from services import MlflowServer, ObjectStore, serve_mlflow, serve_objects, serve_postgres
 from threadpoolctl import threadpool_limits
 
 from automl.config.device import device_for, find_device, is_gpu
 from automl.storage.storage import Storage
+from tests.helpers.durations import ByFile, Durations, read_record, select_quick, sort_by_scope, write_record
+from tests.helpers.pairwise import select_pairwise
+from tests.helpers.services import MlflowServer, ObjectStore, serve_mlflow, serve_objects, serve_postgres
 
 # Other load on the machine must not fail a test.
 hypothesis.settings.register_profile("patient", deadline=None)
@@ -31,9 +31,20 @@ ON_CPU = "AUTOML_GPU_TESTS_ON_CPU"  # runs the tests marked `gpu` on the CPU, to
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="run the tests that take less than 0.2 s")
+    parser.addoption("--save-durations", action="store_true", help="write tests/helpers/durations.json")
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Collect garbage less often: over the objects of torch it takes a sixth of the tests' time."""
     gc.set_threshold(50_000, 20, 50)
+    config.pluginmanager.register(Durations(config), "durations")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if config.option.save_durations and not hasattr(config, "workerinput"):
+        write_record(config)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -42,19 +53,20 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip long tests without AUTOML_LONG=1, and sort files for `make test`."""
+    """Select cases and quick tests, skip slow ones without AUTOML_LONG=1, and sort files for `make test`."""
+    if not os.environ.get("AUTOML_LONG"):
+        items[:] = select_pairwise(items)
     for item in items:
-        if item.get_closest_marker("long") and not os.environ.get("AUTOML_LONG"):
-            item.add_marker(pytest.mark.skip(reason="long; run with AUTOML_LONG=1"))
+        if (mark := item.get_closest_marker("slow")) is not None:
+            if not mark.args:
+                raise pytest.UsageError(f'{item.nodeid} is marked `slow` without a reason: slow("reason")')
+            if not os.environ.get("AUTOML_LONG"):
+                item.add_marker(pytest.mark.skip(reason=f"{mark.args[0]}; run with AUTOML_LONG=1"))
+    known = read_record(config)
+    if config.option.quick:
+        select_quick(config, items, known)
     if hasattr(config, "workerinput"):  # one of several processes
-        count = Counter(scope_of(item.nodeid) for item in items)
-        items.sort(
-            key=lambda item: (
-                item.path.name not in LONGEST,
-                "end_to_end" not in item.path.parts,
-                -count[scope_of(item.nodeid)],
-            )
-        )
+        sort_by_scope(items, known)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:

@@ -2,12 +2,20 @@
 
 import pytest
 import torch
-from attention_cases import CHANNELS, every_spec, features, inputs, new, with_encoding, without_encoding
 from torch import Tensor
 
 from attention import Spec
 from attention.attention_table import ATTENTIONS
 from automl.base.errors import InputError
+from tests.helpers.attention_cases import (
+    CHANNELS,
+    every_spec,
+    features,
+    inputs,
+    new,
+    with_encoding,
+    without_encoding,
+)
 
 SHAPES = [(2, CHANNELS, 30), (2, CHANNELS, 6, 5), (2, CHANNELS, 2, 3, 5)]
 

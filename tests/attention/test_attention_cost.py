@@ -5,7 +5,6 @@ from math import prod
 
 import pytest
 import torch
-from attention_cases import every_spec, features, formula, inputs, new
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -16,6 +15,7 @@ from attention.ssa import resolve_order
 from backbones.cost import attention_cost, count_cost
 from backbones.site import Site
 from backbones.torch_internals import TorchDispatchMode
+from tests.helpers.attention_cases import every_spec, features, formula, inputs, new
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,6 @@ from math import prod
 
 import pytest
 import torch
-from attention_cases import CHANNELS, SPECS, every_spec, features, inputs, new
 from torch import Tensor, nn
 
 from attention import AttentionMap, Gated, Spec, attention_map, attention_maps
@@ -14,6 +13,7 @@ from attention.attention_map import rescaling_map
 from attention.attention_type import Wrapped
 from attention.padding import padding
 from automl.base.errors import InputError
+from tests.helpers.attention_cases import CHANNELS, SPECS, every_spec, features, inputs, new
 
 SHAPES = {"1d": (3, CHANNELS, 30), "2d": (3, CHANNELS, 6, 5)}
 # The update of a module, given the weights and the module's input as tokens (B, N, C).

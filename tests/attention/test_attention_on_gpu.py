@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from attention_cases import CAUSAL, SPECS, inputs, new
 from torch import Tensor, nn
 
 from attention import Spec
+from tests.helpers.attention_cases import CAUSAL, SPECS, inputs, new
 
 pytestmark = pytest.mark.gpu
 

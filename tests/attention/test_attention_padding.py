@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from attention_cases import CHANNELS, every_spec, features, new, on_images, without_encoding
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from attention import ATTENTIONS, Layout, Spec
 from attention.padding import current_mask, padding
+from tests.helpers.attention_cases import CHANNELS, every_spec, features, new, on_images, without_encoding
 
 N = 10  # real positions, below the number of channels
 

@@ -7,13 +7,13 @@ from contextlib import nullcontext
 import pytest
 import torch
 import torch.nn.functional as F
-from attention_cases import features, new
 from torch import Tensor, nn
 
 from attention import Gated, Spec
 from attention.padding import padding
 from automl.base.errors import InputError
 from backbones import insert
+from tests.helpers.attention_cases import features, new
 
 C = 16
 GATE = 0.75

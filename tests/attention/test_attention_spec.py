@@ -4,10 +4,10 @@ import json
 from collections.abc import Mapping
 
 import pytest
-from attention_cases import every_spec, formula
 
 from attention import ATTENTIONS, Spec
 from automl.base.errors import InputError
+from tests.helpers.attention_cases import every_spec, formula
 
 
 @every_spec

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from attention_cases import CAUSAL, CHANNELS, every_causal, features, new
 from torch import Tensor, nn
 
 from attention import Gated, Spec
 from attention.gated_delta import KimiDeltaAttention, delta_rule, next_delta
 from attention.prefix_sums import CHUNK, causal_softmax_sums, causal_sums
+from tests.helpers.attention_cases import CAUSAL, CHANNELS, every_causal, features, new
 
 # In a chunk, at its end, and over several chunks.
 lengths = pytest.mark.parametrize("length", [1, CHUNK - 1, CHUNK, CHUNK + 1, 5 * CHUNK // 2, 4 * CHUNK])

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from attention_cases import CHANNELS, every_causal, features, new
 from torch import Tensor, nn
 
 from attention import ATTENTIONS, Spec
 from attention.decoding import State, TokenMixer
 from automl.base.errors import InputError
 from backbones.torch_internals import tree_leaves
+from tests.helpers.attention_cases import CHANNELS, every_causal, features, new
 
 N, PREFIX = 40, 35  # Both in the second chunk of the causal sums, and beyond the default window.
 

@@ -7,9 +7,6 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from automl_cases import EVERY_ATTENTION, HERE, tiny
-from confirm_cases import NoTracker
-from imitated_gpus import Driver, OnCpu, imitate_gpus
 from mlflow import MlflowClient
 from PIL import Image
 
@@ -18,6 +15,9 @@ import automl.search.driver
 import automl.tracking.process
 from automl.export.run_export import ExportResult, run_export
 from automl.trials.train import TrainResult, run_train
+from tests.helpers.automl_cases import EXPORTED, HERE, tiny
+from tests.helpers.confirm_cases import NoTracker
+from tests.helpers.imitated_gpus import Driver, OnCpu, imitate_gpus
 
 REPOSITORY = Path(__file__).parents[2]
 REAL = Path(os.environ.get("AUTOML_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
@@ -83,7 +83,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Pa
 @pytest.fixture(scope="session")
 def trained(workplace: Path) -> TrainResult:
     with _inside(workplace):
-        return run_train(tiny(model={"placement": EVERY_ATTENTION}), runtime=HERE)
+        return run_train(tiny(model={"placement": EXPORTED}), runtime=HERE)
 
 
 @pytest.fixture(scope="session")
@@ -97,7 +97,7 @@ def learned(workplace: Path) -> TrainResult:
     """Return the same model, trained until it recognises most digits."""
     with _inside(workplace):
         training = {"epochs": 10, "learning_rate": 5e-3, "batch_size": 16}
-        return run_train(tiny(model={"placement": EVERY_ATTENTION}, training=training), runtime=HERE)
+        return run_train(tiny(model={"placement": EXPORTED}, training=training), runtime=HERE)
 
 
 @pytest.fixture(scope="session")

@@ -9,12 +9,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from confirm_cases import fake_search
 
 import automl
 from automl.base.errors import InputError
 from automl.export.predict import exported_folder
 from automl.storage.folder import resolve_search
+from tests.helpers.confirm_cases import fake_search
 
 ROOT = Path(automl.__file__).parents[1]
 SCREEN = 50  # lines

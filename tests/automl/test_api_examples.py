@@ -7,12 +7,12 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import pytest
-from api_cases import run_examples
-from confirm_cases import FakeCommands, PlayedWorkers
 from mlflow import MlflowClient
 
 import automl
 import automl.trials.session
+from tests.helpers.api_cases import run_examples
+from tests.helpers.confirm_cases import FakeCommands, PlayedWorkers
 
 ROOT = Path(automl.__file__).parents[1]
 
@@ -66,7 +66,7 @@ def test_the_example_of_a_dataset_runs(tmp_path: Path, monkeypatch: pytest.Monke
     run_examples(["describe_data"])
 
 
-@pytest.mark.long  # the same with trained models, and what needs one
+@pytest.mark.slow("the same with trained models, and what needs one")
 @pytest.mark.timeout(900)
 def test_all_examples_of_a_search_run(store: MlflowClient) -> None:
     shutil.copy(ROOT / "docs" / "seven.png", ".")

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from automl_cases import HERE, TINY, opened, sequence_config, tiny
-from code_corpus import write_corpus
 
 from attention import Spec, attention_maps
 from automl.config.limits import Limits
@@ -21,6 +19,8 @@ from automl.tasks.code_retrieval import CodeData, CodeModel, RetrievalTraining
 from automl.trials.trial import build_assignment, train_trial
 from backbones import call, sites
 from search.config import TrialConfig
+from tests.helpers.automl_cases import HERE, TINY, opened, sequence_config, tiny
+from tests.helpers.code_corpus import write_corpus
 
 CNN = {"backbone": "resnet1d", "options": {"width": 0.0625, "blocks": 1}}
 

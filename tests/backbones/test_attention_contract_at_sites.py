@@ -39,7 +39,11 @@ SITES = [
 
 LOOPS = ("gated-delta", "kda")  # over chunks of positions, for minutes at the largest site
 CASES = [
-    pytest.param(name, at, marks=[pytest.mark.long] * (name in LOOPS and max(at.resolution) > 256))
+    pytest.param(
+        name,
+        at,
+        marks=[pytest.mark.slow("another case")] * (name in LOOPS and max(at.resolution) > 256),
+    )
     for name in ATTENTIONS
     for at in SITES
 ]

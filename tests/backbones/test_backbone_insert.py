@@ -7,7 +7,16 @@ from collections.abc import Callable
 import pytest
 import torch
 import torchvision
-from sites_models import (
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+from torchvision.models.feature_extraction import create_feature_extractor
+from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
+
+from attention import ATTENTIONS, Gated, Spec
+from automl.base.errors import InputError
+from backbones import Example, Site, build, call, insert, sites
+from search.config import Model
+from tests.helpers.sites_models import (
     Mixer,
     Net,
     Plain,
@@ -20,15 +29,6 @@ from sites_models import (
     swin,
     vit,
 )
-from torch import Tensor, nn
-from torch.nn.utils import parametrize
-from torchvision.models.feature_extraction import create_feature_extractor
-from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
-
-from attention import ATTENTIONS, Gated, Spec
-from automl.base.errors import InputError
-from backbones import Example, Site, build, call, insert, sites
-from search.config import Model
 
 EXAMPLE = (2, 3, 32, 32)
 

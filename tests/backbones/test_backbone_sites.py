@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 import torch
 import torchvision
-from sites_models import (
+from torch import Tensor, nn
+
+from attention import ATTENTIONS, Spec
+from automl.base.errors import InputError
+from backbones import BACKBONES, Example, build, insert, sites
+from backbones.torch_internals import tree_leaves
+from tests.helpers.sites_models import (
     Keeping,
     Mixer,
     Net,
@@ -23,12 +29,6 @@ from sites_models import (
     swin,
     vit,
 )
-from torch import Tensor, nn
-
-from attention import ATTENTIONS, Spec
-from automl.base.errors import InputError
-from backbones import BACKBONES, Example, build, insert, sites
-from backbones.torch_internals import tree_leaves
 
 
 def _names(model: nn.Module, *shape: int) -> list[str]:

@@ -6,13 +6,13 @@ import pytest
 import segmentation_models_pytorch as smp
 import torch
 import torchvision
-from segmenters import CLASSES, PlainUNet, Yolo
-from sites_models import randomise_norms
 from torch import Tensor, nn
 from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 
 from backbones import insert, sites
 from backbones.torch_internals import tree_leaves
+from tests.helpers.segmenters import CLASSES, PlainUNet, Yolo
+from tests.helpers.sites_models import randomise_norms
 
 IMAGES = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
 HEADS = [f"detect.{head}.{i}.{j}" for i in (0, 1) for head in ("box", "cls") for j in (0, 1)]

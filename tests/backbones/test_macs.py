@@ -103,7 +103,11 @@ def attention_product(inputs: list[Any], outputs: list[Any]) -> int:
 
 @pytest.mark.parametrize("placed", [False, True], ids=["plain", "attention"])
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if i < QUICK else pytest.mark.long) for i, n in enumerate(MODELS)]
+    "name",
+    [
+        pytest.param(n, marks=() if i < QUICK else pytest.mark.slow("another case"))
+        for i, n in enumerate(MODELS)
+    ],
 )
 def test_multiply_adds_equal_fvcores_and_parameters_add_up(name: str, placed: bool) -> None:
     """fvcore also counts the operations of norms and pools, which are no multiply-adds."""

@@ -17,7 +17,7 @@ KNOWN = {"timm:coat_tiny", "timm:deepseek_vit_412m", "timm:gemma4_vit_167m_enc"}
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=() if name in QUICK else pytest.mark.long)
+        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow("another case"))
         for name in NAMES
         if name not in KNOWN
     ],

@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_decoders import (
+from torch import Tensor, nn
+
+from attention import Spec
+from automl.base.errors import InputError
+from automl.tasks.language_modelling.hugging_face import HuggingFaceDecoder
+from automl.tasks.language_modelling.model import DECODERS, find_decoder
+from automl.tasks.language_modelling.space import mixer
+from backbones import insert, sites
+from backbones.take_over import find_projections, load_with_projections, take_over
+from backbones.weights import load
+from tests.helpers.tiny_decoders import (
     BASE,
     CONTEXT,
     DEPTH,
@@ -19,16 +29,6 @@ from tiny_decoders import (
     WIDTH,
     save,
 )
-from torch import Tensor, nn
-
-from attention import Spec
-from automl.base.errors import InputError
-from automl.tasks.language_modelling.hugging_face import HuggingFaceDecoder
-from automl.tasks.language_modelling.model import DECODERS, find_decoder
-from automl.tasks.language_modelling.space import mixer
-from backbones import insert, sites
-from backbones.take_over import find_projections, load_with_projections, take_over
-from backbones.weights import load
 
 transformers = pytest.importorskip("transformers")
 
@@ -125,7 +125,7 @@ def test_norms_of_linear_attention_are_taken_over(tmp_path: Path) -> None:
     torch.testing.assert_close(weights["query.weight"], expected)
 
 
-@pytest.mark.long
+@pytest.mark.slow("runs large decoders")
 @pytest.mark.parametrize(
     "kind", sorted(transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 )

@@ -25,7 +25,11 @@ def test_the_page_lists_every_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "se" else pytest.mark.long) for name in TIMM_NAMES]
+    "name",
+    [
+        pytest.param(name, marks=() if name == "se" else pytest.mark.slow("another case"))
+        for name in TIMM_NAMES
+    ],
 )
 def test_the_page_has_the_results(name: str) -> None:
     assert table.check_type(name).line() in table.DOCUMENT.read_text().splitlines()

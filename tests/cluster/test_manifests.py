@@ -16,10 +16,10 @@ import jsonschema
 import psutil
 import pytest
 import yaml
-from private_names import check_launcher_config
 from typer.main import get_command
 
 from automl.cli.main import app
+from tests.helpers.private_names import check_launcher_config
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "cluster" / "manifests"
@@ -416,7 +416,7 @@ def list_processes(job):
     return matches
 
 
-@pytest.mark.long
+@pytest.mark.slow("takes minutes")
 def test_the_slurm_script_runs_a_search_on_two_rays_and_cleans_up(slurm, tmp_path):
     start, job = slurm
     search = [
@@ -446,11 +446,11 @@ def test_the_slurm_script_runs_a_search_on_two_rays_and_cleans_up(slurm, tmp_pat
 @pytest.mark.parametrize(
     ("end", "signal_", "status", "expected"),
     [
-        pytest.param("0", None, 0, None, marks=pytest.mark.long),
+        pytest.param("0", None, 0, None, marks=pytest.mark.slow("another case")),
         ("7", None, 7, None),
         ("never", signal.SIGUSR1, 143, "requeue"),  # Out of time: continues later.
         pytest.param(
-            "never", signal.SIGTERM, 143, None, marks=pytest.mark.long
+            "never", signal.SIGTERM, 143, None, marks=pytest.mark.slow("another case")
         ),  # Cancelled by the user: stays stopped.
     ],
 )

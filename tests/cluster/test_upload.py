@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 from zipfile import ZipFile
 
-from private_names import pack_working_dir
+from tests.helpers.private_names import pack_working_dir
 
 ROOT = Path(__file__).parents[2]
 

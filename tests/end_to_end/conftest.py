@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from killable import AUTOML
+
+from tests.helpers.killable import AUTOML
 
 
 @pytest.fixture

@@ -14,13 +14,13 @@ from typing import Any
 import anyio
 import psutil
 import pytest
-from killable import AUTOML
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
-from planted_modules import plant_modules
 
 from automl.cli.main import app
 from automl.cli.tools import read_tools
+from tests.helpers.killable import AUTOML
+from tests.helpers.planted_modules import plant_modules
 
 pytestmark = pytest.mark.usefixtures("cache")
 MARKER = "modules of the folder that have run"
@@ -106,6 +106,7 @@ async def until(condition: Callable[[], object]) -> None:
         await anyio.sleep(0.1)
 
 
+@pytest.mark.heavy("a server for agents")
 def test_a_client_lists_and_calls(folder: Path) -> None:
     lines: list[str] = []
 
@@ -158,7 +159,7 @@ def test_a_client_lists_and_calls(folder: Path) -> None:
     assert not (folder / MARKER).exists(), (folder / MARKER).read_text()
 
 
-@pytest.mark.long
+@pytest.mark.slow("a whole search")
 def test_a_cancelled_call_and_a_killed_server_leave_what_can_be_resumed(folder: Path) -> None:
     runs = folder / "runs"
 
@@ -201,7 +202,7 @@ def test_a_cancelled_call_and_a_killed_server_leave_what_can_be_resumed(folder: 
     assert len(runs.read_text().splitlines()) <= 12 + 4 * (os.cpu_count() or 1)
 
 
-@pytest.mark.long
+@pytest.mark.slow("a whole search")
 def test_the_loop_of_the_page_keeps_what_is_better(tmp_path: Path, automl_docs: list[str]) -> None:
     loop, train = automl_docs
     (tmp_path / "train.py").write_text(train)

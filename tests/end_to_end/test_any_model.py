@@ -10,10 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import requests
-from own_model import make_attention, make_model
-from photographs import BROKEN, make_photographs
 from PIL import Image
-from services import serve_model
+
+from tests.helpers.own_model import make_attention, make_model
+from tests.helpers.photographs import BROKEN, make_photographs
+from tests.helpers.services import serve_model
+
+pytestmark = pytest.mark.slow("a whole search")
 
 
 @pytest.fixture
@@ -35,14 +38,7 @@ def suggested(output, command):
     return shlex.split(line[line.index(command) :].removeprefix(program))
 
 
-@pytest.mark.parametrize(
-    "backbone",
-    [
-        "models/mine.py:Net",
-        pytest.param("torchvision:resnet18", marks=pytest.mark.long),
-        pytest.param("timm:convnext_atto", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize("backbone", ["models/mine.py:Net", "torchvision:resnet18", "timm:convnext_atto"])
 def test_from_photographs_to_a_served_model_by_what_each_command_suggests(automl, folder, backbone):
     output = automl("data", "photos", "--size", 32)
     (left_out,) = (line for line in output.splitlines() if line.startswith("left out"))
@@ -109,7 +105,6 @@ def faces(tmp_path):
     return tmp_path / "faces"
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("space", "size"), [("faces", 48), ("vit", 48), ("deit", 48), ("resnet50-da", 64), ("resnext101-da", 64)]
 )
@@ -122,7 +117,6 @@ def test_built_in_spaces_of_transformers_and_resnets(automl, faces, space, size)
     assert set(prediction["probabilities"]) == {f"s{i}" for i in range(6)}
 
 
-@pytest.mark.long
 def test_placements_on_a_shared_training_that_was_trained(automl, folder):
     """With eight of them; the first trial begins where the shared partial training ended."""
     common = ["--space", "folder", "--data", "photos", "--backbone", "models/mine.py:Net", "--size", 32]

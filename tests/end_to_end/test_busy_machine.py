@@ -27,7 +27,7 @@ def neighbours() -> Iterator[None]:
         process.wait()
 
 
-@pytest.mark.long
+@pytest.mark.slow("a whole search")
 @pytest.mark.usefixtures("neighbours")
 def test_load_is_not_called_a_gain(tmp_path):
     def automl(*arguments):

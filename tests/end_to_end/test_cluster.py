@@ -19,10 +19,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from services import free_port
 
 from search.record import State, TrialRecord
 from search.study import read_records
+from tests.helpers.services import free_port
 
 BIN = Path(sys.executable).parent
 ROUNDS = int(os.environ.get("AUTOML_ROUNDS", "1"))
@@ -206,7 +206,7 @@ def all_train(cluster: Cluster, names: Sequence[str]) -> Callable[[], bool]:
     return lambda: all(cluster.trains(name) for name in names)
 
 
-@pytest.mark.long  # Ray's own reports of a lost node are always tried, in test_tuner.py
+@pytest.mark.slow("Ray's own reports of a lost node are always tried, in test_tuner.py")
 def test_a_node_joins_and_a_node_dies(cluster: Cluster, search: Search, moments: random.Random) -> None:
     cluster.add("a")
     cluster.add("b")
@@ -221,7 +221,7 @@ def test_a_node_joins_and_a_node_dies(cluster: Cluster, search: Search, moments:
     search.check_whole(before)
 
 
-@pytest.mark.long
+@pytest.mark.slow("starts a cluster")
 def test_the_head_dies(cluster: Cluster, search: Search, moments: random.Random, tmp_path: Path) -> None:
     cluster.add("a")
     cluster.add("b")
@@ -241,7 +241,7 @@ def test_the_head_dies(cluster: Cluster, search: Search, moments: random.Random,
     search.check_whole(before)
 
 
-@pytest.mark.long
+@pytest.mark.slow("starts a cluster")
 def test_without_any_node_it_stops_and_says_why(
     cluster: Cluster, search: Search, moments: random.Random
 ) -> None:
@@ -261,7 +261,7 @@ def test_without_any_node_it_stops_and_says_why(
     search.check_whole(before)
 
 
-@pytest.mark.long
+@pytest.mark.slow("starts a cluster")
 def test_with_a_number_it_waits_for_nodes(cluster: Cluster, search: Search, moments: random.Random) -> None:
     search.start(cluster, "--concurrent", "2")
     until(lambda: "waiting for a node: a trial asks for" in search.output(), "it says so", search)
@@ -280,7 +280,7 @@ def test_with_a_number_it_waits_for_nodes(cluster: Cluster, search: Search, mome
     search.check_whole(before)
 
 
-@pytest.mark.long
+@pytest.mark.slow("starts a cluster")
 def test_trials_leave_a_node_that_drains(cluster: Cluster, search: Search, moments: random.Random) -> None:
     cluster.add("a")
     cluster.add("b")
@@ -299,7 +299,7 @@ def test_trials_leave_a_node_that_drains(cluster: Cluster, search: Search, momen
     search.check_whole(before)
 
 
-@pytest.mark.long
+@pytest.mark.slow("starts a cluster")
 def test_a_node_with_a_full_disk_is_left_alone(
     cluster: Cluster, search: Search, small_disk: Path, moments: random.Random
 ) -> None:
@@ -317,7 +317,7 @@ def test_a_node_with_a_full_disk_is_left_alone(
     assert "MB are free" in lines[0]
 
 
-@pytest.mark.long
+@pytest.mark.slow("starts a cluster")
 def test_when_all_disks_are_full_it_stops_and_says_why(
     cluster: Cluster, search: Search, small_disk: Path
 ) -> None:

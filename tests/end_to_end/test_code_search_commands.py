@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-from code_corpus import write_corpus
+
+from tests.helpers.code_corpus import write_corpus
 
 HERE = Path(__file__).parents[2]
 
@@ -32,7 +33,7 @@ def search(automl, trials):
     return result["search"]
 
 
-@pytest.mark.long  # the commands are those of photographs
+@pytest.mark.slow("the commands are those of photographs")
 def test_from_a_folder_of_code_to_functions_that_are_found(automl, folder):
     output = automl("data", "project")
     assert re.search(r"left out +1: broken\.py \(no Python", output)
@@ -49,7 +50,7 @@ def test_from_a_folder_of_code_to_functions_that_are_found(automl, folder):
     assert re.search(r"\d\.\d{3}  [\w/]+\.py:\d+  \w+", own)
 
 
-@pytest.mark.long
+@pytest.mark.slow("a whole search")
 def test_a_verdict_on_encoders_of_code(automl, folder):
     name = search(automl, 3)  # the baseline in two settings, and another encoder
     assert last(automl("confirm", "--top", 1, "--seeds", 6, "--json"))["complete"]

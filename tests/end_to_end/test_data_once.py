@@ -43,7 +43,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     cluster.shutdown()
 
 
-@pytest.mark.long
+@pytest.mark.slow("a whole search")
 def test_three_nodes_decode_as_little_as_they_can(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "space.py").write_text(SPACE)
     run = subprocess.run(

@@ -7,20 +7,20 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from itertools import islice
-from pathlib import Path
 
 import psutil
 import pytest
 import torch
-from killable import Search, left
 
 from automl.config.runtime import Runtime
 from automl.tasks.function.loop import RunningTrial
 from automl.tasks.function.start import find_function
 from search.record import State
 from search.study import read_records
+from tests.helpers import FOLDER
+from tests.helpers.killable import Search, left
 
-TRAIN = f"{Path(__file__).parent / 'logged_training.py'}:train"
+TRAIN = f"{FOLDER / 'logged_training.py'}:train"
 SLOTS = 2
 
 
@@ -96,7 +96,7 @@ def test_search_on_shares_of_a_gpu_is_killed(
     assert {device for line in file.open() for device in line.split()[1:]} == {str(gpu)}
 
 
-@pytest.mark.long
+@pytest.mark.slow("a whole search")
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", [0])
 def test_search_is_killed_at_ten_random_moments(start_search: Callable[[int], Search], seed: int) -> None:
@@ -115,7 +115,7 @@ def test_search_is_killed_at_ten_random_moments(start_search: Callable[[int], Se
     check(search, 16, kills=10)
 
 
-@pytest.mark.long
+@pytest.mark.slow("a whole search")
 @pytest.mark.timeout(600)
 def test_trial_of_two_workers_trains_as_with_one_and_survives_the_death_of_a_worker(start_search) -> None:
     search = start_search(2, "--workers-per-trial", 2)

@@ -23,6 +23,7 @@ from search.study import open_study
 
 BIN = Path(sys.executable).parent
 TRIALS = 4
+pytestmark = pytest.mark.heavy("the main job, end to end")
 ODD = "100% of é;'&+"  # MLflow loads no model from paths with #, ? and %20
 
 
@@ -186,7 +187,7 @@ def test_nothing_is_written_elsewhere(folder, predictions):
     }  # fmt: skip
 
 
-@pytest.mark.long  # the user's own photographs are always searched
+@pytest.mark.slow("the user's own photographs are always searched")
 def test_a_search_on_real_photographs(folder):
     data = Path(os.environ.get("AUTOML_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
     archive = data / "imagenette2-128.tgz"

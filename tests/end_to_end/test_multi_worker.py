@@ -13,7 +13,6 @@ import pytest
 import ray
 from ray import tune
 from ray.util.state import list_actors
-from sockets import open_to_others
 
 from automl.config.limits import Limits
 from automl.storage.storage import Storage
@@ -24,6 +23,7 @@ from cluster.connect import connect
 from cluster.resources import TrialResources
 from search.config import Model, TrialConfig
 from search.study import read_records
+from tests.helpers.sockets import open_to_others
 
 AUTOML = Path(sys.executable).parent / "automl"
 EPOCHS = 3  # enough that one can be lost half-way
@@ -51,7 +51,8 @@ def epochs_tracked(store: str) -> int:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("trials", [1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.parametrize("trials", [1, 2])
+@pytest.mark.slow("a whole search")
 def test_a_trial_survives_the_death_of_a_worker(tmp_path, trials):
     """Train the plain model, which a second trial continues."""
     command = [AUTOML, "search", "--space", "digits", "--trials", str(trials), "--epochs", str(EPOCHS),
@@ -86,7 +87,7 @@ def test_a_trial_survives_the_death_of_a_worker(tmp_path, trials):
 
 
 @pytest.mark.timeout(300 + 60 * STOPS)
-@pytest.mark.long
+@pytest.mark.slow("a whole search")
 def test_stopped_trials_give_everything_back(tmp_path):
     trial = TrialConfig(
         data=ImageData(source="digits", size=32, subset=0.2),

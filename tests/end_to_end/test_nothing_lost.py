@@ -1,6 +1,6 @@
 """A search that is killed again and again ends as one that was left alone: no trial lost, none counted twice.
 
-`test_shared_trainings.py` kills one that is always run. AUTOML_KILLS sets how often: once by default, 20 for
+AUTOML_KILLS sets how often: once by default, 20 for
 a soak.
 """
 
@@ -11,13 +11,12 @@ import time
 
 import psutil
 import pytest
-from killable import Search, left
-from sockets import open_to_others
+
+from tests.helpers.killable import Search, left
+from tests.helpers.sockets import open_to_others
 
 KILLS = int(os.environ.get("AUTOML_KILLS", "1"))
 TRIALS = min(30, 3 + 2 * KILLS)
-
-pytestmark = pytest.mark.long
 
 
 @pytest.fixture
@@ -29,6 +28,7 @@ def search(tmp_path, monkeypatch):
     search.end()
 
 
+@pytest.mark.heavy("a killed search")
 @pytest.mark.timeout(2400)
 def test_the_driver_is_killed(search):
     moments = random.Random(7)
@@ -47,6 +47,7 @@ def test_the_driver_is_killed(search):
     search.check_whole(TRIALS)
 
 
+@pytest.mark.slow("another search")
 @pytest.mark.timeout(1200)
 def test_trials_processes_are_killed(search):
     moments = random.Random(8)
@@ -64,6 +65,7 @@ def test_trials_processes_are_killed(search):
     search.check_whole(TRIALS)
 
 
+@pytest.mark.slow("another search")
 @pytest.mark.timeout(2400)
 def test_all_of_ray_is_killed(search):
     moments = random.Random(9)
@@ -82,6 +84,7 @@ def test_all_of_ray_is_killed(search):
     search.check_whole(TRIALS)
 
 
+@pytest.mark.slow("another search")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_the_process_group_stops_in_order(search, number):
     """Send a signal as `timeout`, Slurm and a terminal that is closed do."""
@@ -100,6 +103,7 @@ def test_a_signal_to_the_process_group_stops_in_order(search, number):
     search.check_whole(TRIALS)
 
 
+@pytest.mark.slow("another search")
 def test_a_second_signal_stops_at_once_and_loses_nothing(search):
     search.start()
     search.until("ray::TrialActor")

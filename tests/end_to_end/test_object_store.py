@@ -27,6 +27,7 @@ from search.study import open_study
 
 AUTOML = Path(sys.executable).parent / "automl"
 NAME = "far"
+pytestmark = pytest.mark.slow("a whole search in an object store")
 TRIALS = 2
 
 
@@ -174,7 +175,6 @@ def test_another_machine_goes_on_with_it(machines, objects, searched, confirmed)
     assert again == {**status, "quiet": again["quiet"]}, "and the first sees what the second has done"
 
 
-@pytest.mark.long
 def test_every_machine_reports_on_it(machines, mlflow_server, searched, confirmed):
     result, options = searched
     for machine in machines:

@@ -2,20 +2,21 @@
 
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-TABLE = Path(__file__).parents[1] / "tabular.py"
+from tests.helpers import FOLDER
+
+TABLE = FOLDER / "tabular.py"
 
 
 def last(output: str) -> dict:
     return json.loads(output.strip().splitlines()[-1])
 
 
-@pytest.mark.long  # a training function takes the same way; test_register_task.py has the task
+@pytest.mark.slow("a training function takes the same way; test_register_task.py has the task")
 def test_a_table_is_searched_confirmed_reported_exported_and_predicted(automl, tmp_path):
     """A metric of which less is better, in kg; nothing outside of the task's own file knows of it."""
     confirm = ["--confirm", "--top", 1, "--seeds", 6]
@@ -49,7 +50,7 @@ def test_a_table_is_searched_confirmed_reported_exported_and_predicted(automl, t
     assert predicted[0]["weight"][0] == pytest.approx(1 * 1 + 0.5 * 1, abs=0.5)
 
 
-@pytest.mark.long  # a table is no image either
+@pytest.mark.slow("a table is no image either")
 @pytest.mark.parametrize("space", ["sensors", "larnn", "ucihar"])
 def test_sequences_of_unequal_lengths(automl, tmp_path, space):
     draw = np.random.default_rng(0)
@@ -69,7 +70,7 @@ def test_sequences_of_unequal_lengths(automl, tmp_path, space):
     assert set(predicted[0]["probabilities"]) == {"0", "1", "2"}
 
 
-@pytest.mark.long
+@pytest.mark.slow("a whole search")
 @pytest.mark.parametrize(
     ("space", "metric", "inputs", "written"),
     [

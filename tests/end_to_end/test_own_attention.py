@@ -10,11 +10,11 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from own_model import make_attention
 from PIL import Image
 
 from automl.config.device import device_name
 from search.study import read_records
+from tests.helpers.own_model import make_attention
 
 # A later version, whose table and default types have one more, continues the search and confirms it.
 LATER = """
@@ -41,11 +41,11 @@ def last(output):
 @pytest.mark.parametrize(
     ("types", "trials"),
     [
-        # test_any_model.py always searches over own attention
-        pytest.param("timm:eca,mine.py:Gate", 4, marks=pytest.mark.long),
-        pytest.param("timm:se,timm:eca,timm:cbam,mine.py:Gate,decomposed", 12, marks=pytest.mark.long),
+        ("timm:eca,mine.py:Gate", 4),
+        ("timm:se,timm:eca,timm:cbam,mine.py:Gate,decomposed", 12),
     ],
 )
+@pytest.mark.slow("a whole search")
 def test_from_own_modules_to_a_deployed_model(automl, tmp_path: Path, types: str, trials: int) -> None:
     folder = tmp_path
     make_attention(folder)

@@ -22,6 +22,7 @@ def code():
     return block
 
 
+@pytest.mark.slow("a whole search")
 def test_from_a_training_function_to_predictions(automl, tmp_path, code):
     assert len(code.splitlines()) <= 40
     (tmp_path / "train.py").write_text(code)

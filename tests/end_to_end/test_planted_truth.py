@@ -25,6 +25,7 @@ from attention import Spec
 from automl.tasks.image_classification import ImageData, ImageTraining
 from search.config import Model, TrialConfig
 
+pytestmark = pytest.mark.heavy("a planted gain is found")
 SITES, TYPES = ["stage1.block2.branch", "stage2.block2.branch"], ["sagan", "ssa"]
 
 
@@ -182,7 +183,7 @@ def test_a_planted_gain_is_found_with_its_type_and_place(confirmed):
     assert ablation["lead"]["interval"][0] > 10, "without its module the gain is gone"
 
 
-@pytest.mark.long  # the killed referee, whose runs are a confirmation, is always resumed
+@pytest.mark.slow("the killed referee, whose runs are a confirmation, is always resumed")
 def test_killed_half_way_it_repeats_nothing(gain, confirmed):
     _, before = confirmed
     after = gain.trials()
@@ -230,7 +231,7 @@ def test_mlflow_has_it_below_the_search(gain, confirmed):
 @pytest.mark.parametrize(
     ("options", "began"), [(("--seeds", 30), "--seeds 6"), (("--no-sequential",), "--sequential")]
 )
-@pytest.mark.long
+@pytest.mark.slow("a whole search")
 def test_other_options_are_refused_once_it_has_begun(gain, confirmed, options, began):
     process = gain.start("confirm", *options)
     _, err = process.communicate(timeout=60)
@@ -239,7 +240,7 @@ def test_other_options_are_refused_once_it_has_begun(gain, confirmed, options, b
     assert "--again" in err
 
 
-@pytest.mark.long
+@pytest.mark.slow("a whole search")
 def test_where_nothing_differs_nothing_is_better(tmp_path):
     planted = Planted(tmp_path, IDENTITY)
     planted.search()

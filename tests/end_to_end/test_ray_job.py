@@ -20,17 +20,18 @@ import pytest
 import ray
 import requests
 from optuna.trial import TrialState
-from own_model import make_model
-from photographs import make_photographs
-from services import free_port
-from sockets import open_to_others
 
 from search.study import open_study
+from tests.helpers.own_model import make_model
+from tests.helpers.photographs import make_photographs
+from tests.helpers.services import free_port
+from tests.helpers.sockets import open_to_others
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).parents[2]
 SEARCH = ["python", "-m", "automl.search", "--space", "digits", "--sampler", "tpe"]
 TRIALS = 3
+pytestmark = pytest.mark.slow("starts a cluster")
 
 
 @dataclass
@@ -190,7 +191,6 @@ def job_output(log: str) -> list[str]:
     return list(takewhile(lambda line: not re.match(r"\d{4}-\d\d-\d\d ", line), own.splitlines()[1:]))
 
 
-@pytest.mark.long
 def test_a_search_ends_well_where_the_package_is_installed(installed: Cluster) -> None:
     job = installed.submit("--", *SEARCH, "--trials", 2, "--epochs", 2, "--subset", 0.2, "--name", "first")
     log, _ = job.communicate(timeout=300)
@@ -206,7 +206,6 @@ def test_a_search_ends_well_where_the_package_is_installed(installed: Cluster) -
     assert not list(installed.elsewhere.iterdir())
 
 
-@pytest.mark.long
 def test_a_model_of_ones_own_goes_along(installed: Cluster, tmp_path: Path) -> None:
     """Its two files are in the folder that is sent, and are sent on to the trials."""
     make_photographs(tmp_path / "photos")
@@ -230,7 +229,6 @@ def test_a_model_of_ones_own_goes_along(installed: Cluster, tmp_path: Path) -> N
     assert json.loads((shared / "own" / "result.json").read_text())["errors"] == 0
 
 
-@pytest.mark.long  # it starts a cluster for a message
 @pytest.mark.parametrize("environment", [{"RAY_AUTH_TOKEN": "ab" * 32}, {"HOME": "/nowhere"}])
 def test_a_missing_token_is_reported(bare: Cluster, environment: dict[str, str]) -> None:
     """By Ray's own command as it sees fit; by ours in one line, and at once."""
@@ -290,7 +288,6 @@ def life(bare: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Life:
     return Life(stopped, left, reachable, shared, folder, log, again.returncode)
 
 
-@pytest.mark.long  # test_working_dir.py has the message
 def test_storage_that_ends_with_the_job_is_rejected(bare: Cluster) -> None:
     job = bare.submit("--working-dir", ROOT, "--", *SEARCH)
     log, _ = job.communicate(timeout=300)

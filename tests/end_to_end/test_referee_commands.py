@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from killable import AUTOML
+
+from tests.helpers.killable import AUTOML
 
 # A training of some milliseconds, which counts its runs. More steps take longer, and score higher.
 TRAIN = """
@@ -28,6 +29,7 @@ accuracy += random.Random(str(gain) + str(seed)).gauss(0, 0.1)
 """
 
 
+@pytest.mark.heavy("a referee, killed and resumed")
 def test_a_comparison_killed_in_its_longer_runs_is_resumed(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
     environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'mlflow.db'}"}
@@ -80,7 +82,7 @@ if gain:
 """
 
 
-@pytest.mark.long  # tests of the ledger edit it between two runs
+@pytest.mark.slow("tests of the ledger edit it between two runs")
 def test_a_command_that_edits_the_ledger_gets_no_answer(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(CHEAT)
     (tmp_path / "eval.py").write_text("import sys; print('accuracy', open(sys.argv[1] + '/answer').read())")
@@ -138,7 +140,7 @@ def test_a_run_sees_its_gpu_alone(
         assert set(losses) == {"8.0"}
 
 
-@pytest.mark.long
+@pytest.mark.slow("a whole comparison")
 def test_two_callers_of_a_ledger_are_killed(tmp_path: Path) -> None:
     """Two changes at once, one of them a gain. Both callers are killed, and both are resumed."""
     (tmp_path / "train.py").write_text(TRAIN)

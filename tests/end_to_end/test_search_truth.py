@@ -17,7 +17,6 @@ import requests
 from optuna.trial import TrialState
 from PIL import Image
 from ray.util.state import list_actors
-from services import free_port
 
 from automl.base.errors import InputError
 from automl.config.limits import Limits
@@ -42,6 +41,7 @@ from search.spaces import load_space
 from search.study import create_study, open_study, read_history, read_record
 from search.trial_scheduler import Plan
 from search.tuner import run_trials
+from tests.helpers.services import free_port
 
 BIN = Path(sys.executable).parent
 STOPS = int(os.environ.get("AUTOML_STOPPED_TRIALS", "3"))
@@ -111,6 +111,7 @@ def drawn(trial):
     )
 
 
+@pytest.mark.heavy("the study of a search, by others")
 def test_a_search_reads_no_test_split_and_its_study_is_everybodys(storage, unreadable_tests, monkeypatch):
     """Optuna alone reads it, its plots and importances work on it, and optuna-dashboard serves it."""
     # Which trials are weak is up to the machine; that every third one is pruned is not.
@@ -162,7 +163,7 @@ def check_runs():
             assert run.data.metrics.keys() >= {"memory_mb", "latency_ms", "epoch_seconds"}
 
 
-@pytest.mark.long  # a search with pruned trials above continues, so it gets their slots back
+@pytest.mark.slow("a search with pruned trials above continues, so it gets their slots back")
 @pytest.mark.timeout(900)
 def test_trials_stopped_half_way_give_everything_back(tmp_path):
     def draw(trial):
@@ -211,7 +212,7 @@ def test_trials_stopped_half_way_give_everything_back(tmp_path):
     assert not [name for name in left if "ray" in name or "raylet" in name or "gcs" in name]
 
 
-@pytest.mark.long
+@pytest.mark.slow("a whole search")
 @pytest.mark.timeout(900)
 def test_the_sampler_learns_a_limit(storage):
     """Half of all placements need more memory than allowed; of the last 20 of 40 trials at most 2 do."""
@@ -240,7 +241,7 @@ def test_the_sampler_learns_a_limit(storage):
             assert not read_history(trial.user_attrs), "what exceeds a limit is not trained"
 
 
-@pytest.mark.long
+@pytest.mark.slow("a whole search")
 def test_the_same_seed_gives_the_same_search(storage):
     """On one slot: the same configurations, and bitwise the same metrics."""
     histories = []
@@ -296,7 +297,7 @@ class Server:
         self.process.wait()
 
 
-@pytest.mark.long
+@pytest.mark.slow("a whole search")
 @pytest.mark.parametrize("back", ["in time", "too late"])
 def test_mlflow_goes_away_and_comes_back(storage, monkeypatch, back):
     server = Server(storage)
@@ -356,7 +357,7 @@ def check_mirror(uri):
     assert int(best.data.tags["automl.trial"]) == study.best_trial.number
 
 
-@pytest.mark.long
+@pytest.mark.slow("a whole search")
 def test_several_objectives_give_a_front(storage):
     result = run_search(space="small.py:draw", trials=12, epochs=8, objective="accuracy,params", name="front")
     assert (len(result.trials), result.counts["error"]) == (12, 0)
@@ -375,7 +376,7 @@ def test_several_objectives_give_a_front(storage):
         assert set(trial.objectives) == {"accuracy", "params"}
 
 
-@pytest.mark.long
+@pytest.mark.slow("a whole search")
 def test_a_time_limit_ends_the_search(storage):
     result = run_search(space="small.py:draw", budget="20s", subset=0.2, name="brief")
     assert not result.stopped
@@ -383,14 +384,14 @@ def test_a_time_limit_ends_the_search(storage):
     assert result.counts["error"] == 0
 
 
-@pytest.mark.long  # the lock is tested in tests/automl/storage
+@pytest.mark.slow("the lock is tested in tests/automl/storage")
 def test_a_search_that_is_running_cannot_be_resumed(storage):
     run_search(space="small.py:draw", trials=1, subset=0.2, name="busy")
     with old_folder("busy", "searches"), pytest.raises(InputError, match="in another process"):
         run_search(resume="busy")
 
 
-@pytest.mark.long
+@pytest.mark.slow("a whole search")
 def test_an_old_search_is_known_to_a_new_one(storage):
     run_search(space="small.py:draw", trials=6, subset=0.2, name="old")
     result = run_search(space="small.py:draw", trials=3, subset=0.2, name="new", warm_start="old")

@@ -30,7 +30,7 @@ def last(output: str) -> dict:
     return json.loads(output.strip().splitlines()[-1])
 
 
-@pytest.mark.long  # the command is that of a table's and of photographs' search
+@pytest.mark.slow("the command is that of a table's and of photographs' search")
 def test_a_folder_of_masks_is_searched_confirmed_exported_and_predicted(automl, tmp_path):
     write_folder(tmp_path / "scenes", 60)
     assert "11 classes: background, 0, 1" in automl("data", "scenes")

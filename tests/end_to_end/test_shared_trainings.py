@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from killable import Search, left
 
 from search.record import CHECKPOINT_FILE, State
 from search.study import STUDY_FILE, read_records
+from tests.helpers.killable import Search, left
 
 TRIALS = 6
 
@@ -42,7 +42,7 @@ OPTIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.long  # test_multi_worker.py always searches into a shared partial training
+@pytest.mark.slow("test_multi_worker.py always searches into a shared partial training")
 def test_a_killed_search_into_shared_trainings_is_confirmed(
     automl: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ SHORT = {"da-imagenet": ("--epochs", 1, "--subset", 0.1)}  # what makes them sho
 FILES = {"ssa-equal-time": 3}  # of tables, where there are several
 
 
-@pytest.mark.long  # tests/automl/search/test_studies.py has their parts
+@pytest.mark.slow("tests/automl/search/test_studies.py has their parts")
 @pytest.mark.parametrize("name", list_studies())
 def test_a_small_form_prints_its_table(automl, tmp_path, name):
     output = automl("study", name, "--small", *SHORT.get(name, ()))

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from killable import Search, left
-from services import serve_hub
 
 from search.prior import read_prior
 from search.study import open_study, read_records
+from tests.helpers.killable import Search, left
+from tests.helpers.services import serve_hub
 
 transformers = pytest.importorskip("transformers")
 
@@ -50,6 +50,7 @@ def last(output: str) -> dict[str, Any]:
     return value
 
 
+@pytest.mark.slow("a whole search")
 def test_a_hybrid_of_a_trained_decoder_is_searched_killed_and_exported(
     automl: Any, decoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

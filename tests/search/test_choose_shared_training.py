@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
-from search_cases import ask_trial, make_engine, make_plan, make_study, report
 
 from attention import Spec
 from automl.tasks.language_modelling import LanguageModel
@@ -24,6 +23,7 @@ from search.space import Space
 from search.spaces import SPACES
 from search.study import PLACEMENT_VERDICT, read_attribute
 from search.trial_scheduler import rank_trials
+from tests.helpers.search_cases import ask_trial, make_engine, make_plan, make_study, report
 
 EPOCHS, AT = 8, 6
 TYPES = ("ssa", "sagan", "multihead")

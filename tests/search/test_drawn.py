@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import optuna
 import pytest
-from search_cases import draw
 
 from search.config import TrialConfig
 from search.drawn import Drawn
 from search.space import Space, draw_randomly
 from search.spaces import SPACES
+from tests.helpers.search_cases import draw
 
 
 def even(trial: optuna.Trial) -> TrialConfig:

@@ -4,13 +4,13 @@ from typing import Any
 
 import optuna
 import pytest
-from search_cases import SMALL, draw
 
 from automl.base.errors import InputError
 from search.config import TrialConfig
 from search.drawn import check_fixed_parameters
 from search.space import Space
 from search.spaces import SPACES
+from tests.helpers.search_cases import SMALL, draw
 
 
 def space(draws: Any = draw, **fields: Any) -> Space:

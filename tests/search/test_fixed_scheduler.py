@@ -4,11 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import optuna
-from search_cases import EPOCHS, ask_trial, make_plan, make_study, report
 
 from search.config import TrialConfig
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
 from search.record import Report, Role, State
+from tests.helpers.search_cases import EPOCHS, ask_trial, make_plan, make_study, report
 
 
 def planned_trials(*variants: str, seeds: int = 2) -> list[PlannedTrial]:

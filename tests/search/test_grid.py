@@ -10,7 +10,6 @@ import optuna
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from search_cases import EPOCHS, PUBLISHED, SMALL, ask_trial, make_plan, make_study, report
 
 from automl.base.errors import InputError
 from automl.tasks.image_classification import ImageData, ImageTraining
@@ -21,6 +20,7 @@ from search.record import Report, State
 from search.space import Space
 from search.spaces import SPACES
 from search.study import CELLS, open_study
+from tests.helpers.search_cases import EPOCHS, PUBLISHED, SMALL, ask_trial, make_plan, make_study, report
 
 # A tree of choices: the name of a parameter and what follows each of its values; None ends a combination, and
 # "refused" ends one that the space refuses.

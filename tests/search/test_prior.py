@@ -4,7 +4,6 @@ from pathlib import Path
 
 import optuna
 import pytest
-from search_cases import ask_trial, make_engine, make_plan, make_study
 from test_placement_sampler import Drawn, draw, search
 
 from automl.base.errors import InputError
@@ -14,6 +13,7 @@ from search.placement_posterior import count_sites, estimate_posterior
 from search.placement_sampler import PlacementSampler
 from search.prior import ATTRIBUTE, read_prior, sensitivity_effects, write_prior
 from search.space import Space
+from tests.helpers.search_cases import ask_trial, make_engine, make_plan, make_study
 
 HARM = [{"a": 0.0, "b": 3.0}, {"a": 1.0, "b": 5.0}]
 

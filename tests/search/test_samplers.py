@@ -6,7 +6,6 @@ from pathlib import Path
 
 import optuna
 import pytest
-from search_cases import SMALL, TWO_OBJECTIVES, ask_trial, make_engine, make_plan, make_study, report
 
 from automl.base.errors import InputError
 from search import choices
@@ -16,6 +15,15 @@ from search.record import State
 from search.samplers import SAMPLERS, check_sampler, choose_sampler, load_sampler
 from search.space import Space
 from search.spaces import SPACES, load_space
+from tests.helpers.search_cases import (
+    SMALL,
+    TWO_OBJECTIVES,
+    ask_trial,
+    make_engine,
+    make_plan,
+    make_study,
+    report,
+)
 
 
 def numbers(trial: optuna.Trial) -> TrialConfig:

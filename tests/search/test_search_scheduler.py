@@ -11,19 +11,6 @@ from optuna.samplers import RandomSampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
-from search_cases import (
-    EPOCHS,
-    PUBLISHED,
-    SMALL,
-    TWO_OBJECTIVES,
-    EventRecorder,
-    ask_trial,
-    draw,
-    make_engine,
-    make_plan,
-    make_study,
-    report,
-)
 
 from attention import Spec
 from automl.base.errors import InputError
@@ -36,6 +23,19 @@ from search.space import Space
 from search.spaces import SPACES
 from search.study import CONFIG, ROLE, STUDY_FILE, WARM_START, open_study, resume_study, warm_start_study
 from search.trial_scheduler import REPEATED_FAILURES, Plan
+from tests.helpers.search_cases import (
+    EPOCHS,
+    PUBLISHED,
+    SMALL,
+    TWO_OBJECTIVES,
+    EventRecorder,
+    ask_trial,
+    draw,
+    make_engine,
+    make_plan,
+    make_study,
+    report,
+)
 
 DONE = report(0.5, finished=True)
 

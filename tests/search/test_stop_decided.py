@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import optuna
 import pytest
-from search_cases import ask_trial, make_engine, make_plan, make_study, report
 
 from attention import Spec
 from search import choices
@@ -15,6 +14,7 @@ from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
 from search.space import Space
 from search.study import PLACEMENT_VERDICT, read_attribute, resume_study
+from tests.helpers.search_cases import ask_trial, make_engine, make_plan, make_study, report
 
 
 def draw(trial: optuna.Trial) -> TrialConfig:

@@ -19,6 +19,7 @@ from automl.tasks.image_classification import ImageData, ImageTraining
 from backbones import BACKBONES
 from search.config import TASKS, Model, TrialConfig
 from search.spaces import load_space
+from tests.helpers import FOLDER
 
 # Runs, studies and exported models hold this text: what it says today must be read for ever.
 LITERAL = (Path(__file__).parent / "trial_config.json").read_text()
@@ -234,7 +235,7 @@ def test_change() -> None:
 
 def test_the_configuration_of_a_user_defined_task_can_be_sent(tmp_path: Path) -> None:
     """A process that has not loaded the file can read it."""
-    config = load_space(f"{Path(__file__).parents[1] / 'tabular.py'}:draw")
+    config = load_space(f"{FOLDER / 'tabular.py'}:draw")
     drawn = config(optuna.trial.FixedTrial(dict(config.baseline)))
     (tmp_path / "config.pickle").write_bytes(pickle.dumps(drawn))
     program = (

@@ -13,7 +13,6 @@ import ray
 from optuna.trial import TrialState
 from ray import tune
 from ray.exceptions import OutOfMemoryError, RayActorError
-from search_cases import EPOCHS, EventRecorder, Slots, epoch, make_engine, make_plan, make_study
 
 import search.tuner
 from cluster.connect import connect
@@ -24,11 +23,12 @@ from search.spaces import SPACES
 from search.study import open_study
 from search.trial_scheduler import REPEATED_FAILURES
 from search.tuner import NODE, REPORT, RETRIES, run_trials
+from tests.helpers.search_cases import EPOCHS, EventRecorder, Slots, epoch, make_engine, make_plan, make_study
 
 FEW = 1  # restarts of a trial, where RETRIES would take long
 
 # The actors' processes cannot import these modules.
-for name in (__name__, "search_cases"):
+for name in (__name__, "tests.helpers.search_cases"):
     ray.cloudpickle.register_pickle_by_value(sys.modules[name])
 
 
@@ -158,6 +158,7 @@ def numbers(scheduler: SearchScheduler, state: State) -> list[int]:
     return [record.number for record in scheduler.records.values() if record.state is state]
 
 
+@pytest.mark.heavy("trials in processes of Ray")
 def test_trials_end_as_planned_and_callbacks_are_called(tmp_path: Path) -> None:
     study = make_study(tmp_path)
     scheduler, heard = run(tmp_path, study, Scripted, trials=12)
@@ -192,6 +193,7 @@ def test_trials_end_as_planned_and_callbacks_are_called(tmp_path: Path) -> None:
     assert len(processes) <= 4, "actors are reused from trial to trial"
 
 
+@pytest.mark.slow("starts processes of Ray")
 def test_a_search_of_nothing_but_errors_stops_early(tmp_path: Path) -> None:
     scheduler, _ = run(tmp_path, make_study(tmp_path), Failing, trials=12)
     failed = [record for record in scheduler.records.values() if record.state is State.ERROR]
@@ -207,6 +209,7 @@ def few_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search.tuner, "RETRIES", FEW)
 
 
+@pytest.mark.heavy("trials in processes of Ray")
 @pytest.mark.usefixtures("few_retries")
 def test_too_many_deaths_in_one_epoch_are_an_error(tmp_path: Path) -> None:
     scheduler, heard = run(tmp_path, make_study(tmp_path), DyingOften, trials=3)
@@ -231,6 +234,7 @@ def low_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "get", low)
 
 
+@pytest.mark.slow("starts processes of Ray")
 @pytest.mark.usefixtures("few_retries", "low_memory")
 def test_ray_may_end_processes_where_memory_is_low(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DyingOften, "deaths", {0: FEW, 1: FEW + 1})
@@ -240,6 +244,7 @@ def test_ray_may_end_processes_where_memory_is_low(tmp_path: Path, monkeypatch: 
     assert scheduler.records[1].state is not State.ERROR, "the search continues without it"
 
 
+@pytest.mark.slow("starts processes of Ray")
 @pytest.mark.usefixtures("low_memory")
 def test_ray_may_end_a_process_before_any_result(tmp_path: Path) -> None:
     scheduler, _ = run(tmp_path, make_study(tmp_path), DyingBeforeResults, trials=2)
@@ -247,6 +252,7 @@ def test_ray_may_end_a_process_before_any_result(tmp_path: Path) -> None:
     assert not numbers(scheduler, State.ERROR) + numbers(scheduler, State.RUNNING)
 
 
+@pytest.mark.slow("starts processes of Ray")
 def test_a_death_between_two_trials_is_no_error(tmp_path: Path) -> None:
     scheduler, _ = run(tmp_path, make_study(tmp_path), DyingBetweenTrials, trials=6)
     assert (tmp_path / "dead").exists()
@@ -254,6 +260,7 @@ def test_a_death_between_two_trials_is_no_error(tmp_path: Path) -> None:
     assert len(scheduler.records) == 6
 
 
+@pytest.mark.slow("starts processes of Ray")
 def test_simultaneous_trials_follow_the_capacity(tmp_path: Path) -> None:
     capacity = Slots(1)
     at_once: dict[int, set[int]] = {0: set(), 1: set(), 2: set()}
@@ -289,6 +296,7 @@ def test_a_stop_works_without_free_capacity(tmp_path: Path) -> None:
     assert not scheduler.records
 
 
+@pytest.mark.slow("starts processes of Ray")
 @pytest.mark.usefixtures("few_retries")
 def test_deaths_by_a_lost_node_do_not_count_for_trials(tmp_path: Path) -> None:
     capacity = Slots(2)
@@ -300,6 +308,7 @@ def test_deaths_by_a_lost_node_do_not_count_for_trials(tmp_path: Path) -> None:
     assert len({metrics["process"] for metrics in scheduler.records[0].history}) == 3
 
 
+@pytest.mark.slow("starts processes of Ray")
 def test_trials_leave_a_node_after_their_epoch(tmp_path: Path) -> None:
     capacity = Slots(1)
 
@@ -317,6 +326,7 @@ def test_trials_leave_a_node_after_their_epoch(tmp_path: Path) -> None:
     assert processes[3] != processes[2]
 
 
+@pytest.mark.slow("starts processes of Ray")
 def test_a_fault_of_the_node_is_no_error_of_the_trial(tmp_path: Path) -> None:
     capacity = Slots(2)
     scheduler, _ = run(tmp_path, make_study(tmp_path), Placed, trials=2, capacity=capacity)
@@ -324,6 +334,7 @@ def test_a_fault_of_the_node_is_no_error_of_the_trial(tmp_path: Path) -> None:
     assert not numbers(scheduler, State.ERROR) + numbers(scheduler, State.RUNNING)
 
 
+@pytest.mark.heavy("trials in processes of Ray")
 def test_stopped_trials_resume_where_they_were(tmp_path: Path) -> None:
     study = make_study(tmp_path)
 
@@ -342,6 +353,7 @@ def test_stopped_trials_resume_where_they_were(tmp_path: Path) -> None:
     assert [e[2] for e in heard.of(0) if e[0] == "reported"] == list(range(before + 1, EPOCHS + 1))
 
 
+@pytest.mark.slow("starts processes of Ray")
 def test_closing_lets_running_trials_reach_their_rung(tmp_path: Path) -> None:
     def close(scheduler: SearchScheduler) -> bool:
         scheduler.closing = bool(scheduler.records) and bool(scheduler.records[0].history)

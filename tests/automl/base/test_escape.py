@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from hostile import HOSTILE
 from markdown_it import MarkdownIt
 from mlflow import MlflowClient
 from rich.console import Console
@@ -35,6 +34,7 @@ from search.config import TrialConfig
 from search.metric import Metric
 from search.record import State, TrialRecord
 from search.trial_scheduler import Plan
+from tests.helpers.hostile import HOSTILE
 
 every_name = pytest.mark.parametrize("name", HOSTILE, ids=ascii)
 RENDER = MarkdownIt("commonmark").enable(["table", "strikethrough"])

@@ -123,7 +123,7 @@ def lazy_uses():
 @pytest.mark.parametrize(
     "package",
     [
-        pytest.param(package, marks=[pytest.mark.long] if package in SLOW else [])
+        pytest.param(package, marks=[pytest.mark.slow("another case")] if package in SLOW else [])
         for package in sorted({use.partition(":")[0].partition(".")[0] for use in lazy_uses()})
     ],
 )

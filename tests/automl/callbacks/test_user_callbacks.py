@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from automl_cases import tiny
-from confirm_cases import FakeWorkers, PlayedWorkers, fake_search
 from mlflow import MlflowClient
 
 import automl
@@ -20,6 +18,8 @@ from automl.base.errors import InputError
 from automl.callbacks.user import UserCallbacks, check_callbacks
 from search.callback import Callback
 from search.record import State, TrialRecord
+from tests.helpers.automl_cases import tiny
+from tests.helpers.confirm_cases import FakeWorkers, PlayedWorkers, fake_search
 
 EVENTS = [name for name in vars(Callback) if name.startswith("on_")]
 
@@ -151,7 +151,7 @@ class Write(Callback):
 """
 
 
-@pytest.mark.long  # a search on Ray; that events reach callbacks is tested above
+@pytest.mark.slow("a search on Ray; that events reach callbacks is tested above")
 def test_callback_given_on_the_command_line(store: MlflowClient, cli: Callable[..., Any]) -> None:
     Path("mine.py").write_text(MINE)
     options = ["--space", "digits", "--trials", "1", "--epochs", "1", "--subset", "0.2", "--name", "called"]

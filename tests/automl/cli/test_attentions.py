@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from automl_cases import HERE, Cli, tiny
 
 from attention import ATTENTIONS, Spec
 from attention.spec import TIMM_NAMES
@@ -18,6 +17,7 @@ from automl.search.prepare import check_attentions
 from automl.task.checks import MOST_OPTIONS
 from automl.trials.train import run_train
 from search.drawn import Drawn
+from tests.helpers.automl_cases import HERE, Cli, tiny
 
 ROOT = Path(__file__).parents[3]
 

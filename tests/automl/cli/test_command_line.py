@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import typer.main
-from automl_cases import Cli
 from PIL import Image
 
 import automl
@@ -32,6 +31,7 @@ from search.class_metrics import ACCURACY
 from search.drawn import Drawn
 from search.spaces import SPACES
 from search.trial_scheduler import Plan
+from tests.helpers.automl_cases import Cli
 
 Script = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -469,7 +469,7 @@ def test_exit_handlers_run(arguments: list[str], code: int) -> None:
     assert done.stderr.startswith("error: ") == (code == 2)
 
 
-@pytest.mark.long  # tests/cluster tests the message
+@pytest.mark.slow("tests/cluster tests the message")
 def test_resources_that_the_cluster_lacks_are_reported(automl: Script, tmp_path: Path) -> None:
     done = automl("search", "--space", "digits", "--gpus-per-trial", "64", "--trials", "2")
     assert done.returncode == 2

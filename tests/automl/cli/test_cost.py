@@ -6,7 +6,6 @@ from itertools import chain, cycle
 
 import pytest
 import torch
-from automl_cases import HERE, Cli
 from torch import nn
 
 from attention import Spec, decomposed
@@ -16,6 +15,7 @@ from automl.costs import time_ratio
 from automl.costs.profile import measure_costs
 from automl.task.subject import Subject
 from backbones.example import sum_outputs
+from tests.helpers.automl_cases import HERE, Cli
 
 MODEL = ("cost", "torchvision:resnet18", "--size", "32", "--batch", "2")
 
@@ -148,7 +148,7 @@ TEXT = (
         "larnn",
         "selfattention",
         "unet",
-        *(pytest.param(m, marks=pytest.mark.long) for m in ("psmnet", "detector")),
+        *(pytest.param(m, marks=pytest.mark.slow("another case")) for m in ("psmnet", "detector")),
     ],
 )
 def test_models_of_every_task_have_costs_and_sites(

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import typer.main
-from planted_modules import plant_modules
 
 from automl.base.errors import InputError
 from automl.cli.main import app
+from tests.helpers.planted_modules import plant_modules
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("attention", "automl", "backbones", "cluster", "search")

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from confirm_cases import RECORDS, FakeWorkers, fake_search
 
 import automl.report.run_report
 import automl.trials.session
@@ -20,6 +19,7 @@ from automl.report.read import read_search
 from automl.storage.folder import old_folder
 from automl.storage.metadata import write_metadata
 from automl.storage.storage import Storage
+from tests.helpers.confirm_cases import RECORDS, FakeWorkers, fake_search
 
 Acts = Callable[[str], str]
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import optuna
 import pytest
-from automl_cases import TINY
-from report_cases import plan_of
 from scipy.stats import nct
 from scipy.stats import t as student
 
@@ -21,8 +19,11 @@ from automl.tasks.function.space import function_space
 from automl.trials.measurements import PaceWorker, average_paces
 from search.class_metrics import ACCURACY
 from search.halving import Rungs
+from tests.helpers import FOLDER
+from tests.helpers.automl_cases import TINY
+from tests.helpers.report_cases import plan_of
 
-MARKS = Path(__file__).parents[1] / "tasks" / "function" / "train_marks.py"
+MARKS = FOLDER / "train_marks.py"
 
 
 @pytest.mark.parametrize(

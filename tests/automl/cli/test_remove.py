@@ -6,8 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from automl_cases import Cli
-from confirm_cases import RECORDS, fake_search
 from filelock import FileLock
 
 from automl.base.errors import InputError
@@ -15,6 +13,8 @@ from automl.cli.remove import find_removable, find_unused, run_clean, run_remove
 from automl.storage.folder import find_search, old_folder
 from automl.storage.storage import Storage
 from automl.storage.user_code import is_remembered, remember
+from tests.helpers.automl_cases import Cli
+from tests.helpers.confirm_cases import RECORDS, fake_search
 
 
 def test_search_is_deleted_and_nothing_else(storage: Storage) -> None:

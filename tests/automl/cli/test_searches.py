@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from automl_cases import Cli
-from confirm_cases import CONV, RECORDS, SSA, fake_confirmation, fake_search, record
 from filelock import FileLock
 
 from attention import Spec
@@ -16,6 +14,8 @@ from automl.cli.status import Listed, list_searches, searches_table
 from automl.storage.folder import old_folder
 from automl.storage.storage import Storage
 from search.record import State
+from tests.helpers.automl_cases import Cli
+from tests.helpers.confirm_cases import CONV, RECORDS, SSA, fake_confirmation, fake_search, record
 
 WHOLE = [*RECORDS, record(4, 0.5, SSA), record(5, 0.5, CONV)]
 

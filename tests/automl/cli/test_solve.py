@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from automl_cases import Cli
-from report_cases import frozen, made_up, plan_of, save_search
 
 from automl.search.solve import _read_outcomes
 from automl.storage.metadata import SEARCH_FILE
@@ -15,6 +13,8 @@ from search.drawn import Drawn
 from search.record import State
 from search.space import draw_randomly
 from search.spaces import SPACES
+from tests.helpers.automl_cases import Cli
+from tests.helpers.report_cases import frozen, made_up, plan_of, save_search
 
 
 def save(storage: Path, trials: Any, space: str = "digits", **options: Any) -> str:

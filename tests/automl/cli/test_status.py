@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 import pytest
-from confirm_cases import CONV, RECORDS, SSA, FakeWorkers, fake_search, record
 from filelock import FileLock
 
 import automl.trials.session
@@ -18,6 +17,7 @@ from automl.storage.storage import Storage
 from automl.trials.session import Stopped
 from search.record import State
 from search.study import PLACEMENT_VERDICT, resume_study
+from tests.helpers.confirm_cases import CONV, RECORDS, SSA, FakeWorkers, fake_search, record
 
 BROKEN = record(4, 0.5, SSA, state=State.PRUNED)
 

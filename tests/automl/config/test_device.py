@@ -9,8 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from automl_cases import CPU, timeless, tiny
-from imitated_gpus import SIZE, OnCpu
 
 from automl.base.errors import InputError
 from automl.config import device
@@ -20,6 +18,8 @@ from automl.task.checks import check_model
 from automl.training import clock, step
 from automl.training.loop import fit, start
 from automl.trials import train
+from tests.helpers.automl_cases import CPU, timeless, tiny
+from tests.helpers.imitated_gpus import SIZE, OnCpu
 
 MPS = torch.device("mps")
 ROOT = Path(__file__).parents[3]

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from confirm_cases import SSA, FakeWorkers, config, fake_search
 from mlflow import MlflowClient
 
 import automl.trials.session
@@ -20,6 +19,7 @@ from automl.tracking.tracker import Tracker
 from automl.tracking.writer import MlflowWriter
 from search.config import TrialConfig
 from search.record import State, TrialRecord
+from tests.helpers.confirm_cases import SSA, FakeWorkers, config, fake_search
 
 LEAD = "ssa @ stage1.block2.branch"
 

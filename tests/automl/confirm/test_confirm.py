@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from automl_cases import HERE, tiny
-from confirm_cases import RECORDS, SAGAN, SSA, FakeWorkers, fake_search
 from mlflow import MlflowClient
 
 import automl.trials.session
@@ -27,6 +25,8 @@ from automl.task import open_task
 from automl.trials.session import Stopped
 from search.choices import PUBLISHED
 from search.study import open_study, own_trials
+from tests.helpers.automl_cases import HERE, tiny
+from tests.helpers.confirm_cases import RECORDS, SAGAN, SSA, FakeWorkers, fake_search
 
 BASELINE, LEAD = "baseline (trial 0)", "ssa @ stage1.block2.branch (trial 1)"
 CANDIDATE = "baseline: plain as trial 1"

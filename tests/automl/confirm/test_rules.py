@@ -5,7 +5,6 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from confirm_cases import VARIANTS, design, scores
 
 from automl.confirm import wording
 from automl.confirm.decision import Outcome
@@ -14,6 +13,7 @@ from automl.confirm.rules import RULES, Evidence, Opponent, decide
 from automl.confirm.scores import Scores
 from automl.confirm.statistics import Difference, count_failures, paired
 from automl.confirm.variants import lengthen
+from tests.helpers.confirm_cases import VARIANTS, design, scores
 
 
 def of(mean: float) -> Difference:

@@ -1,5 +1,6 @@
 """Agreement with scipy and statsmodels, and error rates on noise from real trainings."""
 
+import os
 from itertools import pairwise
 from pathlib import Path
 
@@ -32,8 +33,10 @@ from automl.confirm.statistics import (
     sign_flip,
     unpaired,
 )
+from tests.helpers import others_slow
 
-EXPERIMENTS = 8000
+EXPERIMENTS = 8000 if os.environ.get("AUTOML_LONG") else 1500
+INTERIM = min(3000, EXPERIMENTS)
 TABLE = Path(__file__).parents[3] / "benchmarks" / "data" / "nette-0.parquet"
 
 
@@ -286,16 +289,16 @@ def decide_all(differences):
     return [decide(Evidence(differences=sample)).outcome for sample in samples]
 
 
-@pytest.mark.parametrize("finalists", [1, 3])
+@pytest.mark.parametrize("finalists", others_slow([1, 3], 1))
 def test_no_effect_is_called_better_or_worse_at_most_in_5_percent(noise, finalists):
     assert np.isin(decide_all(experiments(noise, 10, finalists)), ["better", "worse"]).mean() <= 0.05
 
 
-@pytest.mark.parametrize("finalists", [1, 3])
+@pytest.mark.parametrize("finalists", others_slow([1, 3], 1))
 def test_interim_analyses_keep_the_error_rate(noise, finalists):
     analyses = tuple(range(least_pairs(ALPHA / finalists), 13))
     claims = 0
-    for differences in experiments(noise, analyses[-1], finalists, count=3000):
+    for differences in experiments(noise, analyses[-1], finalists, count=INTERIM):
         for i, seeds in enumerate(analyses):
             now = [paired(d[:seeds], margin=0.5) for d in differences]
             evidence = Evidence(differences=now, level=lambda alpha, i=i: nominal_levels(analyses, alpha)[i])
@@ -303,10 +306,10 @@ def test_interim_analyses_keep_the_error_rate(noise, finalists):
             if outcome != "undecided":
                 claims += outcome in ("better", "worse")
                 break
-    assert claims / 3000 <= 0.05
+    assert claims / INTERIM <= 0.05
 
 
-@pytest.mark.parametrize("finalists", [1, 3])
+@pytest.mark.parametrize("finalists", others_slow([1, 3], 1))
 def test_the_interval_covers_the_truth(noise, finalists):
     """This holds for the leading finalist, too, although it is chosen by its mean."""
     gains = np.array([0.4, 0.0, -0.3])[:finalists]
@@ -339,12 +342,13 @@ def unlike(pools, pool, seeds, finalists=1, count=EXPERIMENTS):
     return scores - generator.choice(pools[PLAIN], (count, 1, seeds))
 
 
-@pytest.mark.parametrize("seeds", [6, 10, 14])
-@pytest.mark.parametrize("pool", UNLIKE)
+@pytest.mark.parametrize("seeds", others_slow([6, 10, 14], 10))
+@pytest.mark.parametrize("pool", others_slow(UNLIKE, "made"))
 def test_nothing_is_claimed_of_variants_that_differ_in_spread_and_skewness_alone(pools, pool, seeds):
     assert np.isin(decide_all(unlike(pools, pool, seeds)), ["better", "worse"]).mean() <= 0.05
 
 
+@pytest.mark.slow("a large simulation")
 def test_sign_flips_alone_would_claim_something(pools):
     """This is the reason for the second test."""
     wider = {**pools, "made": 2 * pools["made"]}
@@ -352,7 +356,7 @@ def test_sign_flips_alone_would_claim_something(pools):
     assert np.mean(alone) > 0.055
 
 
-@pytest.mark.parametrize("pool", UNLIKE)
+@pytest.mark.parametrize("pool", others_slow(UNLIKE, "made"))
 def test_the_interval_covers_the_truth_of_unlike_variants(pools, pool):
     results = [paired(d, margin=0.5) for samples in unlike(pools, pool, 10) for d in samples]
     assert 0.93 <= np.mean([d.low <= 0 <= d.high for d in results]) <= 0.97
@@ -400,16 +404,17 @@ def test_an_interval_over_images_is_never_without_width():
     assert reach_over_inputs(seeds) == pytest.approx(alone, rel=0.01)
 
 
-@pytest.mark.parametrize("finalists", [1, 3])
+@pytest.mark.parametrize("finalists", others_slow([1, 3], 1))
 def test_the_promised_power_holds(noise, finalists):
     sd = float(np.sqrt(2) * noise.std())
     gain = 0.5 * sd
     seeds = pairs_needed(gain, sd, ALPHA / finalists)
     gains = np.array([gain, 0.0, 0.0])[:finalists]
-    outcomes = decide_all(experiments(noise, seeds, finalists, gains, count=800))
-    assert np.mean([outcome == "better" for outcome in outcomes]) == pytest.approx(0.8, abs=0.05)
+    outcomes = decide_all(experiments(noise, seeds, finalists, gains, count=EXPERIMENTS // 10))
+    error = np.sqrt(0.8 * 0.2 / len(outcomes))
+    assert np.mean([outcome == "better" for outcome in outcomes]) == pytest.approx(0.8, abs=0.02 + 2 * error)
 
 
 def test_a_difference_within_the_margin_is_seldom_called_equivalent_at_its_edge(noise):
-    outcomes = decide_all(experiments(noise, 40, 1, 0.5, count=500))
+    outcomes = decide_all(experiments(noise, 40, 1, 0.5, count=EXPERIMENTS // 10))
     assert np.mean([outcome == "equivalent" for outcome in outcomes]) <= 0.07

@@ -4,7 +4,6 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
-from confirm_cases import CONV, SAGAN, SSA, record
 
 from attention import Spec
 from automl.base.errors import InputError
@@ -17,6 +16,7 @@ from search.config import Model, TrialConfig
 from search.record import Role, State
 from search.space import Space
 from search.trial_scheduler import Plan
+from tests.helpers.confirm_cases import CONV, SAGAN, SSA, record
 
 PLAN = Plan(trials=9, budget=1, metric=ACCURACY, objectives=["accuracy"])
 OF_3 = "baseline: plain as trial 3"

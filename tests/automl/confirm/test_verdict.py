@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from confirm_cases import VARIANTS, answered, config, design, scores, without
 
 from attention import Spec
 from automl.confirm.design import COMMANDS, MODELS
@@ -21,6 +20,7 @@ from automl.storage.metadata import collect_provenance
 from search.class_metrics import ACCURACY
 from search.metric import Chance
 from search.record import Metrics, Role, State, TrialRecord, placement_name
+from tests.helpers.confirm_cases import VARIANTS, answered, config, design, scores, without
 
 BETTER = scores(ssa=0.02)
 

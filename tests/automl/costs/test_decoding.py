@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from automl_cases import HERE
 
 from attention import Spec
 from automl.base.errors import InputError
@@ -16,6 +15,7 @@ from automl.tasks.language_modelling.space import CAUSAL, mixer
 from backbones import insert
 from search.config import TrialConfig
 from search.space import draw_randomly
+from tests.helpers.automl_cases import HERE
 
 CONTEXT = 24
 

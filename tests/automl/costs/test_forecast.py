@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from automl_cases import EVERY_ATTENTION, HERE, SITES, opened, tiny
 
 from attention import ATTENTIONS, Spec
 from automl.base.errors import InputError
@@ -13,6 +12,7 @@ from automl.task import open_task
 from backbones.cost import count_macs
 from search.config import TrialConfig
 from search.record import TrialRecord
+from tests.helpers.automl_cases import EVERY_ATTENTION, HERE, SITES, opened, tiny
 
 PLACEMENTS = {
     "plain": {},

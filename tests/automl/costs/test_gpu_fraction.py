@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from automl_cases import CPU, TINY
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity
 
@@ -15,6 +14,7 @@ from automl.config import device
 from automl.config.runtime import MEMORY_FRACTION, Runtime, memory_fraction
 from automl.costs import gpu_fraction
 from automl.costs.gpu_fraction import CONTEXT, SPARE, TRIALS, GpuUse, check_fraction, choose_fraction
+from tests.helpers.automl_cases import CPU, TINY
 
 
 def use(milliseconds: float, busy: float | None, gigabytes: float = 0.3, total: float = 85e9) -> GpuUse:

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from automl_cases import HERE, TINY, opened, tiny
 from torch import nn
 
 from attention import Spec
@@ -14,6 +13,7 @@ from automl.costs.profile import CostProfile, measure, measure_step_memory
 from automl.costs.time_ratio import TimeRatio, Timings
 from automl.task import Task
 from backbones.cost import count_macs
+from tests.helpers.automl_cases import HERE, TINY, opened, tiny
 
 # Attention modules at the first sites, which have the most positions.
 HEAVY = {"stage1.block1": Spec("multihead"), "stage1.block2": Spec("multihead")}

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from itertools import cycle
 
 import pytest
-from automl_cases import Regression, opened
 
 from attention import Spec
 from automl.costs import time_ratio
@@ -21,6 +20,7 @@ from automl.costs.time_ratio import (
     measure_time_ratio,
 )
 from automl.costs.trimmed_mean import LEAST
+from tests.helpers.automl_cases import Regression, opened
 
 Clock = Callable[[float, float, float], None]
 

@@ -1,10 +1,10 @@
 """Counted work compared with counts by hand."""
 
 import torch
-from automl_cases import HERE
 from torch import nn
 
 from automl.costs.time_ratio import Work, count_work, measure_unit_costs
+from tests.helpers.automl_cases import HERE
 
 
 def test_operators_flops_and_bytes_of_a_product() -> None:

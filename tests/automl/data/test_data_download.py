@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from services import Mirror, serve_mirror
 from torchvision.datasets import Imagenette
 
 import automl.data.download
@@ -19,6 +18,7 @@ from automl.data.download import Checksum, PublishedDataset, Remote, published_d
 from automl.tasks.image_classification.data import sources as image_sources
 from automl.tasks.image_classification.data.sources import DATASETS, get_archive_name, list_images
 from search.spaces import SPACES
+from tests.helpers.services import Mirror, serve_mirror
 
 WOOF = "imagewoof2-160.tgz"
 

@@ -6,12 +6,12 @@ import weakref
 
 import pytest
 import torch
-from automl_cases import CPU, TINY, opened
-from imitated_gpus import SIZE
 
 from automl.config.device import find_device
 from automl.tasks.image_classification.data.feed import AHEAD, Feed, copy_to_device, prefetch
 from automl.tasks.image_classification.task import load_images, open_feed
+from tests.helpers.automl_cases import CPU, TINY, opened
+from tests.helpers.imitated_gpus import SIZE
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from detection_cases import write_scenes
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -36,7 +35,8 @@ from automl.tasks.stereo import StereoData
 from automl.tasks.stereo.data import open_pairs
 from automl.tasks.stereo.data.dataset import summarise_stereo
 from automl.tasks.stereo.data.files import write_pfm
-from tests.code_corpus import write_corpus
+from tests.helpers.code_corpus import write_corpus
+from tests.helpers.detection_cases import write_scenes
 
 COUNT, MEMBERS = 80, 4
 Groups = Sequence[str]

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from confirm_cases import RECORDS, SSA, FakeWorkers, fake_search, record
 
 import automl.trials.session
 from automl.base.errors import InputError
@@ -16,6 +15,7 @@ from automl.export.chosen import choose
 from automl.storage.storage import Storage
 from automl.trials.session import Stopped
 from search.record import Role, State
+from tests.helpers.confirm_cases import RECORDS, SSA, FakeWorkers, fake_search, record
 
 BASELINE, LEAD = "baseline (trial 0)", "ssa @ stage1.block2.branch (trial 1)"
 Confirm = Callable[..., None]

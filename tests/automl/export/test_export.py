@@ -14,11 +14,8 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from automl_cases import CPU, EVERY_ATTENTION, HERE, Cli, opened, tiny
-from confirm_cases import RECORDS, fake_search
 from mlflow import MlflowClient
 from safetensors.torch import load_file
-from services import ObjectStore
 
 from automl.base.atomic import temporary_path
 from automl.base.errors import InputError
@@ -44,6 +41,9 @@ from automl.trials.train import TrainResult, run_train
 from search.config import TrialConfig
 from search.record import State, TrialRecord
 from search.study import read_records
+from tests.helpers.automl_cases import CPU, EXPORTED, HERE, Cli, opened, tiny
+from tests.helpers.confirm_cases import RECORDS, fake_search
+from tests.helpers.services import ObjectStore
 
 FILES = {"model.onnx", "model.pt2", "model.safetensors", "config.json", "MODEL_CARD.md", "mlflow-model"}
 OURS = ("automl", "attention", "backbones", "search", "cluster", "fastai")
@@ -116,6 +116,7 @@ np.save("outputs.npy", run(inputs))
 """
 
 
+@pytest.mark.slow("exports again")
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_runs_where_this_project_is_not_installed(
     runtime: str, exported: ExportResult, expected: tuple[np.ndarray, np.ndarray], tmp_path: Path
@@ -138,7 +139,7 @@ def test_weights_and_config_rebuild_the_model(exported: ExportResult, trained: T
     assert metadata["run_id"] == trained.run_id
     assert metadata["labels"] == [str(digit) for digit in range(10)]
     config = TrialConfig.from_json(metadata["config"])
-    assert config == tiny(model={"placement": EVERY_ATTENTION})
+    assert config == tiny(model={"placement": EXPORTED})
     model = open_task(config, HERE).model()
     model.load_state_dict(load_file(exported.folder / "model.safetensors"))
     trained_weights = checkpoint.read(Storage(trained.checkpoint.parent), CPU)["model"]
@@ -196,6 +197,7 @@ def fail(*args: object, **kwargs: object) -> None:
         raise RuntimeError("step 3 of 3") from error
 
 
+@pytest.mark.slow("exports again")
 @pytest.mark.parametrize("function", ["torch.onnx.export", "torch.export.export"])
 @pytest.mark.usefixtures("at_work")
 def test_formats_that_a_model_prevents_are_left_out(
@@ -227,6 +229,7 @@ def test_files_that_are_left_out_cannot_be_used(
             run_export(tmp_path / "out", run=trained.run_id, register_as="digits")
 
 
+@pytest.mark.slow("exports again")
 @pytest.mark.usefixtures("at_work", "fast")
 def test_an_earlier_export_is_replaced(trained: TrainResult, tmp_path: Path) -> None:
     out = tmp_path / "out"
@@ -243,6 +246,7 @@ def test_an_earlier_export_is_replaced(trained: TrainResult, tmp_path: Path) -> 
     assert [file.name for file in tmp_path.iterdir()] == ["out"]
 
 
+@pytest.mark.slow("exports again")
 @pytest.mark.usefixtures("at_work", "fast")
 def test_export_to_an_object_store(
     trained: TrainResult, tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
@@ -312,6 +316,7 @@ def test_another_folder_is_refused(
     assert snapshot(tmp_path) == before
 
 
+@pytest.mark.slow("exports again")
 @pytest.mark.usefixtures("at_work", "fast")
 def test_a_training_is_exported_by_its_name(trained: TrainResult, tmp_path: Path, cli: Any) -> None:
     name = trained.checkpoint.parent.name
@@ -321,6 +326,7 @@ def test_a_training_is_exported_by_its_name(trained: TrainResult, tmp_path: Path
     assert "chosen    the training that was named" in out
 
 
+@pytest.mark.slow("exports again")
 @pytest.mark.usefixtures("at_work", "fast")
 def test_an_export_with_more_files_is_replaced(trained: TrainResult, tmp_path: Path) -> None:
     run_export(tmp_path, run=trained.run_id)
@@ -444,6 +450,7 @@ def test_without_mlflow(
     assert not Path("elsewhere.db").exists()
 
 
+@pytest.mark.slow("exports again")
 @pytest.mark.usefixtures("store", "fast")
 def test_winner_is_exported_by_run_id(trained: TrainResult, store: MlflowClient, tmp_path: Path) -> None:
     """Choose by run, as `automl export --run` does, without the search's folder."""
@@ -483,6 +490,7 @@ def test_weights_that_do_not_fit_the_model(search: Path, tmp_path: Path) -> None
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow("exports again")
 @pytest.mark.usefixtures("at_work")
 def test_a_full_disk_is_reported(trained: TrainResult, small_disk: Path) -> None:
     weights = trained.checkpoint.stat().st_size  # and nothing of the optimiser's, as it has ended
@@ -497,6 +505,7 @@ def test_a_full_disk_is_reported(trained: TrainResult, small_disk: Path) -> None
     assert list(small_disk.iterdir()) == []
 
 
+@pytest.mark.slow("exports again")
 @pytest.mark.usefixtures("at_work", "fast")
 def test_a_failed_upload_is_not_registered(
     trained: TrainResult, tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch

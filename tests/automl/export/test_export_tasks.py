@@ -9,9 +9,7 @@ import numpy as np
 import onnxruntime
 import optuna
 import pytest
-import tabular
 import torch
-from automl_cases import HERE, Cli, sequence_config
 from torch import nn
 
 from attention import Spec
@@ -24,6 +22,8 @@ from automl.export.predict import run_predict
 from automl.storage.storage import Storage
 from automl.task import Task, open_task
 from backbones import build, sites
+from tests.helpers import others_slow, tabular
+from tests.helpers.automl_cases import HERE, Cli, sequence_config
 
 CHOSEN = Chosen(name="name", checkpoint=Storage("checkpoint"), what="the run that was named")
 STEPS = 12
@@ -48,7 +48,7 @@ CASES: dict[str, tuple[dict[str, Any] | None, int]] = {  # the model, and the sh
 }
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(scope="module", params=others_slow(CASES, "cnn and multihead, lengths"))
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Task:
     model, shortest = CASES[request.param]
     if model is None:
@@ -122,6 +122,7 @@ def test_padding_does_not_matter(case: Task, model: nn.Module) -> None:
     np.testing.assert_allclose(deployment.run(changed)["probabilities"], expected, atol=1e-6)
 
 
+@pytest.mark.slow("another export")
 @pytest.mark.parametrize("case", ["cnn and ssa"], indirect=True)
 def test_any_length(result: ExportResult) -> None:
     session = onnxruntime.InferenceSession(str(result.folder / ONNX))
@@ -155,7 +156,7 @@ WRITERS: dict[str, Callable[[Path, np.ndarray], None]] = {
 }
 
 
-@pytest.mark.parametrize("case", ["larnn, lengths"], indirect=True)
+@pytest.mark.parametrize("case", ["cnn and multihead, lengths"], indirect=True)
 @pytest.mark.parametrize("suffix", WRITERS)
 def test_series_are_predicted(
     suffix: str, case: Task, model: nn.Module, result: ExportResult, tmp_path: Path
@@ -175,7 +176,7 @@ def test_series_are_predicted(
         assert prediction.text == f"{prediction.values['label']} ({prediction.values['probability']:.1%})"
 
 
-@pytest.mark.parametrize("case", ["larnn, lengths"], indirect=True)
+@pytest.mark.parametrize("case", ["cnn and multihead, lengths"], indirect=True)
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
@@ -193,6 +194,7 @@ def test_series_that_do_not_fit(
         run_predict(str(result.folder), [tmp_path / "mine.npz"])
 
 
+@pytest.mark.slow("another export")
 @pytest.mark.parametrize("case", ["table"], indirect=True)
 def test_numbers_are_predicted(result: ExportResult, tmp_path: Path, cli: Cli) -> None:
     assert result.scores is None

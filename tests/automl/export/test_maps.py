@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from api_cases import run_examples
-from automl_cases import EVERY_ATTENTION, HERE, Cli, opened, sequence_config
 from PIL import Image
 from sklearn.datasets import load_digits
 from torch import nn
@@ -26,6 +24,8 @@ from automl.storage.storage import Storage
 from automl.task import Task, open_task
 from automl.task.deployment import as_arrays
 from backbones import IMAGENET, insert
+from tests.helpers.api_cases import run_examples
+from tests.helpers.automl_cases import EVERY_ATTENTION, HERE, Cli, opened, sequence_config
 
 CHOSEN = Chosen(name="name", checkpoint=Storage("checkpoint"), what="the run that was named")
 SIZE, PATCH = 48, 4  # pixels of a picture, and of a position
@@ -114,7 +114,12 @@ def live(task: Task, model: nn.Module, inputs: dict[str, torch.Tensor]) -> dict[
 
 @pytest.fixture(
     scope="module",
-    params=["images", "tokens", "sequences", pytest.param("sequences of one length", marks=pytest.mark.long)],
+    params=[
+        "images",
+        "tokens",
+        "sequences",
+        pytest.param("sequences of one length", marks=pytest.mark.slow("another case")),
+    ],
 )
 def case(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from automl_cases import EVERY_ATTENTION, Regression, opened
-from hostile import HOSTILE
 from markdown_it import MarkdownIt
 from PIL import Image
 from sklearn.datasets import load_digits
@@ -24,6 +22,8 @@ from automl.task import Task
 from automl.task.deployment import Interface, as_arrays
 from automl.trials.train import TrainResult
 from search.class_statistics import ScoreCard
+from tests.helpers.automl_cases import EXPORTED, Regression, opened
+from tests.helpers.hostile import HOSTILE
 
 RUN = Chosen(name="name", checkpoint=Storage("checkpoint"), what="the run that was named", run_id="abc")
 BEST = replace(RUN, what="the search's best", search="mine", run_id=None)
@@ -61,7 +61,7 @@ def test_card_of_an_export(exported: ExportResult, trained: TrainResult) -> None
     assert f"`{trained.run_id}`" in page
     assert f"accuracy {100 * exported.test['accuracy']:.4g} %" in page
     assert "0, 1, 2, 3, 4, 5, 6, 7, 8, 9" in page
-    for site, spec in EVERY_ATTENTION.items():
+    for site, spec in EXPORTED.items():
         assert f"{spec} at {site}" in page
     code = re.findall(r"```python\n(.*?)```", page, re.S)
     assert "{" not in page.replace(code[0], "").replace(code[1], "")  # nothing was left to fill in
@@ -89,6 +89,7 @@ def test_card_of_an_export(exported: ExportResult, trained: TrainResult) -> None
     assert "## In 8 bits" not in page
 
 
+@pytest.mark.slow("starts another interpreter")
 def test_ten_lines_of_python_as_predict_has_it(exported: ExportResult, tmp_path: Path) -> None:
     folder = shutil.copytree(exported.folder, tmp_path / "model")
     code = re.findall(r"```python\n(.*?)```", (folder / "MODEL_CARD.md").read_text(), re.S)[0]

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from automl_cases import CPU, HERE, Cli
 from PIL import Image
 from sklearn.datasets import load_digits
 
@@ -21,6 +20,7 @@ from automl.tasks.image_classification.task import Probabilities
 from automl.training import checkpoint
 from automl.trials.train import TrainResult
 from search.config import TrialConfig
+from tests.helpers.automl_cases import CPU, HERE, Cli
 
 
 def picture(file: Path, mode: str = "RGB", size: tuple[int, int] = (40, 30)) -> Path:

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from automl_cases import HERE, Regression, tiny
 from PIL import Image
 from sklearn.datasets import load_digits
 from sklearn.metrics import confusion_matrix
@@ -16,6 +15,7 @@ from automl.export.predict import run_predict
 from automl.task import open_task
 from automl.tasks.image_classification.data import open_split
 from search.class_statistics import ScoreCard
+from tests.helpers.automl_cases import HERE, Regression, tiny
 
 
 def test_counts_match_predictions(registered: ExportResult, tmp_path: Path) -> None:

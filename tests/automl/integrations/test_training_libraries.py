@@ -141,7 +141,11 @@ VARIANTS = ("Lightning with a plateau scheduler", "timm", "segmentation_models_p
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=pytest.mark.long) if case in VARIANTS else case for case in CASES]
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.slow("another case")) if case in VARIANTS else case
+        for case in CASES
+    ],
 )
 def test_pruned_training_ends_and_continues_exactly(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -190,13 +194,14 @@ def test_trainer_must_write_to_the_folder_of_its_callback(
         run(find_function(name), config)
 
 
+@pytest.mark.slow("a search")
 @pytest.mark.parametrize(
     ("guide", "prunes"),
     [
-        pytest.param(LIGHTNING, True, marks=pytest.mark.long),
-        pytest.param(FASTAI, True, marks=pytest.mark.long),
+        pytest.param(LIGHTNING, True, marks=pytest.mark.slow("another case")),
+        pytest.param(FASTAI, True, marks=pytest.mark.slow("another case")),
         # Its trials score too alike for one of them to be pruned.
-        pytest.param(TRAINER, False, marks=pytest.mark.long),
+        pytest.param(TRAINER, False, marks=pytest.mark.slow("another case")),
     ],
     ids=["Lightning", "fastai", "transformers"],
 )

@@ -6,8 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from automl_cases import HERE
-from report_cases import made_up, save_search
 
 from automl.maps.kept import EACH, find_differing, read_differing, save_differing
 from automl.report.per_class import per_class
@@ -18,6 +16,8 @@ from automl.task import Task, open_task
 from automl.task.task_data import Split
 from automl.tasks.image_classification import ImageData
 from search.config import TrialConfig
+from tests.helpers.automl_cases import HERE
+from tests.helpers.report_cases import made_up, save_search
 
 pytestmark = pytest.mark.usefixtures("cache")
 LABELS = tuple("0123456789")

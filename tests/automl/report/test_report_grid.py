@@ -6,7 +6,6 @@ from typing import Any
 
 import optuna
 import pytest
-from report_cases import frozen, plan_of, save_search
 
 from automl.report.grid_table import FILES, grid, merged, outcome, read_grid, text_lines, write_grid
 from automl.report.read import SearchData, read_search
@@ -17,6 +16,7 @@ from search.grid import grid_cells
 from search.record import State, TrialRecord
 from search.spaces import load_space
 from search.study import CELLS, resume_study
+from tests.helpers.report_cases import frozen, plan_of, save_search
 
 PLAN = plan_of(metric=BOX_AP, objectives=["box_ap"])
 OVER = "memory 5.1GB exceeds the limit of 4GB"

@@ -1,26 +1,25 @@
 """A report in a real browser: it draws every plot, makes no network requests, and no text lies on another."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from map_cases import leave_maps
-from report_cases import made_up, plan_of, save_search, save_verdict, verdict_of
 
 from automl.report.network import network
 from automl.report.read import read_search
 from automl.report.run_report import ReportResult, run_report
 from search.metric import Metric
+from tests.helpers import others_slow
+from tests.helpers.map_cases import leave_maps
+from tests.helpers.report_cases import made_up, plan_of, save_search, save_verdict, verdict_of
 
-WINDOWS = [("390", "light"), ("1440", "dark")]  # a phone and a desktop
-if os.environ.get("AUTOML_LONG"):
-    WINDOWS += [("390", "dark"), ("1440", "light")]
+WINDOWS = [("390", "light"), ("1440", "dark"), ("390", "dark"), ("1440", "light")]  # a phone and a desktop
+REPORTS = ["confirmed", "running", "minimised, photographs", "first trial"]
 OVERLAPS, PALE = ((Path(__file__).parent / name).read_text() for name in ("overlaps.js", "pale.js"))
 
 
-@pytest.fixture(scope="module", params=["confirmed", "running", "minimised, photographs", "first trial"])
+@pytest.fixture(scope="module", params=others_slow(REPORTS, "confirmed"))
 def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ReportResult:
     """Reports of searches that differ in what is there to draw."""
     storage = tmp_path_factory.mktemp("browser")
@@ -48,7 +47,7 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         return run_report("made-up", storage=str(storage))
 
 
-@pytest.fixture(scope="module", params=WINDOWS, ids="-".join)
+@pytest.fixture(scope="module", params=others_slow(WINDOWS, WINDOWS[0]), ids="-".join)
 def page(request: pytest.FixtureRequest, browser: Any, report: ReportResult) -> Iterator[Any]:
     """The report in a window of that width and theme, offline; `heard`: errors, and what was asked for."""
     width, theme = request.param

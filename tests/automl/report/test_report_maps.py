@@ -4,13 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from map_cases import leave_maps, map_examples
-from report_cases import made_up, save_search, save_verdict, verdict_of
 
 from automl.maps import kept as examples
 from automl.report.attention import attention
 from automl.report.figure import Plot
 from automl.report.read import read_search
+from tests.helpers.map_cases import leave_maps, map_examples
+from tests.helpers.report_cases import made_up, save_search, save_verdict, verdict_of
 
 
 def drawn(folder: Path) -> Plot:
@@ -49,6 +49,8 @@ def test_each_kind_is_drawn(kind: str, tmp_path: Path) -> None:
 def test_a_closed_gate_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = save_search(tmp_path, made_up(4))
     save_verdict(folder, verdict_of("better"))
-    monkeypatch.setattr("map_cases.map_examples", lambda kind: replace(map_examples(), gate=-0.01))
+    monkeypatch.setattr(
+        "tests.helpers.map_cases.map_examples", lambda kind: replace(map_examples(), gate=-0.01)
+    )
     leave_maps(folder, "images")
     assert "near 0" in drawn(folder).warnings[0]

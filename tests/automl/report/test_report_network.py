@@ -4,13 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from report_cases import made_up, save_search, save_verdict, verdict_of
 
 from automl.report.network import network
 from automl.report.read import SearchData, read_search
 from automl.tasks.language_modelling import LanguageData, LanguageModel
 from search.config import TrialConfig
 from search.record import State, TrialRecord
+from tests.helpers.report_cases import made_up, save_search, save_verdict, verdict_of
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from optuna.distributions import IntDistribution
 from optuna.trial import FrozenTrial, TrialState
-from report_cases import DIVERGED, facts_of, frozen, made_up, plan_of, save_search
 from sklearn.metrics import confusion_matrix, f1_score, precision_recall_fscore_support
 
 from attention import Spec
@@ -25,6 +24,7 @@ from search.config import Model, TrialConfig
 from search.metric import Metric
 from search.record import Role, State
 from search.study import ROLE, read_history
+from tests.helpers.report_cases import DIVERGED, facts_of, frozen, made_up, plan_of, save_search
 
 
 @pytest.fixture(scope="module")

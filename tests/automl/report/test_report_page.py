@@ -10,11 +10,8 @@ from pathlib import Path
 from statistics import mean, stdev
 
 import pytest
-from hostile import HOSTILE
-from map_cases import leave_maps
 from mlflow import MlflowClient
 from optuna.trial import FrozenTrial
-from report_cases import SSA, frozen, made_up, plan_of, save_search, save_verdict, verdict_of
 
 from attention import Spec
 from automl.base.escape import printable
@@ -28,6 +25,9 @@ from automl.tracking.writer import MlflowWriter
 from search.config import Model, TrialConfig
 from search.record import State
 from search.study import read_record
+from tests.helpers.hostile import HOSTILE
+from tests.helpers.map_cases import leave_maps
+from tests.helpers.report_cases import SSA, frozen, made_up, plan_of, save_search, save_verdict, verdict_of
 
 PLOTS = {"placement", "parts", "gates", "costs", "curves", "audit", "training"}
 
@@ -329,7 +329,7 @@ def test_it_says_how_to_repeat_it(page: Page, written: ReportResult) -> None:
     assert TrialConfig.from_json(json.loads(html.unescape(configs[0]))) == search.best.config
 
 
-@pytest.mark.long
+@pytest.mark.slow("draws a large report")
 def test_a_thousand_trials_stay_below_five_megabytes(storage: Path, tmp_path: Path) -> None:
     trials = [
         record

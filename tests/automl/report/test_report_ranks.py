@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 from optuna.study import StudyDirection
-from report_cases import SSA, frozen, made_up, plan_of, save_search, save_verdict, verdict_of
 
 from automl.confirm.protocol import study_name
 from automl.confirm.statistics import reach_over_inputs
@@ -20,6 +19,7 @@ from automl.storage.trial_files import EXAMPLES, Answers, Example, select_exampl
 from automl.tasks.code_retrieval.config import MRR
 from search.record import TrialRecord
 from search.study import VARIANT, create_study, read_records
+from tests.helpers.report_cases import SSA, frozen, made_up, plan_of, save_search, save_verdict, verdict_of
 
 QUERIES = 400
 SEED = 3  # of a made-up search whose best trial has attention

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import ray
 from optuna.trial import FrozenTrial
-from report_cases import made_up, plan_of, save_search, save_verdict, verdict_of
 
 from automl.base.errors import InputError
 from automl.report.read import read_search
@@ -18,6 +17,7 @@ from automl.storage.folder import old_folder
 from search.metric import Metric
 from search.record import State
 from search.study import STUDY_FILE, read_history
+from tests.helpers.report_cases import made_up, plan_of, save_search, save_verdict, verdict_of
 
 Cli = Callable[..., tuple[int, str, str]]
 

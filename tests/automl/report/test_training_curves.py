@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 import pytest
-from report_cases import made_up, save_search
 
 from automl.report.curves import running_means, training_curves
 from automl.report.read import read_search
+from tests.helpers.report_cases import made_up, save_search
 
 
 def test_the_running_mean_is_the_mean_of_all_steps_so_far() -> None:

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confirm_cases import RECORDS, fake_search
 
 from attention import Spec
 from automl.base.errors import InputError
@@ -12,6 +11,7 @@ from automl.search.configuration import config_of_space, config_of_trial, read_s
 from search.config import TASKS, TrialConfig
 from search.space import draw_randomly
 from search.spaces import SPACES
+from tests.helpers.confirm_cases import RECORDS, fake_search
 
 
 @pytest.mark.parametrize("name", [name for name in SPACES if name not in ("sceneflow",)])

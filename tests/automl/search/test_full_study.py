@@ -5,7 +5,6 @@ import os
 from pathlib import Path
 
 import pytest
-from confirm_cases import PLAN
 from optuna.samplers import RandomSampler
 
 import automl.trials.session
@@ -18,6 +17,7 @@ from cluster.resources import TrialResources
 from search.config import TrialConfig
 from search.fixed_scheduler import FixedScheduler
 from search.space import memory_study
+from tests.helpers.confirm_cases import PLAN
 
 
 @pytest.mark.parametrize(

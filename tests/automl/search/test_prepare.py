@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from automl_cases import Cli, opened
 from PIL import Image
 
 import automl
 from automl.base.errors import InputError
 from automl.config.settings import Settings
 from automl.search.prepare import fit, fit_epochs, prepare
+from tests.helpers.automl_cases import Cli, opened
 
 
 def photographs(folder: Path, *sizes: tuple[int, int]) -> str:

@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from automl_cases import Regression, opened
-from confirm_cases import fake_confirmation, fake_search
 
 import automl
 from automl.base.serialise import to_json, write_json
@@ -22,6 +20,8 @@ from search.config import Model, TrialConfig
 from search.metric import Metric
 from search.record import Role, State, TrialRecord
 from search.trial_scheduler import Plan
+from tests.helpers.automl_cases import Regression, opened
+from tests.helpers.confirm_cases import fake_confirmation, fake_search
 
 Result = Callable[..., Search]
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_cases import frozen, plan_of, save_search
 from scipy import stats
 from typer.testing import CliRunner
 
@@ -21,6 +20,7 @@ from search.grid import SMALL, grid_cells
 from search.record import State
 from search.spaces import load_space
 from search.study import CELLS, resume_study
+from tests.helpers.report_cases import frozen, plan_of, save_search
 
 NAN = "the training loss became nan in epoch 1, step 2"
 OVER = "memory 61MB exceeds the limit of 55MB"

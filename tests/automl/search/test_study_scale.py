@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from report_cases import frozen, plan_of, save_search
 
 import automl.search.studies as run_study_module
 from automl.base.errors import InputError
@@ -30,6 +29,7 @@ from search.record import State
 from search.space import draw_randomly
 from search.spaces import load_space
 from search.study import CELLS, resume_study
+from tests.helpers.report_cases import frozen, plan_of, save_search
 
 GRIDS = [name for name, study in list_studies().items() if study.rows]
 PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "studies.md").read_text()

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confirm_cases import RECORDS, SSA, fake_confirmation, fake_search, record
 
 from automl.base.errors import InputError
 from automl.cli.status import list_searches, read_status, searches_table
@@ -23,6 +22,7 @@ from automl.storage.metadata import SEARCH_FILE
 from automl.tracking.run_spec import flat, search_run_spec
 from search.record import State
 from search.study import STUDY_FILE, read_records
+from tests.helpers.confirm_cases import RECORDS, SSA, fake_confirmation, fake_search, record
 
 STUDY, CONFIRM, VERDICT = f"confirm/{STUDY_FILE}", "confirm/confirm.json", "confirm/verdict.json"
 FILES = (SEARCH_FILE, STUDY_FILE, STUDY, CONFIRM, VERDICT)

@@ -12,7 +12,6 @@ import optuna
 import pytest
 from optuna.trial import FixedTrial
 from pyarrow.fs import FileSystem, FileType
-from services import ObjectStore
 
 from automl.base.errors import InputError
 from automl.config.settings import Settings
@@ -26,6 +25,7 @@ from search.drawn import Drawn
 from search.record import TRIALS_FOLDER
 from search.space import get_source
 from search.trial_scheduler import Plan
+from tests.helpers.services import ObjectStore
 
 PLAN = Plan(trials=3, budget=2.0, metric=ACCURACY, objectives=["accuracy", "macs"])
 

@@ -14,11 +14,9 @@ import onnx
 import pytest
 import torch
 import typer
-from confirm_cases import RECORDS, fake_confirmation, fake_search
 from mlflow import MlflowClient
 from onnx import TensorProto, helper
 from PIL import Image
-from report_cases import made_up, save_search
 
 from automl.base import loading, own_imports
 from automl.base.errors import InputError
@@ -35,6 +33,8 @@ from automl.tasks.code_retrieval.search import run_code_search
 from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
 from search.config import TrialConfig
 from search.study import STUDY_FILE, open_study, warm_start_study
+from tests.helpers.confirm_cases import RECORDS, fake_confirmation, fake_search
+from tests.helpers.report_cases import made_up, save_search
 
 CLAIMS = (
     "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n"  # it leaves a file when it is run

@@ -85,8 +85,8 @@ def check_out(tmp_path: Path) -> Callable[..., tuple[Path, list[str]]]:
     ("place", "whole"),
     [
         ("worktree", False),
-        pytest.param("worktree", True, marks=pytest.mark.long),
-        pytest.param("submodule", True, marks=pytest.mark.long),
+        pytest.param("worktree", True, marks=pytest.mark.slow("another case")),
+        pytest.param("submodule", True, marks=pytest.mark.slow("another case")),
     ],
 )
 def test_a_copy_made_in_a_hook_leaves_the_repository_as_it_is(

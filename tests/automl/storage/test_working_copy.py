@@ -14,13 +14,13 @@ from pathlib import Path
 import optuna
 import pytest
 from filelock import FileLock, Timeout
-from services import ObjectStore
 
 from automl.base.errors import InputError
 from automl.storage import working_copy
 from automl.storage.storage import Storage
 from automl.storage.working_copy import NOTE, folder_of, is_written, update, writing
 from search.study import create_study, open_study
+from tests.helpers.services import ObjectStore
 
 
 @pytest.fixture

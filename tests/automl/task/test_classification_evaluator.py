@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from automl_cases import HERE
 from sklearn import metrics as sklearn
 
 from automl.base.errors import InputError
@@ -13,6 +12,7 @@ from automl.task import evaluator as evaluators
 from automl.task.evaluator import ClassificationEvaluator
 from search.class_metrics import ACCURACY, AUC, BALANCED_ACCURACY, CLASSIFICATION
 from search.metric import Metric
+from tests.helpers.automl_cases import HERE
 
 
 def scored(metric: Metric, counts: list[int]) -> tuple[dict[str, float], Any, torch.Tensor]:

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import timm
 import torch
-from automl_cases import HERE, TINY, tiny
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -18,6 +17,7 @@ from automl.task.initial import choose_weights
 from automl.training import checkpoint
 from automl.training.loop import evaluate, fit, start
 from search.config import TrialConfig
+from tests.helpers.automl_cases import HERE, TINY, tiny
 
 PLACEMENTS = [
     {},

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from automl_cases import HERE, opened, sequence_config, tiny
-from detection_cases import SMALL, few_scenes
 from torch import Tensor, nn
 
 from automl.base.errors import InputError
@@ -23,6 +21,8 @@ from automl.tasks.detection import DetectionData, DetectionTraining
 from backbones import BACKBONES, build
 from backbones.memory_format import find_crashing_layer
 from search.config import TrialConfig
+from tests.helpers.automl_cases import HERE, opened, sequence_config, tiny
+from tests.helpers.detection_cases import SMALL, few_scenes
 
 
 class Net(nn.Module):

@@ -10,8 +10,9 @@ import automl
 from automl.base.lazy import resolve
 from search.config import TASKS
 from search.spaces import load_space
+from tests.helpers import FOLDER
 
-TABLE = Path(__file__).parents[2] / "tabular.py"
+TABLE = FOLDER / "tabular.py"
 REFERENCE = "weighing:Weighing"
 
 PACKAGE = """
@@ -68,6 +69,7 @@ def run(site: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, env=environment, cwd=site, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.heavy("a package with a task")
 def test_the_task_of_an_installed_package_needs_no_registration(site: Path) -> None:
     assert "weighing" in run(site, "spaces").stdout
     done = run(site, "data", "scale.weights")

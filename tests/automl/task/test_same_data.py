@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from automl_cases import HERE
-from confirm_cases import PLAN, RECORDS, FakeWorkers, NoTracker, fake_search
 from optuna.study import StudyDirection
 from PIL import Image
 
@@ -37,6 +35,8 @@ from search.config import TrialConfig
 from search.drawn import Drawn
 from search.record import TrialRecord
 from search.study import WARM_START, create_study
+from tests.helpers.automl_cases import HERE
+from tests.helpers.confirm_cases import PLAN, RECORDS, FakeWorkers, NoTracker, fake_search
 
 SPACE = """
 from search.spaces import SPACES
@@ -136,15 +136,16 @@ def quiet(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quiet")
-@pytest.mark.parametrize("command", [resume, confirm, compare, export_it], ids=lambda c: c.__name__)
-@pytest.mark.parametrize(("kind", "split"), CHANGES)
+@pytest.mark.parametrize(
+    ("command", "changed"), list(zip([resume, confirm, compare, export_it], CHANGES, strict=True))
+)
 def test_changed_data_are_rejected_by_name(
     command: Callable[[Path, Path], None],
-    kind: str,
-    split: str,
+    changed: tuple[str, str],
     photos: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    kind, split = changed
     folder = searched(photos)
     if command is compare:
         run_confirm("mine", top=1, seeds=6)

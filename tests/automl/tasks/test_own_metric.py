@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from automl_cases import HERE, tiny
-from confirm_cases import VARIANTS, design, scores
 from mlflow import MlflowClient
 from scipy.stats import binom
 from sklearn.metrics import top_k_accuracy_score
@@ -22,6 +20,8 @@ from automl.task import Task, open_task
 from automl.tracking.runs import find_scores
 from automl.training.loop import fit, start
 from search.metric import GUESSING_RATE, Metric
+from tests.helpers.automl_cases import HERE, tiny
+from tests.helpers.confirm_cases import VARIANTS, design, scores
 
 GUIDE = Path(__file__).parents[3] / "docs" / "how-to" / "own-metric.md"
 NAME = "top5_accuracy"

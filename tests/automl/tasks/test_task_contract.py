@@ -5,12 +5,12 @@ from typing import Any
 
 import optuna
 import pytest
-import tabular
-from automl_cases import HERE, opened
-from task_contract import TaskTestCase
 
 from automl.task import Task, open_task
 from search.config import TASKS
+from tests.helpers import tabular
+from tests.helpers.automl_cases import HERE, opened
+from tests.helpers.task_contract import TaskTestCase
 
 
 class TestImages(TaskTestCase):

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from automl_cases import HERE, Regression, opened, tiny
 from sklearn.utils.class_weight import compute_class_weight
-from task_contract import both
 from torch import Tensor, nn
 
 from automl.config.runtime import Runtime
@@ -15,6 +13,8 @@ from automl.task import open_task
 from automl.task.classification import compute_class_weights
 from automl.tasks.image_classification.data import open_split
 from automl.tasks.image_classification.task import draw_mixup, load_images, mixup
+from tests.helpers.automl_cases import HERE, Regression, opened, tiny
+from tests.helpers.task_contract import both
 
 
 def mixed(alpha: float, n: int = 4000, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -99,6 +99,7 @@ def test_a_prepared_process_is_taken_once_and_ends_with_its_block(tmp_path: Path
     assert process.poll() is not None
 
 
+@pytest.mark.slow("starts several processes")
 def test_one_process_writes_two_searches_in_turn(store: MlflowClient, tmp_path: Path) -> None:
     with prepared():
         ((process, _),) = _IDLE
@@ -156,6 +157,7 @@ def test_a_call_after_an_interrupted_one_gets_its_own_answer(
         assert writer.page() == MlflowWriter(run_spec(tmp_path)).page(), "its error is not that of this call"
 
 
+@pytest.mark.slow("starts several processes")
 def test_two_that_create_the_store_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One creates it, whole or not at all, and what a killed process was creating goes."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
@@ -183,6 +185,7 @@ def test_a_deleted_experiment_is_reported_before_any_write(store: MlflowClient, 
         MlflowWriter(run_spec(tmp_path))
 
 
+@pytest.mark.slow("starts several processes")
 def test_mlflow_that_does_not_answer_is_the_same_mistake_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,10 +211,11 @@ def test_errors_of_the_process_are_reported(
     assert "ValueError: could not convert" in warning.message
 
 
+HERE = Path(__file__).parent
 DRIVER = """
 import sys, time
 from pathlib import Path
-sys.path.insert(0, {tests!r})
+sys.path[:0] = [{tests!r}, {root!r}]
 from test_mlflow_process import run_spec
 from automl.tracking.process import MlflowProcess
 writer = MlflowProcess(run_spec(Path({folder!r})))
@@ -221,11 +225,14 @@ time.sleep(600)
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
+@pytest.mark.slow("starts several processes")
+@pytest.mark.parametrize(
+    "how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow("another case"))]
+)
 def test_it_ends_with_the_driver_and_not_before(
     how: signal.Signals, store: MlflowClient, tmp_path: Path
 ) -> None:
-    script = DRIVER.format(tests=str(Path(__file__).parent), folder=str(tmp_path))
+    script = DRIVER.format(tests=str(HERE), root=str(HERE.parents[2]), folder=str(tmp_path))
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as driver:
         writer = psutil.Process(int(driver.stdout.readline()))
         for signal_number in (

@@ -5,7 +5,6 @@ import mlflow
 import numpy as np
 import pytest
 import torch
-from automl_cases import CPU, HERE, Cli
 from mlflow import MlflowClient
 
 from automl.base.errors import InputError
@@ -18,6 +17,7 @@ from automl.tracking.runs import check_registry, register
 from automl.training import checkpoint
 from automl.trials.train import TrainResult
 from search.config import TrialConfig
+from tests.helpers.automl_cases import CPU, HERE, Cli
 
 
 def probabilities(uri: str, inputs: np.ndarray) -> np.ndarray:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from automl_cases import HERE, tiny
-from confirm_cases import RECORDS, fake_search
 
 from automl.base.errors import InputError
 from automl.cli.sync import run_sync
@@ -24,6 +22,8 @@ from automl.tracking.tracker import MlflowSilent, Tracker
 from automl.trials.train import run_train
 from search.config import TrialConfig
 from search.record import State, TrialRecord
+from tests.helpers.automl_cases import HERE, tiny
+from tests.helpers.confirm_cases import RECORDS, fake_search
 
 RUN = "0" * 32
 
@@ -91,6 +91,7 @@ def test_a_report_and_a_training_go_on_without_it(
     assert "Training continues without it" in capsys.readouterr().err
 
 
+@pytest.mark.slow("waits for a server")
 @pytest.mark.parametrize("silent", ["drips"], indirect=True)
 def test_a_search_goes_on_without_it(silent: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec = RunSpec(experiment="space", name="mine", identity="it", checkpoint=_nowhere)

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
-from services import serve_mlflow_ui
 from test_tracking import PLACEMENT, live, make, trial
 
 from search.record import State
+from tests.helpers.services import serve_mlflow_ui
 
 
-@pytest.mark.long
+@pytest.mark.slow("starts a server and a browser")
 def test_placement_learning_rate_and_accuracy_are_there(
     browser: Any, store: MlflowClient, tmp_path: Path
 ) -> None:

@@ -6,7 +6,6 @@ from typing import Any, BinaryIO
 
 import pytest
 import torch
-from automl_cases import CPU, Regression
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from automl.storage.storage import Storage
 from automl.training import checkpoint
 from automl.training.loop import TrainingState, fit, start
 from search.config import TrialConfig
+from tests.helpers.automl_cases import CPU, Regression
 
 
 @pytest.fixture(scope="module")

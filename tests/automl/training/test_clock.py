@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from automl_cases import HERE, Regression
 from torch import Tensor, nn
 
 import automl
@@ -23,6 +22,7 @@ from automl.training import clock
 from automl.training.clock import LEAST, SECONDS, time_in_turn, time_rounds
 from automl.trials import measurements
 from backbones.example import sum_outputs
+from tests.helpers.automl_cases import HERE, Regression
 
 COLD = 10.0
 

@@ -4,7 +4,6 @@ from itertools import islice
 
 import pytest
 import torch
-from automl_cases import opened
 from torch import Tensor
 
 from attention import Spec
@@ -12,6 +11,7 @@ from automl.base.errors import InputError
 from automl.task import Task
 from automl.training.loop import TrainingState, fit, start
 from automl.training.shared_training import continue_training
+from tests.helpers.automl_cases import opened
 
 PLACEMENT = {"stage1.block2.branch": Spec("ssa"), "stage2.block1": Spec("decomposed")}
 TRAINING = {"epochs": 3, "schedule": "flat-cosine"}

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from automl_cases import CPU, Regression
 from torch import nn
 
 from automl.config.runtime import Runtime
@@ -16,6 +15,7 @@ from automl.training import fast_step, step
 from automl.training.fast_step import WARM_UP, FastStep, Pace
 from automl.training.loop import fit, start
 from automl.training.step import Regions, find_layers
+from tests.helpers.automl_cases import CPU, Regression
 
 SLOW = Pace(seconds=1.0, waiting=0.0)  # a pace at which a capture pays
 

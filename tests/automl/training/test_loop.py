@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from automl_cases import CPU, HERE, Regression, opened, timeless
 from torch import Tensor, nn
 
 from attention import ATTENTIONS, Spec
@@ -14,6 +13,7 @@ from automl.training import checkpoint
 from automl.training.loop import Diverged, evaluate, fit, plan_course, rate_at, start
 from search.class_metrics import CLASSIFICATION
 from search.record import Metrics
+from tests.helpers.automl_cases import CPU, HERE, Regression, opened, timeless
 
 # Cases with every kind of state: momentum, mixup's draws, the power iteration of ssa.
 CASES: dict[str, dict[str, Any]] = {

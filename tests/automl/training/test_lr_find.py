@@ -2,10 +2,10 @@ import math
 from pathlib import Path
 
 import pytest
-from automl_cases import Regression
 
 from automl.base.errors import InputError
 from automl.training.lr_find import find_learning_rate, plot
+from tests.helpers.automl_cases import Regression
 
 
 def test_suggestion_lies_where_the_loss_falls() -> None:

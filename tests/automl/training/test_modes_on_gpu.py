@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from automl_cases import EVERY_ATTENTION, tiny
 from mlflow import MlflowClient
 
 from attention import Spec
@@ -20,6 +19,7 @@ from automl.training import checkpoint
 from automl.training.loop import fit, start
 from automl.trials.train import run_train
 from search.config import TrialConfig
+from tests.helpers.automl_cases import EVERY_ATTENTION, tiny
 
 pytestmark = pytest.mark.gpu
 

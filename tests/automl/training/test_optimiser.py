@@ -2,7 +2,6 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from automl_cases import EVERY_ATTENTION, HERE, tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from automl.task import open_task
 from automl.training.optimiser import build_optimizer, compute_relative_rate
 from backbones import build, insert
 from search.config import Optimizer, Schedule, Training
+from tests.helpers.automl_cases import EVERY_ATTENTION, HERE, tiny
 
 every_schedule = pytest.mark.parametrize("schedule", get_args(Schedule))
 progress = st.floats(0, 1)

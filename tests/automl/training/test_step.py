@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from automl_cases import CPU, HERE, Regression
 
 from automl.base.errors import InputError
 from automl.config.device import find_device
 from automl.config.runtime import Runtime
 from automl.training import step
 from automl.training.loop import fit, start
+from tests.helpers.automl_cases import CPU, HERE, Regression
 
 MPS = torch.device("mps")
 
@@ -68,7 +68,7 @@ def test_every_precision_learns(precision):
     assert all(parameter.dtype is torch.float32 for parameter in state.model.parameters())
 
 
-@pytest.mark.long  # Compiling takes half a minute.
+@pytest.mark.slow("Compiling takes half a minute")
 def test_a_compiled_model_computes_the_same():
     plain, compiled = (Regression(epochs=1, learning_rate=0.05) for _ in range(2))
     compiled.runtime = Runtime(device=CPU, precision="fp32", compile="inductor")

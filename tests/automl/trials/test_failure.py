@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from automl_cases import opened, tiny
 
 from automl.base.errors import InputError
 from automl.config.device import UnusableGpu
@@ -16,6 +15,7 @@ from automl.storage.storage import Storage
 from automl.training import checkpoint
 from automl.training.loop import start
 from automl.trials.job import classify_error
+from tests.helpers.automl_cases import opened, tiny
 
 FULL = Path("/dev/full")  # A device of Linux on which every write fails with a full disk.
 

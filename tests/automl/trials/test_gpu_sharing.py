@@ -11,7 +11,6 @@ import pytest
 import ray
 import ray.cloudpickle as cloudpickle
 import torch
-from automl_cases import TINY
 
 from automl.base.errors import InputError
 from automl.config.settings import Settings
@@ -25,6 +24,7 @@ from automl.trials.session import Interrupt, Workers
 from cluster.capacity import ClusterCapacity
 from search.class_metrics import ACCURACY
 from search.trial_scheduler import Plan
+from tests.helpers.automl_cases import TINY
 
 USE = GpuUse(memory=3e8, free=80e9, total=85e9, step=8e-3, busy=6e-4)
 NODES = [{"CPU": 16.0, "GPU": 1.0}, {"CPU": 64.0}]
@@ -132,6 +132,7 @@ def ray_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ray.shutdown()
 
 
+@pytest.mark.slow("starts Ray")
 def test_measurement_runs_in_a_process_of_ray(ray_with_a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = session.list_open_nodes(settings())
     assert [node["GPU"] for node in nodes] == [1]

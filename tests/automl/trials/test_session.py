@@ -12,7 +12,6 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from automl_cases import CPU, tiny
 from PIL import Image
 from timm.layers import BatchNormAct2d
 from torch import Tensor, nn
@@ -27,6 +26,7 @@ from automl.training.sync_norm import SyncBatchNorm, synchronise
 from backbones import build
 from backbones.padded import MaskedBatchNorm1d
 from search.config import TrialConfig
+from tests.helpers.automl_cases import CPU, tiny
 
 # Workers add the sums over a batch in another order, and each step amplifies the differences in float32. At a
 # rate this small they stay far below the update of the weights. A factor of two in a gradient, or a batch
@@ -114,8 +114,13 @@ def compute_drift(single: dict[str, Any], double: dict[str, Any]) -> float:
     return max(drifts)
 
 
+@pytest.mark.slow("trains in several processes")
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=pytest.mark.long) if case == "plain" else case for case in CASES]
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.slow("another case")) if case == "plain" else case
+        for case in CASES
+    ],
 )
 def test_two_workers_train_like_one(case: str, noise: str, tmp_path: Path) -> None:
     drifts = []
@@ -166,6 +171,7 @@ def _norm_process(
 LENGTHS = torch.tensor([6, 2, 6, 1, 5, 3, 6, 1])
 
 
+@pytest.mark.slow("trains in several processes")
 @pytest.mark.parametrize("kind", ["images", "sequences", "padded sequences"])
 def test_synchronised_norm_equals_the_norm_of_the_whole_batch(kind: str, tmp_path: Path) -> None:
     torch.manual_seed(0)

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from automl_cases import CPU, HERE, timeless, tiny
 
 from attention import Spec
 from automl.base.errors import InputError
@@ -17,6 +16,7 @@ from automl.trials import trial
 from automl.trials.trial import build_assignment, train_trial
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE
+from tests.helpers.automl_cases import CPU, HERE, timeless, tiny
 
 EPOCHS, INSERT_AT, STEPS = 4, 2, 7
 PLAIN = tiny(training={"epochs": EPOCHS, "insert_at": INSERT_AT, "schedule": "flat-cosine"})

@@ -8,9 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from automl_cases import CPU, HERE, Cli, timeless, tiny
-from confirm_cases import RECORDS, fake_search
-from imitated_gpus import Driver
 from mlflow import MlflowClient
 from PIL import Image
 from ray.exceptions import RayActorError
@@ -32,6 +29,9 @@ from search.config import Model, TrialConfig
 from search.record import Metrics, Report
 from search.space import draw_randomly
 from search.spaces import SPACES
+from tests.helpers.automl_cases import CPU, HERE, Cli, timeless, tiny
+from tests.helpers.confirm_cases import RECORDS, fake_search
+from tests.helpers.imitated_gpus import Driver
 
 
 def only_run(store: MlflowClient) -> Any:
@@ -298,7 +298,7 @@ def test_a_worker_has_a_gpu_or_an_equal_number_of_cores(
         multi_worker.plan_resources(5, cuda)
 
 
-@pytest.mark.long
+@pytest.mark.slow("trains in several processes")
 def test_two_workers_train_the_same_as_one(store: MlflowClient, cli: Cli) -> None:
     """Images of noise, as in digits maximum pooling has ties that rounding decides."""
     generator = np.random.default_rng(0)

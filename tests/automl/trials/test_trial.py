@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from automl_cases import CPU, HERE, TINY, timeless, tiny
-from imitated_gpus import SIZE, Driver
 
 from attention import Spec
 from automl.base.serialise import to_json
@@ -25,6 +23,8 @@ from automl.training.loop import evaluate
 from automl.trials import trial
 from automl.trials.trial import build_assignment, train_trial
 from search.config import TrialConfig
+from tests.helpers.automl_cases import CPU, HERE, TINY, timeless, tiny
+from tests.helpers.imitated_gpus import SIZE, Driver
 
 TIME_RATIO = 1.3
 MEASURED = CostProfile(

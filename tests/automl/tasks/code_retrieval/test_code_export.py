@@ -13,8 +13,17 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from api_cases import run_examples
-from code_cases import (
+from torch import nn
+
+from automl.base.errors import InputError
+from automl.export import formats
+from automl.export.checks import check_parity
+from automl.export.destination import destination
+from automl.task.base import Task
+from automl.tasks.code_retrieval.data.tokenizer import Tokenizer
+from tests.helpers import others_slow
+from tests.helpers.api_cases import run_examples
+from tests.helpers.code_cases import (
     CHANNELS,
     CODE,
     FUNCTIONS,
@@ -25,14 +34,6 @@ from code_cases import (
     TinySearch,
     export_search,
 )
-from torch import nn
-
-from automl.base.errors import InputError
-from automl.export import formats
-from automl.export.checks import check_parity
-from automl.export.destination import destination
-from automl.task.base import Task
-from automl.tasks.code_retrieval.data.tokenizer import Tokenizer
 
 GRAPHS = (QUERY, CODE)
 FILES = {
@@ -41,7 +42,7 @@ FILES = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["two encoders", "one encoder"])
+@pytest.fixture(scope="module", params=others_slow([False, True], False), ids=["two encoders", "one encoder"])
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return export_search(tmp_path_factory.mktemp("export"), shared=request.param)
 
@@ -142,6 +143,7 @@ np.savez("answered.npz", **{name: model.predict({name: texts})["vectors"] for na
 """
 
 
+@pytest.mark.slow("starts another interpreter")
 def test_served_model_works_without_this_project(exported: Any, folder: Path, tmp_path: Path) -> None:
     task, model, _ = exported
     shutil.copytree(folder / "mlflow-model", tmp_path / "mlflow-model")
@@ -191,6 +193,7 @@ def test_served_model_rejects_wrong_input(inputs: Any, message: str, served: Any
     assert refused.value.get_http_status_code() == 400
 
 
+@pytest.mark.slow("starts another interpreter")
 def test_tokenizer_works_without_this_project(folder: Path) -> None:
     code = (
         "import json, sys, tokenizers\n"
@@ -207,6 +210,7 @@ def test_tokenizer_works_without_this_project(folder: Path) -> None:
     assert json.loads(done.stdout) == [row[real].tolist() for row, real in zip(tokens, mask, strict=True)]
 
 
+@pytest.mark.slow("starts another interpreter")
 def test_code_of_the_card_runs(exported: Any, folder: Path, tmp_path: Path) -> None:
     page = (folder / "MODEL_CARD.md").read_text()
     usage, client = re.findall(r"```python\n(.*?)```", page, re.S)

@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from automl_cases import HERE
-from code_corpus import write_corpus
 
 from automl.base.errors import InputError
 from automl.task import open_task
@@ -15,6 +13,8 @@ from automl.tasks.code_retrieval import CodeData, CodeModel, RetrievalTraining
 from automl.tasks.code_retrieval.task import CodeRetrieval
 from automl.training.loop import evaluate, fit, start
 from search.config import TrialConfig
+from tests.helpers.automl_cases import HERE
+from tests.helpers.code_corpus import write_corpus
 
 
 @pytest.fixture(scope="module")

@@ -4,15 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from automl_cases import HERE
-from code_corpus import write_corpus
-from task_contract import TaskTestCase
 from torch import nn
 
 from automl.task import Split, Task, open_task
 from automl.tasks.code_retrieval import CodeData, CodeModel, RetrievalTraining
 from automl.tasks.code_retrieval.task import CodeRetrieval
 from search.config import TrialConfig
+from tests.helpers.automl_cases import HERE
+from tests.helpers.code_corpus import write_corpus
+from tests.helpers.task_contract import TaskTestCase
 
 
 class TestCode(TaskTestCase):

@@ -9,9 +9,6 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from automl_cases import HERE
-from code_cases import CHOSEN
-from code_corpus import write_corpus
 
 from attention import Spec
 from automl.export import run_export as export
@@ -25,6 +22,9 @@ from automl.tasks.code_retrieval.search import run_code_search
 from automl.tasks.code_retrieval.task import CodeRetrieval
 from automl.training.loop import fit, start
 from search.config import TrialConfig
+from tests.helpers.automl_cases import HERE
+from tests.helpers.code_cases import CHOSEN
+from tests.helpers.code_corpus import write_corpus
 
 SMALL = {"hidden": 16, "heads": 2, "intermediate": 32, "layers": 1}
 LENGTHS = {QUERY: 7, CODE: 30}
@@ -103,7 +103,8 @@ def written(task: CodeRetrieval, model: Any, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=() if case in ALWAYS else pytest.mark.long) for case in CASES]
+    "case",
+    [pytest.param(case, marks=() if case in ALWAYS else pytest.mark.slow("another case")) for case in CASES],
 )
 def test_each_encoder_at_every_length(case: str, corpus: Path, tmp_path: Path) -> None:
     """Outputs alone and padded match those of the trained model without padding."""
@@ -132,7 +133,10 @@ def test_each_encoder_at_every_length(case: str, corpus: Path, tmp_path: Path) -
 
 @pytest.mark.parametrize(
     "attention",
-    ["ssa", *(pytest.param(name, marks=pytest.mark.long) for name in ("multihead", "decomposed"))],
+    [
+        "ssa",
+        *(pytest.param(name, marks=pytest.mark.slow("another case")) for name in ("multihead", "decomposed")),
+    ],
 )
 def test_with_attention_at_a_site(attention: str, corpus: Path, tmp_path: Path) -> None:
     from backbones import sites

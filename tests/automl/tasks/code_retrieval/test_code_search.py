@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from code_cases import CODE, FUNCTIONS, LENGTHS, QUERIES, QUERY, TOKENIZER, export_search
 
 from automl.base.errors import InputError
 from automl.export.export_result import ExportResult
@@ -19,6 +18,7 @@ from automl.tasks.code_retrieval.data.source_folder import MAX_BYTES, read_sourc
 from automl.tasks.code_retrieval.data.tokenizer import Tokenizer
 from automl.tasks.code_retrieval.index import BATCH, CodeIndex, Indexed, TextEncoder, write_index
 from automl.tasks.code_retrieval.search import run_code_search
+from tests.helpers.code_cases import CODE, FUNCTIONS, LENGTHS, QUERIES, QUERY, TOKENIZER, export_search
 
 Cli = Callable[..., tuple[int, str, str]]
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from confirm_cases import FakeCommands, FakeWorkers
 
 import automl.trials.session
 from automl.confirm.verdict import ConfirmResult
 from automl.tasks.command.referee import run_referee
+from tests.helpers.confirm_cases import FakeCommands, FakeWorkers
 
 
 @pytest.fixture

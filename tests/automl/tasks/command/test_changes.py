@@ -16,7 +16,6 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from confirm_cases import FakeCommands
 
 from automl.base.errors import InputError
 from automl.confirm.evalues import POOL, SCREEN
@@ -31,6 +30,7 @@ from automl.tasks.command import CommandTraining
 from automl.tasks.command.changes import describe
 from automl.tasks.command.referee import run_referee
 from automl.trials.session import Stopped
+from tests.helpers.confirm_cases import FakeCommands
 
 BASELINE, CANDIDATE = "train --seed {seed}", "train --wide --seed {seed}"
 Score = Callable[[str, int], float]

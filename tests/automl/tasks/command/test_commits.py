@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confirm_cases import FakeCommands
 
 import automl.trials.session
 from automl.base.errors import InputError
@@ -14,6 +13,7 @@ from automl.confirm.verdict import ConfirmResult
 from automl.tasks.command.commits import copy_commits, find_commits, with_imports
 from automl.tasks.command.referee import run_referee
 from automl.tasks.command.run_ledger import run_ledger
+from tests.helpers.confirm_cases import FakeCommands
 
 COMMAND = "python train.py --seed {seed}"
 

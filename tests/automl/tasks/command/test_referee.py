@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from confirm_cases import FakeCommands
 
 from automl.base.errors import InputError
 from automl.cli.status import read_status
@@ -21,6 +20,7 @@ from automl.report.run_report import run_report
 from automl.storage.folder import find_search
 from automl.tasks.command.referee import run_referee
 from automl.trials.session import Stopped
+from tests.helpers.confirm_cases import FakeCommands
 
 BASELINE, CANDIDATE = "train --seed {seed}", "train --wide --seed {seed}"
 BROKEN = [("baseline", 1), ("candidate", 1)]

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from automl_cases import HERE
-from detection_cases import SMALL, few_scenes
 from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
@@ -26,6 +24,8 @@ from automl.tasks.detection.data.masks import encode_masks
 from automl.tasks.detection.score import DetectionEvaluator, Truth, metric_names
 from automl.tasks.detection.task import Detection
 from search.config import TrialConfig
+from tests.helpers.automl_cases import HERE
+from tests.helpers.detection_cases import SMALL, few_scenes
 
 SIDE, CLASSES = 192, 4
 

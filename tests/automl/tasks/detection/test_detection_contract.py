@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from automl_cases import HERE
-from detection_cases import SMALL, few_scenes
-from task_contract import TaskTestCase
 
 from automl.task import Task, open_task
 from automl.tasks.detection import DetectionData, DetectionTraining
 from search.config import TrialConfig
+from tests.helpers.automl_cases import HERE
+from tests.helpers.detection_cases import SMALL, few_scenes
+from tests.helpers.task_contract import TaskTestCase
 
 
 class TestDetection(TaskTestCase):

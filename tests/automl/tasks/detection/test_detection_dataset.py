@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from detection_cases import write_scenes
 from PIL import ExifTags, Image
 
 from automl.base.errors import InputError
@@ -18,6 +17,7 @@ from automl.tasks.detection import DetectionData
 from automl.tasks.detection.data import masks, open_detection_records, open_split
 from automl.tasks.detection.data.dataset import read_scenes
 from automl.tasks.detection.data.overview import summarise_detection
+from tests.helpers.detection_cases import write_scenes
 
 pytestmark = pytest.mark.usefixtures("cache")
 

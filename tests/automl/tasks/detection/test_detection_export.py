@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from automl_cases import HERE
-from detection_cases import SMALL, few_scenes
 from PIL import Image
 from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
@@ -29,6 +27,9 @@ from automl.tasks.detection.data.dataset import read_scenes
 from automl.tasks.detection.deploy import DetectionDeployment
 from automl.tasks.detection.task import Detection
 from search.config import TrialConfig
+from tests.helpers import others_slow
+from tests.helpers.automl_cases import HERE
+from tests.helpers.detection_cases import SMALL, few_scenes
 
 CHOSEN = Chosen(name="name", checkpoint=Storage("checkpoint"), what="the run that was named")
 PLACEMENT = {"fpn.p3": Spec("decomposed"), "stage2.block2": Spec("ssa")}
@@ -65,7 +66,7 @@ def trained(task: Detection) -> Any:
 
 
 @pytest.mark.usefixtures("few")
-@pytest.mark.parametrize("masks", [True, False], ids=["masks", "boxes"])
+@pytest.mark.parametrize("masks", others_slow([True, False], False), ids=["masks", "boxes"])
 def test_graph_matches_torchvision(masks: bool) -> None:
     task = opened(masks)
     model = trained(task)
@@ -106,12 +107,14 @@ def result(few: None, tmp_path_factory: pytest.TempPathFactory) -> ExportResult:
     return export._write(folder, task, trained(task), CHOSEN, folder, None)
 
 
+@pytest.mark.slow("exports a detector")
 def test_every_form_answers_like_the_model(result: ExportResult) -> None:
     assert result.differences.keys() == {ONNX, PT2, MLFLOW_MODEL}
     assert all(0 <= difference <= Detection.tolerance for difference in result.differences.values())
     assert {"box_ap", "mask_ap"} <= result.test.keys()
 
 
+@pytest.mark.slow("exports a detector")
 def test_pictures_become_results_of_coco_and_pictures(result: ExportResult, tmp_path: Path) -> None:
     """A large image is scaled. Detections are in its own pixels."""
     photo = read_scenes().splits["test"][0]

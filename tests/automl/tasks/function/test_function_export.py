@@ -4,14 +4,12 @@ import json
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import onnxruntime
 import optuna
 import pytest
 import torch
-from automl_cases import HERE
 from PIL import Image
 from safetensors.torch import load_file
 
@@ -26,8 +24,10 @@ from automl.task import open_task
 from automl.tasks.function.space import function_space
 from search.config import TrialConfig
 from search.metric import Metric
+from tests.helpers import FOLDER
+from tests.helpers.automl_cases import HERE
 
-EXPORTS = Path(__file__).parent / "train_exports.py"
+EXPORTS = FOLDER / "train_exports.py"
 CHOSEN = Chosen(name="name", checkpoint=Storage("checkpoint"), what="the run that was named")
 HISTORY = [{"epoch": 1, "score": 0.4, "test_score": 0.5}]
 

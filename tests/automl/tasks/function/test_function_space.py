@@ -1,7 +1,5 @@
 """The space of a training function."""
 
-from pathlib import Path
-
 import optuna
 import pytest
 import torch
@@ -19,8 +17,9 @@ from search.config.tasks import declare_metric
 from search.drawn import Drawn
 from search.metric import Metric
 from search.space import draw_randomly
+from tests.helpers import FOLDER
 
-MARKS = Path(__file__).parent / "train_marks.py"
+MARKS = FOLDER / "train_marks.py"
 ACCURACY = Metric(name="accuracy", maximize=True)
 
 

@@ -1,12 +1,8 @@
 """Trials of training functions in this process: equal to built-in ones, resumed, and failed."""
 
-from pathlib import Path
-
 import mlflow
 import pytest
 import torch
-from automl_cases import CPU, HERE, timeless
-from function.train_as_built_in import CONFIG
 
 from attention import Spec
 from automl.config.limits import Limits
@@ -25,8 +21,11 @@ from search.config import TrialConfig
 from search.config.sections import OwnTraining
 from search.metric import Metric
 from search.record import TrialRecord
+from tests.helpers import FOLDER
+from tests.helpers.automl_cases import CPU, HERE, timeless
+from tests.helpers.train_as_built_in import CONFIG
 
-AS_BUILT_IN = Path(__file__).with_name("train_as_built_in.py")
+AS_BUILT_IN = FOLDER / "train_as_built_in.py"
 PLACEMENT = {"stage2.block1": Spec("ssa")}
 
 

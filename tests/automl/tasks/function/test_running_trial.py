@@ -10,8 +10,6 @@ import numpy as np
 import optuna
 import pytest
 import torch
-from automl_cases import CPU, HERE, timeless
-from function.train_marks import network, train
 from torch import nn
 
 from attention import Spec
@@ -26,6 +24,8 @@ from automl.training.loop import Diverged, NotStopped, TooSlow
 from search.config import TrialConfig
 from search.config.sections import OwnTraining
 from search.metric import Metric
+from tests.helpers.automl_cases import CPU, HERE, timeless
+from tests.helpers.train_marks import network, train
 
 PARAMETERS = {"width": 4, "lr": 1e-2, "optimizer": "sgd", "momentum": 0.9}
 PLACEMENT = {"2": Spec("ssa")}

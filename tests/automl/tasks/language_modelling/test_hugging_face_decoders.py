@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_decoders import BASE, CONTEXT, DECODERS, DEPTH, HEADS, VOCABULARY, WIDTH, save
 
 from attention import Spec
 from automl.base import loading
@@ -14,6 +13,7 @@ from automl.tasks.language_modelling import hugging_face
 from automl.tasks.language_modelling.model import find_decoder
 from backbones import insert, sites
 from backbones.weights import load
+from tests.helpers.tiny_decoders import BASE, CONTEXT, DECODERS, DEPTH, HEADS, VOCABULARY, WIDTH, save
 
 transformers = pytest.importorskip("transformers")
 

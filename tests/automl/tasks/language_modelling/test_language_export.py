@@ -14,8 +14,6 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from automl_cases import HERE, TINY
-from code_cases import CHOSEN
 from torch import nn
 
 from attention import Spec
@@ -34,6 +32,9 @@ from automl.tasks.language_modelling.data.windows import TextWindows
 from automl.tasks.language_modelling.deploy import LENGTHS
 from automl.tasks.language_modelling.task import LanguageModelling
 from search.config import TrialConfig
+from tests.helpers import others_slow
+from tests.helpers.automl_cases import HERE, TINY
+from tests.helpers.code_cases import CHOSEN
 
 CONTEXT, WINDOW = 16, 4
 CAUSAL = {"causal": True, "heads": 2}
@@ -86,7 +87,7 @@ def tokenizer_of(task: LanguageModelling) -> TextTokenizer | None:
     return task.windows.tokenizer if isinstance(task.windows, TextWindows) else None
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(scope="module", params=others_slow(CASES, "every kind"))
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
     case, folder = CASES[request.param], tmp_path_factory.mktemp("export")
     if case.tokens == "symbols":
@@ -187,6 +188,7 @@ def test_drawn_tokens_depend_on_the_seed_alone(exported: Exported) -> None:
     assert first[0].text != other[0].text
 
 
+@pytest.mark.slow("starts another interpreter")
 def test_code_of_the_card_runs(exported: Exported, tmp_path: Path) -> None:
     page = (exported.folder / "MODEL_CARD.md").read_text()
     usage, client = re.findall(r"```python\n(.*?)```", page, re.S)
@@ -219,6 +221,7 @@ print(json.dumps(mlflow.pyfunc.load_model("mlflow-model").predict(json.loads(sys
 """
 
 
+@pytest.mark.slow("starts another interpreter")
 def test_served_model_continues_texts(exported: Exported, served: Any, tmp_path: Path) -> None:
     text = TEXTS[exported.case.tokens]
     values = run_predict(exported.folder, [text], tokens=5).predictions[0].values

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from automl_cases import HERE
-from task_contract import TaskTestCase, both
 
 from automl.config.runtime import Runtime
 from automl.task import Split, Task, open_task
 from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
 from automl.tasks.language_modelling.score import UNMARKED, LanguageEvaluator, cross_entropy
 from search.config import TrialConfig
+from tests.helpers.automl_cases import HERE
+from tests.helpers.task_contract import TaskTestCase, both
 
 RECALL = LanguageData(source="recall", context=12, vocabulary=9, pairs=2, gap=1, examples=64)
 WORDS = ("the", "cat", "sat", "on", "a", "mat", "and", "slept")

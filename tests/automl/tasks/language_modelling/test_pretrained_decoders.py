@@ -10,9 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from automl_cases import CPU, HERE, timeless
-from code_cases import CHOSEN
-from tiny_decoders import CONTEXT, DECODERS, VOCABULARY, save
 
 from automl.base.errors import InputError
 from automl.config.settings import Settings
@@ -35,6 +32,9 @@ from automl.training.loop import fit, start
 from automl.training.shared_training import continue_training
 from search.config import TrialConfig
 from search.space import draw_randomly
+from tests.helpers.automl_cases import CPU, HERE, timeless
+from tests.helpers.code_cases import CHOSEN
+from tests.helpers.tiny_decoders import CONTEXT, DECODERS, VOCABULARY, save
 
 transformers = pytest.importorskip("transformers")
 
@@ -204,7 +204,7 @@ def test_gpt_starts_from_a_trial(texts: Path, tmp_path: Path) -> None:
         torch.testing.assert_close(start(task).model.eval()(tokens), trained.model.eval()(tokens))
 
 
-@pytest.mark.long  # ten seconds a model
+@pytest.mark.slow("ten seconds a model")
 def test_an_export_continues_texts_as_the_model_does(folder: Path, texts: Path, tmp_path: Path) -> None:
     task, out = opened(folder, texts), tmp_path / "exported"
     out.mkdir()

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from services import Hub, serve_hub
-from tiny_decoders import CONTEXT, save
 from torch import nn
 
 from attention import Spec
@@ -26,6 +24,8 @@ from automl.tasks.language_modelling.transformers_layers import NoCounterpartErr
 from automl.tasks.language_modelling.transformers_tokenizer import _behaviour, copy_files
 from backbones import insert
 from backbones.take_over import take_over
+from tests.helpers.services import Hub, serve_hub
+from tests.helpers.tiny_decoders import CONTEXT, save
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -109,6 +109,7 @@ print(json.dumps(answers))
 """
 
 
+@pytest.mark.slow("starts another interpreter")
 def test_hybrids_load_in_a_fresh_interpreter_without_this_project(tmp_path: Path) -> None:
     """Logits are within 1e-3, and `generate` with a cache continues as full passes do."""
     models = []

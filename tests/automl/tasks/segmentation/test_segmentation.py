@@ -6,9 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from automl_cases import HERE
-from segmentation_cases import SMALL, few_scenes
-from task_contract import Worker, both
 
 from attention import Spec
 from automl.base.errors import InputError
@@ -21,6 +18,9 @@ from automl.tasks.segmentation.task import Segmentation
 from automl.training.loop import start
 from backbones import gates
 from search.config import TrialConfig
+from tests.helpers.automl_cases import HERE
+from tests.helpers.segmentation_cases import SMALL, few_scenes
+from tests.helpers.task_contract import Worker, both
 
 CLASSES = 4
 METRICS = ("miou", "pixel_accuracy", "dice")

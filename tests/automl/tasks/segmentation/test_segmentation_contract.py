@@ -5,15 +5,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from automl_cases import HERE
-from segmentation_cases import SMALL as SEGMENTER
-from segmentation_cases import few_scenes as few_segmented
-from segmentation_cases import write_folder
-from task_contract import TaskTestCase
 
 from automl.task import Task, open_task
 from automl.tasks.segmentation import SegmentationData, SegmentationTraining
 from search.config import TrialConfig
+from tests.helpers.automl_cases import HERE
+from tests.helpers.segmentation_cases import SMALL as SEGMENTER
+from tests.helpers.segmentation_cases import few_scenes as few_segmented
+from tests.helpers.segmentation_cases import write_folder
+from tests.helpers.task_contract import TaskTestCase
 
 
 class TestSegmentation(TaskTestCase):

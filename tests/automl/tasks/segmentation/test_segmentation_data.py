@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from segmentation_cases import NAMES, few_scenes, mask_of, save
 
 from automl.base.errors import InputError
 from automl.data import digits as scenes
 from automl.tasks.segmentation import SegmentationData
 from automl.tasks.segmentation.data import IGNORE, LabelledImages, is_segmentation, open_labelled_images
+from tests.helpers.segmentation_cases import NAMES, few_scenes, mask_of, save
 
 pytestmark = pytest.mark.usefixtures("cache")
 

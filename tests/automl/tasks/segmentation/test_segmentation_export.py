@@ -7,9 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from automl_cases import HERE
 from PIL import Image
-from segmentation_cases import NAMES, SMALL, few_scenes
 
 from attention import Spec
 from automl.base.errors import InputError
@@ -24,6 +22,8 @@ from automl.task import open_task
 from automl.tasks.segmentation import SegmentationData, SegmentationTraining
 from automl.tasks.segmentation.task import PALETTE, Segmentation
 from search.config import TrialConfig
+from tests.helpers.automl_cases import HERE
+from tests.helpers.segmentation_cases import NAMES, SMALL, few_scenes
 
 CHOSEN = Chosen(name="name", checkpoint=Storage("checkpoint"), what="the run that was named")
 

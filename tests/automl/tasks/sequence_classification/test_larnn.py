@@ -6,7 +6,6 @@ from functools import partial
 
 import pytest
 import torch
-from larnn_restated import Restated
 from torch import Tensor, nn
 
 from automl.base.errors import InputError
@@ -15,6 +14,7 @@ from automl.tasks.sequence_classification.larnn import loop as larnn_loop
 from automl.tasks.sequence_classification.larnn.backbone import LARNNCell, Layer
 from automl.tasks.sequence_classification.recurrent import RecurrentNetwork
 from backbones import build
+from tests.helpers.larnn_restated import Restated
 
 MODES = ("residual", "layer")
 CASES = [

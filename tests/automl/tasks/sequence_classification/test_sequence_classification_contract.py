@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from automl_cases import HERE
-from task_contract import TaskTestCase
 
 from automl.task import Task, open_task
 from automl.tasks.sequence_classification import SequenceData
 from search.config import Model, TrialConfig
 from search.config.sections import ClassificationTraining
+from tests.helpers.automl_cases import HERE
+from tests.helpers.task_contract import TaskTestCase
 
 
 class TestSequences(TaskTestCase):

@@ -4,11 +4,20 @@ from pathlib import Path
 
 import pytest
 import torch
-from backbone_contract import CHANNELS, CLASSES, LENGTH, SMALL, every_name, lengths, new, sequences
 from torch import Tensor, nn
 
 from automl.base.errors import InputError
 from backbones import BACKBONES, build
+from tests.helpers.backbone_contract import (
+    CHANNELS,
+    CLASSES,
+    LENGTH,
+    SMALL,
+    every_name,
+    lengths,
+    new,
+    sequences,
+)
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
@@ -109,7 +118,7 @@ def test_works_under_autocast(name: str) -> None:
     torch.testing.assert_close(new(name)(x), logits.float(), rtol=0.1, atol=0.2)
 
 
-@pytest.mark.long  # `automl export` of such models is tested in tests/automl/export
+@pytest.mark.slow("`automl export` of such models is tested in tests/automl/export")
 @every_name
 def test_exports(name: str, tmp_path: Path) -> None:
     """For any batch size. The length is that of the example."""

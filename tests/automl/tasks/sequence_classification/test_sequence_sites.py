@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from backbone_contract import every_name, lengths, new, sequences
 from torch import nn
 
 from attention import ATTENTIONS, Spec
 from attention.padding import padding
 from backbones import build, insert, sites
 from backbones.padded import MaskedBatchNorm1d
+from tests.helpers.backbone_contract import every_name, lengths, new, sequences
 
 BLOCKS = {"resnet1d": (2, 2, 2), "bilstm": (3,), "larnn": (3,)}
 

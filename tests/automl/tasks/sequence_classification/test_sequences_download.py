@@ -4,12 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_ucihar import write_zip
-from services import Mirror, serve_mirror
 
 from automl.base.errors import InputError
 from automl.data.download import Checksum
 from automl.tasks.sequence_classification.data import open_sequences, ucihar
+from tests.helpers.fake_ucihar import write_zip
+from tests.helpers.services import Mirror, serve_mirror
 
 pytestmark = pytest.mark.usefixtures("cache")
 

@@ -4,13 +4,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_ucihar import ACTIVITIES, TEST_SUBJECTS, TRAIN_SUBJECTS, windows, write_folder, write_zip
 
 from automl.base.errors import InputError
 from automl.data.splits import FRACTION
 from automl.tasks.sequence_classification.data import Sequences, open_sequence_records, open_sequences
 from automl.tasks.sequence_classification.data.dataset import choose_subjects
 from automl.tasks.sequence_classification.data.ucihar import INNER, SIGNALS
+from tests.helpers.fake_ucihar import (
+    ACTIVITIES,
+    TEST_SUBJECTS,
+    TRAIN_SUBJECTS,
+    windows,
+    write_folder,
+    write_zip,
+)
 
 pytestmark = pytest.mark.usefixtures("cache")
 

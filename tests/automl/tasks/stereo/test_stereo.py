@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from automl_cases import HERE
 
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
@@ -16,6 +15,7 @@ from automl.tasks.stereo.score import METRICS, StereoEvaluator, disparity_loss
 from automl.tasks.stereo.task import Stereo
 from automl.training.loop import evaluate
 from search.config import TrialConfig
+from tests.helpers.automl_cases import HERE
 
 SMALL = StereoModel(options={"width": 0.25, "blocks": 1, "pool": 8, "aggregation": "basic"})
 MAXIMUM = 192

@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
-from automl_cases import HERE
-from task_contract import TaskTestCase
 
 from automl.task import Task, open_task
 from automl.tasks.stereo import StereoData, StereoModel, StereoTraining
 from automl.tasks.stereo.data import planes
 from search.config import TrialConfig
+from tests.helpers.automl_cases import HERE
+from tests.helpers.task_contract import TaskTestCase
 
 
 class TestStereo(TaskTestCase):

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from automl_cases import HERE
 from PIL import Image
 
 from attention import Spec
@@ -26,6 +25,7 @@ from automl.tasks.stereo.deploy import colour_disparity, pad_image
 from automl.tasks.stereo.task import Stereo
 from backbones.torch_internals import AnyBatchNorm
 from search.config import TrialConfig
+from tests.helpers.automl_cases import HERE
 
 CHOSEN = Chosen(name="name", checkpoint=Storage("checkpoint"), what="the run that was named")
 

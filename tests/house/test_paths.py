@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FOLDERS = ("attention", "automl", "backbones", "benchmarks", "cluster", "docs", "scripts", "search", "tests")
 TEXTS = (
     "CITATION.cff",

@@ -17,7 +17,7 @@ METHODS = [
 
 @pytest.fixture(autouse=True)
 def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
     level = optuna.logging.get_verbosity()
     yield
     optuna.logging.set_verbosity(level)

@@ -9,7 +9,7 @@ import pytest
 
 from search.config import TASKS
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 # Tasks without commands of their own on the command line and in the API.
 NAMES = [name.replace("-", "_") for name, spec in TASKS.items() if spec.models or spec.detect]
 # Tests of what asks all tasks: their declarations, spaces, configurations, data, studies and commands.
@@ -22,7 +22,11 @@ ASKING = (
 
 
 @pytest.mark.parametrize(
-    "names", [",".join(NAMES[::4]), *(pytest.param(name, marks=pytest.mark.long) for name in NAMES)]
+    "names",
+    [
+        ",".join(NAMES[::4]),
+        *(pytest.param(name, marks=pytest.mark.slow("another case")) for name in NAMES),
+    ],
 )
 def test_the_rest_works_without_tasks(names: str) -> None:
     run = subprocess.run(

@@ -8,7 +8,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1] / "scripts"))
+sys.path.append(str(Path(__file__).parents[2] / "scripts"))
 import tour
 
 LARGEST = 300_000  # bytes
@@ -41,7 +41,7 @@ def test_imports_of_its_cells_exist(notebook):
                 importlib.import_module(f"{node.module}.{alias.name}")
 
 
-@pytest.mark.long  # minutes
+@pytest.mark.slow("minutes")
 @pytest.mark.timeout(900)
 def test_it_runs_from_top_to_bottom(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")

@@ -24,7 +24,7 @@ from search.record import State, TrialRecord
 from search.space import draw_randomly
 from search.spaces import load_space
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 DOCUMENTS = {path.relative_to(ROOT).as_posix(): path.read_text() for path in [ROOT / "README.md", *PAGES]}
 LINES = 200  # of a page that is written by hand

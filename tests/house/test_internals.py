@@ -9,9 +9,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from private_names import OPTUNA, RAY, TORCH
 
-ROOT = Path(__file__).parents[1]
+from tests.helpers.private_names import OPTUNA, RAY, TORCH
+
+ROOT = Path(__file__).parents[2]
 FILES = {
     "Ray": ("cluster/ray_internals.py", RAY),
     "Optuna": ("search/optuna_internals.py", OPTUNA),
@@ -79,7 +80,7 @@ OF_OPTUNA = r"\._(storage|study_id|trial_id|backend|contains|suggest)\b"
 @pytest.mark.parametrize(
     ("library", "pattern", "where"),
     [
-        ("Ray", OF_RAY, [".", ":!tests/private_names.py"]),
+        ("Ray", OF_RAY, [".", ":!tests/helpers/private_names.py"]),
         ("PyTorch", OF_TORCH, ["attention/", "backbones/", "search/", "automl/"]),
         ("Optuna", OF_OPTUNA, ["search/", "automl/search/", "automl/callbacks/", "benchmarks/"]),
     ],

@@ -13,7 +13,7 @@ import typer.main
 import automl
 from automl.cli.main import app
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
 ELSEWHERE = re.compile(r"(https?:)?//")
 LINKS = ("canonical", "prev", "next", "alternate")  # of `link`: named, not loaded

@@ -6,7 +6,7 @@ import pytest
 
 
 def test_a_longer_finalist_gets_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
     import bench_judge
 
     cells = {

@@ -13,7 +13,7 @@ SEEDS, IMAGES = 4, 200
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Return the module with generated trainings. The seed after the last one is incomplete."""
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
     import nette
     import recorded
 

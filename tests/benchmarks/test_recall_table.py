@@ -10,7 +10,7 @@ from automl.tasks.language_modelling.config import FULL
 
 @pytest.fixture(autouse=True)
 def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
     import bench_recall
 
     bench_recall.scores.cache_clear()

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 from optuna.study import StudyDirection
-from report_cases import SSA, frozen, plan_of
 
 from automl.confirm.protocol import study_name
 from automl.maps.kept import MapExamples
 from automl.report.read import read_folder
 from search.study import VARIANT, create_study, read_records
+from tests.helpers.report_cases import SSA, frozen, plan_of
 
 TEXT = "def read rows ( path ) : with open ( path ) as file : return [ line . strip ( ) for line in file ]"
 CODE = 4 * TEXT.split()

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from automl_cases import Regression
 from torch import Tensor, nn
 
 from automl.export import run_export as export
@@ -23,6 +22,7 @@ from automl.task.task_data import Split
 from automl.tasks.code_retrieval import Similarity
 from automl.tasks.code_retrieval.data.tokenizer import Tokenizer, train_tokenizer
 from automl.tasks.code_retrieval.deploy import CODE, QUERY, REQUEST, code_usage, encoder_deployment
+from tests.helpers.automl_cases import Regression
 
 QUERIES = ["read a csv file", "close the socket", "server", "open a port and read"]
 FUNCTIONS = [

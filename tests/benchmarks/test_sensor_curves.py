@@ -8,14 +8,14 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-DATA = Path(os.environ.get("AUTOML_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
+DATA = Path(os.environ.get("AUTOML_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
 REAL = DATA / "sequences" / "ucihar_part.npz"
 ACTIVITIES = ("LAYING", "SITTING", "WALKING")
 
 
 @pytest.fixture
 def curves(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "scripts")
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "scripts")
     import sensor_curves
 
     return sensor_curves
@@ -71,7 +71,7 @@ def test_the_configurations_are_the_published_ones(curves: ModuleType) -> None:
     assert not cnn.model.placement
 
 
-@pytest.mark.long
+@pytest.mark.slow("takes minutes")
 def test_learns_windows_of_people(curves: ModuleType, tmp_path: Path) -> None:
     data = REAL
     if not data.exists():

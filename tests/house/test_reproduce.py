@@ -22,7 +22,7 @@ from backbones.cost import count_macs
 from search.config import TrialConfig
 from search.spaces import SPACES
 
-PAGE = (Path(__file__).parents[1] / "docs" / "reference" / "published-experiments.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "published-experiments.md").read_text()
 STATES = ("exact", "smaller by default:", "not reproducible:")
 
 

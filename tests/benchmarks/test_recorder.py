@@ -15,7 +15,7 @@ def train(work: tuple[str, int]) -> dict[str, Any]:
 
 
 def test_a_recording_continues_with_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
     import recorder
 
     monkeypatch.setattr(sys, "argv", ["record", "--processes", "1"])
@@ -28,7 +28,7 @@ def test_a_recording_continues_with_what_is_missing(tmp_path: Path, monkeypatch:
 
 
 def test_tables_of_singles_have_each_type_at_each_site(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
     import record_singles
 
     for table in record_singles.SITES:

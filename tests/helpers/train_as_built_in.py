@@ -1,11 +1,11 @@
 """The training of the built-in task, as a function of its own."""
 
 import torch
-from automl_cases import TINY
 
 from automl.task import open_task
 from automl.training.loop import evaluate
 from automl.training.optimiser import build_optimizer, compute_relative_rate
+from tests.helpers.automl_cases import TINY
 
 CONFIG = TINY.change(training={"epochs": 3}, data={"subset": 0.2})
 
