@@ -157,10 +157,14 @@ def write_record(config: pytest.Config) -> None:
 
 
 def select_quick(config: pytest.Config, items: list[pytest.Item], known: Mapping[str, float]) -> None:
-    """Leave the tests that are not quick out."""
-    left_out = [item for item in items if known.get(item.nodeid, 0.0) >= QUICK]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if known.get(item.nodeid, 0.0) < QUICK]
+    """Leave the tests out that are marked, or that are known to take longer."""
+
+    def is_quick(item: pytest.Item) -> bool:
+        marked = any(item.get_closest_marker(name) for name in ("slow", "heavy"))
+        return not marked and known.get(item.nodeid, 0.0) < QUICK
+
+    config.hook.pytest_deselected(items=[item for item in items if not is_quick(item)])
+    items[:] = [item for item in items if is_quick(item)]
 
 
 def sort_by_scope(items: list[pytest.Item], known: Mapping[str, float]) -> None:
