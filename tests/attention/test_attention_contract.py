@@ -1,5 +1,7 @@
 """Properties of every attention module, for every record of the table."""
 
+import os
+
 import pytest
 import torch
 from torch import Tensor
@@ -136,7 +138,8 @@ def test_gradients_match_finite_differences(spec: Spec) -> None:
     def run(x: Tensor, *values: Tensor) -> Tensor:
         return torch.func.functional_call(module, dict(zip(names, values, strict=True)), (x,))
 
-    assert torch.autograd.gradcheck(run, (x, *module.parameters()))
+    fast = not os.environ.get("AUTOML_LONG")  # compares random projections of the Jacobians
+    assert torch.autograd.gradcheck(run, (x, *module.parameters()), fast_mode=fast)
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ values is in one. With AUTOML_LONG=1 all run.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import combinations
 
 import pytest
 
-Pair = tuple[tuple[str, int], tuple[str, int]]
+Pair = tuple[tuple[str, Hashable], tuple[str, Hashable]]
 
 
 def select_pairwise(items: Sequence[pytest.Item]) -> list[pytest.Item]:
@@ -21,13 +21,26 @@ def select_pairwise(items: Sequence[pytest.Item]) -> list[pytest.Item]:
             functions[item.parent, item.originalname].append(item)  # type: ignore[attr-defined]
     left_out = set[int]()
     for cases in functions.values():
-        chosen = choose_cases([case.callspec.indices for case in cases])  # type: ignore[attr-defined]
+        chosen = choose_cases([read_values(case) for case in cases])
         left_out |= {id(case) for i, case in enumerate(cases) if i not in chosen}
     return [item for item in items if id(item) not in left_out]
 
 
-def choose_cases(cases: Sequence[Mapping[str, int]]) -> set[int]:
-    """Return the indices of the cases to keep. Each case has the number of the value of each parameter."""
+def read_values(item: pytest.Item) -> dict[str, Hashable]:
+    """Return what identifies the value of each parameter. Those of one `parametrize` are one."""
+    params = item.callspec.params  # type: ignore[attr-defined]
+    axes: dict[str, Hashable] = {}
+    left = set(params)
+    for mark in item.iter_markers("parametrize"):
+        names = mark.args[0].split(",") if isinstance(mark.args[0], str) else mark.args[0]
+        names = [name.strip() for name in names if name.strip()]
+        axes[",".join(names)] = tuple(id(params[name]) for name in names)
+        left -= {*names}
+    return axes | {name: id(params[name]) for name in left}  # those of fixtures
+
+
+def choose_cases(cases: Sequence[Mapping[str, Hashable]]) -> set[int]:
+    """Return the indices of the cases to keep. Each case has the value of each parameter."""
     axes = {tuple(case[name] for case in cases): name for name in cases[0]}  # together, they are one
     sizes = [len(set(values)) for values in axes]
     if sum(size > 1 for size in sizes) < 3:

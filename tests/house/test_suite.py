@@ -21,6 +21,7 @@ import mutants  # noqa: E402
 CONFTEST = """
 from tests.helpers import durations
 from tests.helpers.durations import ByFile, Durations
+from tests.helpers.pairwise import select_pairwise
 
 durations.TEST = durations.FIXTURE = {limit}
 durations.LIBRARIES = ()
@@ -32,6 +33,29 @@ def pytest_xdist_make_scheduler(config, log):
 
 def pytest_configure(config):
     config.pluginmanager.register(Durations(config), "durations")
+
+
+def pytest_collection_modifyitems(items):
+    items[:] = select_pairwise(items)
+"""
+PRODUCT = """
+import pytest
+
+
+@pytest.fixture(params=["a", "b"])
+def kind(request):
+    pass
+
+
+@pytest.mark.parametrize("x", [1.5, 2.5, 3.5])
+@pytest.mark.parametrize("y", [True, False])
+def test_product(x, y, kind):
+    pass
+
+
+@pytest.mark.parametrize(("x", "y", "z"), [(x, y, z) for x in "ab" for y in "ab" for z in "ab"])
+def test_list(x, y, z):
+    pass
 """
 PASSES = "def test_{}():\n    pass\n\n\n"
 DIES = "def test_dies():\n    import os\n\n    os._exit(1)\n\n\n"
@@ -122,6 +146,11 @@ def test_each_fault_can_be_made(mutant: mutants.Mutant) -> None:
 def test_faults_have_different_names() -> None:
     assert {*Counter(mutant.name for mutant in mutants.MUTANTS).values()} == {1}
     assert len(mutants.MUTANTS) >= 40
+
+
+def test_a_product_is_reduced_and_a_list_is_not(tmp_path: Path) -> None:
+    (tmp_path / "test_0.py").write_text(PRODUCT)
+    assert f"{3 * 2 + 8} passed" in run(tmp_path)
 
 
 def test_cases_have_each_pair_of_values() -> None:

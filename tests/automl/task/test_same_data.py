@@ -137,7 +137,13 @@ def quiet(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize(
-    ("command", "changed"), list(zip([resume, confirm, compare, export_it], CHANGES, strict=True))
+    ("command", "changed"),
+    [
+        (resume, CHANGES[0]),
+        (confirm, CHANGES[1]),
+        pytest.param(compare, CHANGES[2], marks=pytest.mark.slow("several confirmations")),
+        (export_it, CHANGES[3]),
+    ],
 )
 def test_changed_data_are_rejected_by_name(
     command: Callable[[Path, Path], None],
@@ -163,6 +169,7 @@ def test_changed_data_are_rejected_by_name(
     assert (folder / "search.json").read_text() == before
 
 
+@pytest.mark.slow("several confirmations")
 @pytest.mark.usefixtures("quiet")
 def test_unchanged_data_are_accepted(photos: Path) -> None:
     searched(photos)
