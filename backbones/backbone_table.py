@@ -1,7 +1,7 @@
 """The table of backbones. A new family is one file that builds it, and its records here or in its task."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from types import MappingProxyType
@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 from torch import Tensor, nn
 
 from automl.base.errors import InputError, unknown
-from automl.base.lazy import contributions
+from automl.base.lazy import LazyTable, contributed
 from backbones import vit
 from backbones.libraries import IMAGENET, Normalisation, xresnet
 
@@ -94,27 +94,8 @@ OWN = table(
 )
 
 
-class _Backbones(Mapping[str, Backbone]):
-    """The backbones of this package, and those that belong to one task."""
-
-    @cached_property
-    def _records(self) -> Mapping[str, Backbone]:
-        records = dict(OWN)
-        for more in contributions("backbones"):
-            records |= more
-        return records
-
-    def __getitem__(self, name: str) -> Backbone:
-        return OWN[name] if name in OWN else self._records[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._records)
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-
-BACKBONES = _Backbones()
+# The backbones of this package, and those that belong to one task.
+BACKBONES = LazyTable(lambda: contributed("backbones"), OWN)
 
 
 def with_defaults(

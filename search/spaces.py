@@ -7,29 +7,34 @@ from types import MappingProxyType
 from typing import Any
 
 from automl.base.errors import InputError
-from automl.base.lazy import contributions
+from automl.base.lazy import LazyTable, contributed, isolated
 from automl.base.loading import load_object
 from search.config.tasks import TASKS, TaskSpec, registered_specs
 from search.space import Space, SpaceFunction, space_name, without_attention
 
 
-def _spaces_of(specs: Iterable[TaskSpec]) -> Mapping[str, Space]:
-    modules = [import_module(module) for spec in specs for module in spec.spaces]
-    return {space.name: space for module in modules for space in module.SPACES}
+def _spaces_of(tasks: Iterable[tuple[str, TaskSpec]]) -> Mapping[str, Space]:
+    spaces: dict[str, Space] = {}
+    for name, spec in tasks:
+        with isolated(name):
+            modules = [import_module(module) for module in spec.spaces]
+            spaces |= {space.name: space for module in modules for space in module.SPACES}
+    return spaces
 
 
-SPACES = _spaces_of(TASKS.values())
+# The spaces of all tasks, built in or installed. The tasks are imported on first use.
+SPACES = LazyTable(lambda: _spaces_of(TASKS.items()))
 
 
 @cache
 def study_grids() -> Mapping[str, Space]:
     """Return the grids of published experiments, by name."""
-    return {space.name: space for grids in contributions("grids") for space in grids}
+    return contributed("grids")
 
 
 def registered_spaces() -> Mapping[str, Space]:
     """Return the spaces of registered tasks, by name."""
-    return _spaces_of(spec for _, spec in registered_specs())
+    return _spaces_of(registered_specs())
 
 
 def load_space(

@@ -1,17 +1,46 @@
-"""Imports on first use: exports of a package, the built-in tasks, and packages that only one task needs."""
+"""Imports on first use: exports of a package, declarations of tasks, packages that only one task needs."""
 
 import ast
 import sys
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache, cached_property
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar
 
-from automl.base.errors import InputError
+from automl.base.errors import OWN_PACKAGES, InputError, describe_error
 from automl.base.own_imports import find_origin
+
+R = TypeVar("R")
+
+
+class LazyTable(Mapping[str, R]):
+    """Records by name, of which `later()` returns those that are not in `first` when they are needed."""
+
+    def __init__(
+        self, later: Callable[[], Mapping[str, R]], first: Mapping[str, R] = MappingProxyType({})
+    ) -> None:
+        self._later, self._first = later, first
+
+    @cached_property
+    def _records(self) -> Mapping[str, R]:
+        return {**self._first, **self._later(), **self._first}  # in this order
+
+    def __getitem__(self, name: str) -> R:
+        return self._first[name] if name in self._first else self._records[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._records)
+
+    def __len__(self) -> int:
+        return len(self._records)
 
 
 def lazily(package: str) -> Callable[[str], Any]:
@@ -93,8 +122,8 @@ def task_packages() -> Mapping[str, str]:
     """Return the package of each built-in task by the task's name. Import none of them.
 
     The folder `NAME_OF_TASK` declares the task `name-of-task` by `SPEC`, a `search.config.TaskSpec`, in its
-    `__init__`. Packages of others declare theirs by entry points. Built-in tasks have none, since a job that
-    runs from a folder of sources has no metadata of installed packages.
+    `__init__`. Built-in tasks have no entry points, since a job that runs from a folder of sources has no
+    metadata of installed packages.
     """
     spec = find_spec(GROUP)
     folders = spec.submodule_search_locations if spec is not None else None
@@ -103,14 +132,96 @@ def task_packages() -> Mapping[str, str]:
     }
 
 
+@cache
+def installed_tasks() -> Mapping[str, EntryPoint]:
+    """Return the tasks of installed packages by name, without importing them. A name belongs to one task."""
+    points: dict[str, EntryPoint] = {}
+    for point in entry_points(group=GROUP):
+        if point.name in task_packages() or ":" in point.name:
+            _skip(point, "give it a name without colons that no built-in task has")
+        elif point.name in points:
+            _skip(
+                point, f"{_distribution(points[point.name])} has a task of this name; uninstall one of them"
+            )
+        else:
+            points[point.name] = point
+    return points
+
+
+def _distribution(point: EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+
+
+@cache
+def _skip(point: EntryPoint, reason: str) -> None:  # prints each message once
+    print(f"skipped task {point.name!r} of {_distribution(point)}: {reason}", file=sys.stderr)
+
+
+@cache
+def declaration(task: str) -> Any:
+    """Return the `search.config.TaskSpec` of a built-in or installed task.
+
+    An entry point names a `TaskSpec`, a module that has one as `SPEC`, or a `Task` that has one as `spec`.
+    Raises InputError if the package of an installed task cannot be imported.
+    """
+    if task in task_packages():
+        return import_module(task_packages()[task]).SPEC
+    point = installed_tasks()[task]
+    try:
+        value = point.load()
+    except (Exception, SystemExit) as error:
+        raise InputError(_broken(point.value, error)) from error
+    spec = getattr(value, "SPEC", None) or getattr(value, "spec", value)
+    if not getattr(spec, "metrics", ()):
+        raise InputError(f"{point.value} must be or have an automl.TaskSpec with metrics; got {spec!r}")
+    return spec if spec.task else replace(spec, task=point.value)
+
+
+def _broken(reference: str, error: BaseException) -> str:
+    return f"{reference} cannot be imported: {describe_error(error)}. Update or uninstall its package"
+
+
+@contextmanager
+def isolated(task: str) -> Iterator[None]:
+    """Print an error of an installed task once instead of raising it: the others work without its package."""
+    try:
+        yield
+    except Exception as error:
+        if (point := installed_tasks().get(task)) is None:
+            raise
+        _skip(point, str(error) if isinstance(error, InputError) else describe_error(error))
+
+
+def declarations() -> Iterator[tuple[str, Any]]:
+    """Yield name and declaration of each task, the built-in ones first. Broken packages are skipped."""
+    for task in (*task_packages(), *installed_tasks()):
+        with isolated(task):
+            yield task, declaration(task)
+
+
 def resolve(reference: str) -> Any:
-    """Import the object that `package.module:name` refers to."""
+    """Import the object that `package.module:name` refers to. Raises InputError if a foreign one fails."""
     module, _, name = reference.partition(":")
-    return getattr(import_module(module), name)
+    try:
+        return getattr(import_module(module), name)
+    except (Exception, SystemExit) as error:
+        if module.partition(".")[0] in OWN_PACKAGES:
+            raise
+        raise InputError(_broken(reference, error)) from error
 
 
-def contributions(field: str) -> Iterator[Any]:
-    """Import and yield what built-in tasks contribute to a table: the objects that this field refers to."""
-    for package in task_packages().values():
-        if reference := getattr(import_module(package).SPEC, field):
-            yield resolve(reference)
+def contributions(field: str, read: Callable[[Any], Any] = lambda each: each) -> Iterator[Any]:
+    """Import and yield what tasks contribute to a table: `read` of the objects that this field refers to."""
+    for task, spec in declarations():
+        with isolated(task):
+            if reference := getattr(spec, field):
+                yield read(resolve(reference))
+
+
+def contributed(field: str) -> Mapping[str, Any]:
+    """Return the records by name that this field refers to, in mappings or sequences. Built-in ones stay."""
+    return dict(ChainMap(*contributions(field, _by_name)))
+
+
+def _by_name(records: Any) -> dict[str, Any]:
+    return {each.name: each for each in (records.values() if isinstance(records, Mapping) else records)}

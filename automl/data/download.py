@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from automl.base.errors import InputError, unknown
 from automl.base.escape import redact
-from automl.base.lazy import contributions
+from automl.base.lazy import contributed
 from automl.base.serialise import from_json
 from automl.base.terminal import progress
 from automl.data.archive import MAX_FRACTION_OF_DISK, enter_single_folder, unpack
@@ -251,7 +251,7 @@ def read_datasets(module: str) -> Sequence[PublishedDataset]:
 @cache
 def published_datasets() -> Mapping[str, PublishedDataset]:
     """Return the datasets of all tasks by name."""
-    return {dataset.name: dataset for datasets in contributions("published") for dataset in datasets}
+    return contributed("published")
 
 
 def download_published(name: str) -> tuple[PublishedDataset, Path]:

@@ -13,7 +13,7 @@ from typing import Any
 from automl.base import loading
 from automl.base.errors import InputError, unknown
 from automl.base.escape import markdown
-from automl.base.lazy import contributions, resolve
+from automl.base.lazy import contributed, resolve
 from automl.base.options import STORAGE, with_keywords_of
 from automl.config.search_options import StudyOptions
 from automl.config.settings import Settings
@@ -22,8 +22,7 @@ from automl.report.figure import Cell, Table
 from automl.report.grid_table import LAST, GridCell
 from automl.report.read import SearchData
 from automl.search.prepare import Prepared
-from automl.search.run_search import start_or_resume
-from automl.search.search import Search
+from automl.search.run_search import Search, start_or_resume
 from automl.task.published_study import UNKNOWN, UNPRINTED, Study
 from search.config import Data, TrialConfig
 from search.grid import GRID, SMALL
@@ -202,7 +201,7 @@ class StudyResult:
 
 def list_studies() -> Mapping[str, Study]:
     """Return the studies of all tasks by name."""
-    return {study.name: study for studies in contributions("studies") for study in studies}
+    return contributed("studies")
 
 
 @with_keywords_of(StudyOptions)

@@ -1,9 +1,11 @@
 """Find the task of a name, of data, or of a configuration, and open it with its data."""
 
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 from automl.base.errors import InputError
-from automl.base.lazy import contributions, resolve
+from automl.base.lazy import isolated, resolve
 from automl.base.loading import load_object
 from automl.config.runtime import Runtime
 from automl.data.archive import enter_single_folder, extract_if_archive
@@ -23,7 +25,7 @@ def register_task(name: str, task: str | type[Task]) -> str:
     stores the reference of the task instead of the name, so other machines need no registration.
 
     Args:
-        name: The name. It must not be that of a built-in task.
+        name: The name. It must not be that of a built-in or installed task.
         task: The class, or its reference `file.py:Class` or `package.module:Class`.
 
     Returns:
@@ -34,13 +36,14 @@ def register_task(name: str, task: str | type[Task]) -> str:
 
     Example:
         >>> import automl
-        >>> automl.register_task("photos", "automl.tasks.image_classification.task:ImageClassification")
-        'automl.tasks.image_classification.task:ImageClassification'
-        >>> automl.TrialConfig(task="photos").task
-        'automl.tasks.image_classification.task:ImageClassification'
+        >>> mine = "automl.tasks.image_classification.task:ImageClassification"
+        >>> automl.register_task("photos", mine) == automl.TrialConfig(task="photos").task == mine
+        True
     """
     if name in TASKS or ":" in name or not name:
-        raise InputError(f"a task must have a name without colons that no built-in task has; got {name!r}")
+        raise InputError(
+            f"a task must have a name without colons that no built-in or installed task has; got {name!r}"
+        )
     reference = task if isinstance(task, str) else f"{task.__module__}:{task.__qualname__}"
     load_spec(reference)
     return register(name, reference)
@@ -52,11 +55,17 @@ def task_of_data(path: str) -> TaskSpec | None:
     Registered tasks are asked first. Raises InputError if an archive cannot be extracted, or a folder is
     nearly in the layout of a task.
     """
-    specs = [*(spec for _, spec in registered_specs()), *TASKS.values()]
-    chosen = next((spec for spec in specs if spec.detects(path)), None)
+    chosen = next(_recognising(path), None)
     if chosen is None or chosen.guesses:
         _check_layout(path)
     return chosen
+
+
+def _recognising(path: str) -> Iterator[TaskSpec]:
+    for name, spec in (*registered_specs(), *TASKS.items()):
+        with isolated(name):
+            if spec.detects(path):
+                yield spec
 
 
 def _check_layout(path: str) -> None:
@@ -69,11 +78,15 @@ def _check_layout(path: str) -> None:
     if table is not None and "label" in table.columns:  # the classes of images
         return
     for folder in (root, *(below for name, below in list_folders(root).items() if SPLIT.fullmatch(name))):
-        for find_reasons in contributions("nearly"):
-            for reason in find_reasons(folder):
-                raise InputError(
-                    f"{folder} {reason}. If its folders are classes of images, add --space folder"
-                )
+        for reason in _find_reasons(folder):
+            raise InputError(f"{folder} {reason}. If its folders are classes of images, add --space folder")
+
+
+def _find_reasons(folder: Path) -> Iterator[str]:
+    for name, spec in TASKS.items():
+        with isolated(name):
+            if spec.nearly:
+                yield from resolve(spec.nearly)(folder)
 
 
 def task_of(config: TrialConfig) -> type[Task]:

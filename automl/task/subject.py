@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import backbones
 from automl.base.errors import InputError, unknown
-from automl.base.lazy import resolve
+from automl.base.lazy import isolated, resolve
 from backbones import Example, find
 from backbones.example import sum_outputs
 from search.config import Model
@@ -72,8 +72,9 @@ def make_subject(
 def tasks_of(backbone: str) -> Sequence[str]:
     """Return the tasks that a backbone can be used for. The task of the plain backbone is first."""
     for name, spec in TASKS.items():
-        if spec.models and backbone in resolve(spec.models):
-            return (name,)
+        with isolated(name):
+            if spec.models and spec.subject and backbone in resolve(spec.models):
+                return (name,)
     takes = find(backbone).dimensions or 2
     fits = [name for name, spec in TASKS.items() if spec.dimensions == takes and spec.subject]
     return sorted(fits, key=lambda name: TASKS[name].model is not Model)

@@ -4,12 +4,13 @@ Frozen dataclasses that round-trip through JSON. The sections of each task are i
 `automl.tasks`.
 
 sections      Data, model and training: base classes of all tasks, of classifiers, and of the user's own code
-tasks         Declarations of the built-in tasks (TASKS), the registered ones, and those that are not loaded
+tasks         Declarations of tasks, built in or installed (TASKS), of registered and not loaded ones
 trial_config  One trial: a task with its data, model and training
 """
 
 from typing import Any
 
+from automl.base.lazy import declarations
 from search.config.sections import PUBLISHED, Data, Model, Optimizer, Schedule, Training
 from search.config.tasks import TASKS, TaskSpec
 from search.config.trial_config import TrialConfig
@@ -21,7 +22,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Return a section of a task's configuration by its name, such as `ImageData`, for spaces of the user."""
-    for spec in TASKS.values():
+    for _, spec in declarations():
         for kind in (spec.data, spec.model, spec.training):
             if kind.__name__ == name:
                 return kind

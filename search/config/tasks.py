@@ -1,6 +1,7 @@
-"""Declarations of tasks, built in (`TASKS`) or registered: everything known of a task before a training.
+"""Declarations of tasks (`TASKS`) and of registered ones: everything known of a task before a training.
 
-A built-in task is a folder of `automl.tasks`, which declares itself. Nothing here names one.
+A task is a folder of `automl.tasks`, or of another package that declares it by an entry point. Nothing here
+names one.
 
 The keys of a user-defined task's configuration are defined in its code, which reading a configuration must
 not run. Until `TrialConfig.load` loads it, the types `OPEN` accept any keys and check no values.
@@ -10,15 +11,13 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, make_dataclass, replace
-from functools import cache, lru_cache
-from importlib import import_module
-from importlib.metadata import entry_points
+from functools import lru_cache
 from keyword import iskeyword
 from typing import Any
 
 from automl.base import loading
 from automl.base.errors import InputError
-from automl.base.lazy import GROUP, resolve, task_packages
+from automl.base.lazy import declaration, declarations, installed_tasks, resolve, task_packages
 from search.config.sections import Data, Model, Training
 from search.metric import Metric
 
@@ -164,20 +163,23 @@ class TaskSpec:
 
 
 class _Tasks(Mapping[str, TaskSpec]):
-    """The built-in tasks, in the order in which data are recognised. Each is imported on first use."""
+    """The built-in tasks and those of installed packages, in the order in which data are recognised.
+
+    Each is imported on first use.
+    """
 
     def __getitem__(self, name: str) -> TaskSpec:
-        result: TaskSpec = import_module(task_packages()[name]).SPEC
+        result: TaskSpec = declaration(name)
         return result
 
     def __contains__(self, name: object) -> bool:
-        return name in task_packages()
+        return name in task_packages() or name in installed_tasks()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(task_packages(), key=lambda name: self[name].order))
+        return iter([name for name, _ in sorted(declarations(), key=lambda task: task[1].order)])
 
     def __len__(self) -> int:
-        return len(task_packages())
+        return len([*declarations()])
 
 
 TASKS: Mapping[str, TaskSpec] = _Tasks()
@@ -222,12 +224,6 @@ def declare_metric(
     return metric if margin is None else replace(metric, margin=margin)
 
 
-@cache
-def _installed() -> Mapping[str, str]:
-    """Return the tasks of installed packages by their entry points, without importing them."""
-    return {entry.name: entry.value for entry in entry_points(group=GROUP)}
-
-
 def register(name: str, reference: str) -> str:
     """Register a name for a task in this process. Return the reference that other processes resolve."""
     _registered[name] = loading.make_absolute(reference)
@@ -238,7 +234,7 @@ def resolve_name(task: str) -> str:
     """Return the reference of a registered task, or `task` itself with absolute paths."""
     if task in TASKS:
         return task
-    return loading.make_absolute(_registered.get(task) or _installed().get(task, task))
+    return loading.make_absolute(_registered.get(task, task))
 
 
 def find_spec(task: str) -> TaskSpec:
@@ -259,7 +255,7 @@ def load_spec(task: str) -> TaskSpec:
     """Return the declaration of a task, loading user-defined code. Raises InputError if it cannot."""
     if task in TASKS:
         return TASKS[task]
-    known = [*TASKS, *_registered, *_installed()]
+    known = [*TASKS, *_registered]
     spec = getattr(loading.load_object("task", "Class", task, known), "spec", None)
     if not isinstance(spec, TaskSpec) or not spec.metrics:
         raise InputError(f"task {task!r} must have an attribute `spec`, an automl.TaskSpec with metrics")
@@ -268,7 +264,7 @@ def load_spec(task: str) -> TaskSpec:
 
 def registered_specs() -> Iterator[tuple[str, TaskSpec]]:
     """Yield the name and the declaration of each registered task, except those that cannot be loaded."""
-    for name in {**_installed(), **_registered}:
+    for name in _registered:
         try:
             yield name, load_spec(resolve_name(name))
         except InputError as error:
