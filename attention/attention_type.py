@@ -1,20 +1,24 @@
-"""Attention types: the record of a type in the table, and of a class that somebody else wrote.
+"""Attention types by name: of the table, `timm:NAME`, `file.py:Class` and `package.module:Class`.
 
-A module of such a class is put behind the gate of this project.
+A module of a class that somebody else wrote is put behind the gate of this project. timm's have none of
+timm's own inputs besides the channels, and two spatial dimensions. At other sites the positions are joined or
+get a dimension of extent 1.
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
 from attention.attention_map import AttentionMap, rescaling_map
-from attention.gated import Cost, Gated, Layout
+from attention.attention_table import ATTENTIONS, TIMM, Attention, check_name
+from attention.gated import Gated, Layout
 from attention.options import Option, OptionValue, read_options
+from automl.base import loading
 from automl.base.errors import InputError, describe_error
 
 
@@ -112,53 +116,6 @@ SIDE = 8  # extents of the features that a new module is tried with
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attention:
-    """Attention type in the table `attention.ATTENTIONS`.
-
-    Attributes:
-        name: The name in configurations and on the command line.
-        module: Builds a module: `module(channels, **options)`.
-        cost: Computes its cost by a formula: `cost(channels, spatial, **options)`. None if the cost is
-            counted on a module.
-        source: The paper or code that it follows.
-        state: Computes how many values one sequence keeps while decoding at `context` tokens:
-            `state(channels, context, **options)`. None if the type cannot decode.
-
-    Example:
-        >>> from attention import ATTENTIONS
-        >>> ATTENTIONS["sagan"].source
-        'arXiv 1805.08318'
-        >>> ATTENTIONS["multihead"].options["heads"].default
-        4
-    """
-
-    name: str
-    module: Callable[..., nn.Module]
-    cost: Callable[..., Cost] | None
-    source: str
-    state: Callable[..., int] | None = None
-
-    @property
-    def options(self) -> Mapping[str, Option]:
-        """Return the options by name."""
-        return read_options(self.module)
-
-    def build(self, channels: int, size: Sequence[int], options: Mapping[str, OptionValue]) -> Gated:
-        """Build a module for features with `channels` channels and the extents `size`."""
-        module = self.module(channels, **options)
-        assert isinstance(module, Gated)
-        return module
-
-    def suggest(self, trial: Any, prefix: str, channels: int) -> dict[str, OptionValue]:
-        """Draw the options with several choices from an Optuna trial, as parameters `prefix + option`."""
-        return {
-            name: trial.suggest_categorical(prefix + name, list(option.choices))
-            for name, option in self.options.items()
-            if len(option.choices) > 1
-        }
-
-
-@dataclass(frozen=True, kw_only=True)
 class ForeignAttention(Attention):
     """Attention type whose class knows nothing of this project.
 
@@ -233,3 +190,39 @@ class ForeignAttention(Attention):
         if not isinstance(options, Mapping):
             raise InputError(f"{self.name}.suggest must return a dictionary of options; got {options!r}")
         return dict(options)
+
+
+def find_attention(name: str) -> Attention:
+    """Return the attention type called `name`, after loading user-defined code, or raise InputError."""
+    check_name(name)
+    if name in ATTENTIONS:
+        return ATTENTIONS[name]
+    if name.startswith(TIMM):
+        return _of_timm(name)
+    module = loading.load_object("attention", "Class", name, ATTENTIONS)
+    try:
+        inspect.signature(module)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"attention {name!r} must be a class or a function of Python: {error}") from error
+    values: dict[str, Any] = {}
+    for key, default, choices in (
+        ("layout", "BC*", get_args(Layout)),
+        ("dimensions", None, (None, 1, 2, 3)),
+        ("multiplies", None, (None, True, False)),
+    ):
+        values[key] = value = getattr(module, key, default)
+        if value not in choices:
+            raise InputError(
+                f"{key} of attention {name!r} must be one of {', '.join(map(str, choices))}; got {value!r}"
+            )
+    short = loading.short_name(name)
+    return ForeignAttention(name=short, module=module, cost=None, source=f"your own: {short}", **values)
+
+
+def _of_timm(name: str) -> Attention:
+    from timm.layers import get_attn  # takes seconds
+
+    module: type[nn.Module] = get_attn(name.removeprefix(TIMM))
+    return ForeignAttention(
+        name=name, module=module, cost=None, source="timm", dimensions=2, multiplies=True, draws_options=False
+    )

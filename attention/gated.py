@@ -1,19 +1,21 @@
-"""Base class of all attention modules: `y = x + gamma * attend(x)` over the positions of a feature map."""
+"""Base class of all attention modules: `y = x + gamma * attend(x)` over the positions of a feature map.
+
+`attention_maps` records the weights of those in a model.
+"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.fx import Proxy
 
+from attention.attention_map import AttentionMap
 from attention.padding import current_mask
-
-if TYPE_CHECKING:
-    from attention.attention_map import AttentionMap
+from automl.base.errors import InputError
 
 Result = TypeVar("Result")
 
@@ -55,6 +57,7 @@ class Gated(nn.Module, ABC):
         replaces: True if the module replaces another one. It then returns only the update, which is zero at
             class tokens.
         sums_over_positions: True if the module sums products over all positions.
+        loops: True if the module computes one chunk of positions after another.
         blends: True if the gate moves from the input to the update: `y = x + gamma * (attend(x) - x)`. At 1
             the module is then exactly `attend`.
 
@@ -68,6 +71,8 @@ class Gated(nn.Module, ABC):
     class_tokens = 0
     replaces = False
     blends = False
+
+    loops = False
 
     # Sums of N squares of features overflow float16. Such a module computes in float32 instead of float16.
     # The range of bfloat16 suffices.
@@ -92,7 +97,7 @@ class Gated(nn.Module, ABC):
             The update `(B, N, C)`. At masked positions any finite value will do.
         """
 
-    def attention_map(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> "AttentionMap | None":
+    def attention_map(self, x: Tensor, mask: Tensor | None, spatial: Sequence[int]) -> AttentionMap | None:
         """Compute the weights that `attend` uses, for `attention_maps`. None if the module has none.
 
         The arguments are those of `attend`, with features in float32 or float64.
@@ -220,3 +225,72 @@ def _is_half(x: Tensor) -> bool:
     if _has_autocast(device):
         return torch.float16 in (torch.get_autocast_dtype(device), x.dtype)
     return x.dtype == torch.float16
+
+
+@contextmanager
+def attention_maps(model: nn.Module) -> Iterator[dict[str, AttentionMap]]:
+    """Record the weights of every inserted module during the forward passes inside the context.
+
+    Outside the context, models have no hooks, so that training costs nothing. The output of the model does
+    not change. The weights are computed a second time, in float32 and as in evaluation.
+
+    Args:
+        model: A model with inserted modules.
+
+    Returns:
+        A context that yields the map of each site in the latest pass. Modules without weights, such as
+            `conv1x1`, have none.
+
+    Raises:
+        InputError: The model has no inserted module.
+
+    Example:
+        >>> import automl, torch
+        >>> from torchvision.models import resnet18
+        >>> model = automl.insert(resnet18(), {"stage4.block2": automl.Spec("multihead")}).eval()
+        >>> with automl.attention_maps(model) as maps:
+        ...     logits = model(torch.zeros(1, 3, 64, 64))
+        >>> maps["stage4.block2"].heat().shape
+        torch.Size([1, 2, 2])
+    """
+    modules = [module for module in model.modules() if isinstance(module, Gated) and module.site]
+    if not modules:
+        raise InputError(
+            f"{type(model).__name__} has no inserted module whose attention could be shown; insert one with "
+            f"automl.insert"
+        )
+    maps: dict[str, AttentionMap] = {}
+
+    def record(module: nn.Module, args: Any, output: Any) -> None:
+        assert isinstance(module, Gated)
+        if (weights := map_of(module, args[0])) is not None:
+            maps[module.site] = weights
+
+    with ExitStack() as hooks:
+        for module in modules:
+            hooks.enter_context(module.register_forward_hook(record))
+        yield maps
+
+
+@torch.no_grad()
+def map_of(module: Gated, x: Tensor) -> AttentionMap | None:
+    """Return the weights with which a module processes its input, as in evaluation.
+
+    Args:
+        module: The module.
+        x: Its input, as for `forward`.
+
+    Returns:
+        The weights. None if the module has none.
+    """
+    tokens, mask, spatial = module.tokens(x[:, module.class_tokens :] if module.class_tokens else x)
+    # A spectral norm in training mode would change its state.
+    modes = {child: child.training for child in module.modules()}
+    module.eval()
+    try:
+        with torch.autocast(x.device.type, enabled=False):
+            precise = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
+            return module.attention_map(precise, visible(mask), spatial)
+    finally:
+        for child, training in modes.items():
+            child.training = training

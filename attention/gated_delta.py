@@ -51,6 +51,7 @@ class GatedDeltaNet(TokenMixer):
     """
 
     sums_over_positions = True
+    loops = True
 
     def __init__(
         self,

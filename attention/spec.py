@@ -1,43 +1,20 @@
-"""Names of attention types, a type with its options, and placements, which have one at each site."""
+"""An attention type with its options, and placements, which have one at each site."""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from attention.attention_table import ATTENTIONS, check_name
 from attention.options import RESERVED, OptionValue, check_options
 from automl.base import loading
-from automl.base.errors import InputError, unknown
+from automl.base.errors import InputError
 from automl.base.serialise import WITHOUT_TORCH
 
-# The types need torch, which takes seconds to import. Reading and writing configurations must not need it.
+# The modules need torch, which takes seconds to import. Reading and writing configurations must not need it.
 if TYPE_CHECKING:
-    from attention.attention_type import Attention
+    from attention.attention_table import Attention
     from attention.gated import Gated
-
-NAMES = (
-    *("ssa", "ssa-sym", "sagan", "decomposed", "multihead", "linear", "sliding", "shortconv", "gated-delta"),
-    *("kda", "conv1x1"),
-)
-TIMM = "timm:"
-
-# Names of `timm.layers.create_attn`, of modules that keep their input's shape. Tested with timm 1.0.31.
-TIMM_NAMES = (
-    *("bat", "bottleneck", "cbam", "ceca", "coord", "eca", "ecam", "ela", "ese", "gc", "gca", "ge", "halo"),
-    *("lambda", "lcbam", "nl", "scoord", "se", "sk", "splat", "strip"),
-)
-
-
-def check_name(name: object) -> None:
-    """Raise `InputError` unless `name` may be an attention type. Runs no user-defined code."""
-    if isinstance(name, str) and (name in NAMES or loading.is_user_defined(name)):
-        return
-    if isinstance(name, str) and name.startswith(TIMM):
-        if name.removeprefix(TIMM) not in TIMM_NAMES:
-            raise unknown("attention of timm", name.removeprefix(TIMM), TIMM_NAMES)
-        return
-    hint = f"timm has one: {TIMM}{name}" if name in TIMM_NAMES else "Or take timm:NAME, or file.py:Class"
-    raise InputError(f"{unknown('attention', name, NAMES)} {hint}")
 
 
 @dataclass(frozen=True)
@@ -70,15 +47,13 @@ class Spec:
         check_name(self.type)
         name = loading.find_local_name(loading.make_absolute(self.type), self.code)
         object.__setattr__(self, "type", name)
-        if self.options and name in NAMES and not WITHOUT_TORCH.get():
-            from attention.attention_table import ATTENTIONS
-
+        if self.options and name in ATTENTIONS and not WITHOUT_TORCH.get():
             check_options(name, self.options, ATTENTIONS[name].options)
 
     @property
     def is_foreign(self) -> bool:
         """Return whether the type is not in the table, so that no test holds it to the contract."""
-        return self.type not in NAMES
+        return self.type not in ATTENTIONS
 
     @property
     def name(self) -> str:
@@ -141,7 +116,7 @@ class Spec:
             InputError: The text has another form, or names an unknown type or option.
         """
         name, colon, options = text.rpartition(":")
-        if not colon or ("=" not in options and name not in NAMES):
+        if not colon or ("=" not in options and name not in ATTENTIONS):
             name, options = text, ""
         values = {}
         for option in filter(None, options.split(",")):
@@ -156,7 +131,7 @@ class Spec:
         return f"{self.name}({options})" if options else self.name
 
     def _find(self) -> "Attention":
-        from attention.attention_table import find_attention
+        from attention.attention_type import find_attention
 
         if self.code and loading.hash_code(self.type) != self.code:
             raise InputError(f"the code of {self.type} has changed; restore it, or start a new search")

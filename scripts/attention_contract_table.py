@@ -16,8 +16,8 @@ from timm.layers import get_attn
 from torch import Tensor
 
 from attention import Spec
+from attention.attention_table import TIMM, TIMM_NAMES
 from attention.gated import Gated
-from attention.spec import TIMM, TIMM_NAMES
 from automl.export.formats import find_missing_formats
 from backbones import Site
 from backbones.contract import check_contract

@@ -159,7 +159,7 @@ def attention(trial: Trial, i: int, channels: int, kinds: Sequence[str] = TYPES)
     elif kind == "multihead":
         options["heads"] = gcd(trial.suggest_categorical(f"heads{i}", [1, 2, 4, 8]), channels)
     elif kind not in TYPES:
-        from attention.attention_table import find_attention  # imports torch, which takes seconds
+        from attention.attention_type import find_attention  # imports torch, which takes seconds
 
         options = find_attention(name).suggest(trial, f"{OWN}{i}.{kind}.", channels)
     return Spec(name, options)

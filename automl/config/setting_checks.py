@@ -5,7 +5,7 @@ from math import inf, isfinite
 from types import UnionType
 from typing import TYPE_CHECKING, Literal, get_args
 
-from attention.spec import check_name as check_type
+from attention.attention_table import check_name as check_type
 from automl.base import loading
 from automl.base.errors import InputError, check_utf8, unknown
 from automl.base.names import check_name

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from attention import AttentionMap, Gated, Layout, Spec
-from attention.attention_map import map_of
+from attention.gated import map_of
 from attention.padding import padding
 from automl.base.errors import InputError
 from automl.base.lazy import resolve

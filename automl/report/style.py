@@ -27,6 +27,10 @@ ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
     "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7",
 )  # fmt: skip
 RED, GREY, INK, DARK, WHITE = "#CC3311", "#808080", "currentColor", "#000000", "#ffffff"
+# The colours in the marks of attention types.
+COLOURS = {
+    "sky": SKY, "green": GREEN, "blue": BLUE, "vermilion": VERMILION, "purple": PURPLE, "grey": GREY,
+}  # fmt: skip
 
 DIFFERENCE = [RED, WHITE, BLUE]
 DEEP = 0.94  # the part of the scale from which white text has more contrast than black
@@ -35,17 +39,6 @@ HEXAGON = "M0,-.9L.78,-.45L.78,.45L0,.9L-.78,.45L-.78,-.45Z"
 HOURGLASS = "M-.8,-.8L.8,-.8L-.8,.8L.8,.8Z"
 
 _KNOWN = {
-    "ssa": (BLUE, "circle"),
-    "ssa-sym": (SKY, "triangle-down"),
-    "sagan": (GREEN, "triangle-up"),
-    "decomposed": (PURPLE, "cross"),
-    "multihead": (VERMILION, "diamond"),
-    "linear": (PURPLE, "triangle-left"),  # The colour of the type it resembles, in another shape.
-    "sliding": (VERMILION, "square"),
-    "shortconv": (GREY, "diamond"),
-    "gated-delta": (SKY, "diamond"),
-    "kda": (SKY, "square"),
-    "conv1x1": (GREY, "square"),
     MIXED: (ORANGE, "triangle-right"),
     PLAIN: (INK, "M0,-1L.24,-.32L.95,-.31L.38,.12L.59,.81L0,.4L-.59,.81L-.38,.12L-.95,-.31L-.24,-.32Z"),
 }
@@ -76,7 +69,14 @@ CONFIG: dict[str, Any] = {
 def colours_and_shapes(types: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Return colour and shape, which has an area, of attention types, with spare ones for unknown types."""
     spare = zip(cycle((BLUE, ORANGE, GREEN, RED)), cycle((HEXAGON, HOURGLASS, "triangle-left")), strict=False)
-    return {kind: _KNOWN.get(kind) or next(spare) for kind in sorted(set(types))}
+    return {kind: _find_mark(kind) or next(spare) for kind in sorted(set(types))}
+
+
+def _find_mark(kind: str) -> tuple[str, str] | None:
+    if kind not in ATTENTIONS or not ATTENTIONS[kind].mark:
+        return _KNOWN.get(kind)
+    colour, shape = ATTENTIONS[kind].mark.split()
+    return COLOURS[colour], shape
 
 
 def order(kinds: Iterable[str]) -> list[str]:

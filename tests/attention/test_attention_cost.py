@@ -10,6 +10,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from attention import ATTENTIONS, Layout, Spec
+from attention.attention_table import RECORDS
 from attention.sagan import inner_channels
 from attention.ssa import resolve_order
 from backbones.cost import attention_cost, count_cost
@@ -127,7 +128,7 @@ def test_a_type_without_a_formula_is_counted(monkeypatch: pytest.MonkeyPatch) ->
     site = _site(16, 8, 8)
     expected = attention_cost(Spec("multihead"), site)
     record = replace(ATTENTIONS["multihead"], cost=None)
-    monkeypatch.setattr("attention.attention_table.ATTENTIONS", {"multihead": record})
+    monkeypatch.setitem(RECORDS, "multihead", record)
     assert attention_cost(Spec("multihead"), site) == expected
 
 

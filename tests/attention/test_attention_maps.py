@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attention import AttentionMap, Gated, Spec, attention_map, attention_maps
+from attention import ATTENTIONS, AttentionMap, Gated, Spec, attention_map, attention_maps
 from attention.attention_map import rescaling_map
 from attention.attention_type import Wrapped
 from attention.padding import padding
@@ -28,6 +28,11 @@ UPDATES: dict[str, Callable[[Gated, Tensor, Tensor], Tensor]] = {
     "ssa": lambda module, rows, x: rows.squeeze(1) @ x,
 }
 UPDATES["ssa-sym"] = UPDATES["ssa"]
+KINDS = {
+    "decomposed": "global",
+    "ssa": "channels",
+    "ssa-sym": "channels",
+}  # of maps that are not of positions
 with_map = pytest.mark.parametrize("spec", [spec for spec in SPECS if spec.type in UPDATES], ids=str)
 
 
@@ -91,23 +96,22 @@ def test_kinds_and_shapes(spec: Spec) -> None:
     module.site = "here"
     with attention_maps(module) as maps:
         module(inputs(spec, 2, CHANNELS, 6, 5))
-    if spec.type in ("conv1x1", "shortconv", "gated-delta", "kda"):
+    if not ATTENTIONS[spec.type].has_map:
         assert not maps
         return
-    kind, heads = (
-        maps["here"].kind,
-        spec.options.get("heads", 4 if spec.type in ("multihead", "linear", "sliding") else 1),
-    )
+    kind, default = maps["here"].kind, ATTENTIONS[spec.type].options.get("heads")
+    heads = spec.options.get("heads", default.default if default else 1)
     weights = maps["here"].weights
     assert not weights.requires_grad
-    if spec.type in ("sagan", "multihead", "linear", "sliding"):
-        assert (kind, weights.shape) == ("positions", (2, heads, 30, 30))
-    elif spec.type == "decomposed":
-        assert (kind, weights.shape) == ("global", (2, heads, module.query.out_features // heads, 30))
+    assert kind == KINDS.get(spec.type, "positions")
+    if kind == "positions":
+        assert weights.shape == (2, heads, 30, 30)
+    elif kind == "global":
+        assert weights.shape == (2, heads, module.query.out_features // heads, 30)
         if _sums_to_one(spec):
             torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
     else:
-        assert (kind, weights.shape) == ("channels", (2, CHANNELS, CHANNELS))
+        assert weights.shape == (2, CHANNELS, CHANNELS)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

@@ -74,8 +74,11 @@ def test_the_formula_of_the_state_is_what_it_keeps(spec: Spec, context: int) -> 
 
 
 EXPORTED = [
-    *(Spec(name, {"causal": True}) for name in ("linear", "decomposed", "shortconv", "gated-delta", "kda")),
-    *(Spec(name, {"causal": True, "encoding": "rotary"}) for name in ("multihead", "sliding")),
+    *(
+        Spec(name, {"causal": True, **({"encoding": "rotary"} if "encoding" in each.options else {})})
+        for name, each in ATTENTIONS.items()
+        if each.is_causal
+    ),
     Spec("multihead", {"causal": True, "encoding": "relative"}),
     Spec("decomposed", {"causal": True, "normalisation": "scaling"}),
 ]

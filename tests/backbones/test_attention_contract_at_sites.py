@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Sequence
-from types import MappingProxyType
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from attention import ATTENTIONS, Attention, Gated, Layout, Spec
+from attention.attention_table import RECORDS
 from backbones import Site
 from backbones.contract import CHECKS, check_contract
 
@@ -37,12 +37,11 @@ SITES = [
 ]
 
 
-LOOPS = ("gated-delta", "kda")  # over chunks of positions, for minutes at the largest site
 CASES = [
     pytest.param(
         name,
         at,
-        marks=[pytest.mark.slow("another case")] * (name in LOOPS and max(at.resolution) > 256),
+        marks=[pytest.mark.slow("another case")] * (ATTENTIONS[name].loops and max(at.resolution) > 256),
     )
     for name in ATTENTIONS
     for at in SITES
@@ -179,8 +178,7 @@ FAULTS = [
 @pytest.mark.parametrize("module", [Scale, Dead])
 def test_correct_modules_keep_it(module: type[Gated], monkeypatch: pytest.MonkeyPatch) -> None:
     record = Attention(name="own", module=module, cost=None, source="test")
-    monkeypatch.setattr("attention.attention_table.ATTENTIONS", MappingProxyType({"own": record}))
-    monkeypatch.setattr("attention.spec.NAMES", ("own",))
+    monkeypatch.setitem(RECORDS, "own", record)
     checks = check_contract(Spec("own"), site(16, 16, 16))
     assert [check.message for check in checks if not check.passed] == []
 
@@ -190,8 +188,7 @@ def test_each_fault_has_one_message(
     module: type[Gated], name: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = Attention(name="own", module=module, cost=None, source="test")
-    monkeypatch.setattr("attention.attention_table.ATTENTIONS", MappingProxyType({"own": record}))
-    monkeypatch.setattr("attention.spec.NAMES", ("own",))
+    monkeypatch.setitem(RECORDS, "own", record)
     failed = [check for check in check_contract(Spec("own"), site(16, 7, 6), padded=True) if not check.passed]
     assert [check.name for check in failed] == [name]
     assert re.match(f"own at stage2.block1 {message}", failed[0].message), failed[0].message

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from attention.spec import TIMM_NAMES
+from attention.attention_table import TIMM_NAMES
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 import attention_contract_table as table

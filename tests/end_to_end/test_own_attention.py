@@ -19,12 +19,10 @@ from tests.helpers.own_model import make_attention
 # A later version, whose table and default types have one more, continues the search and confirms it.
 LATER = """
 from dataclasses import replace
-from attention import attention_table, spec
+from attention.attention_table import ATTENTIONS, RECORDS
 from search import choices
 
-record = attention_table.ATTENTIONS["ssa"]
-attention_table.ATTENTIONS = {**attention_table.ATTENTIONS, "new": replace(record, name="new")}
-spec.NAMES = (*spec.NAMES, "new")
+RECORDS["new"] = replace(ATTENTIONS["ssa"], name="new")
 choices.TYPES = (*choices.TYPES, "new")
 from automl.cli.main import main
 

@@ -8,7 +8,8 @@ import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 
-from attention import ATTENTIONS, attention_table
+from attention import ATTENTIONS
+from attention.attention_table import RECORDS
 from automl.base.errors import InputError
 from search import choices
 from search.choices import parse_parameter, types_of
@@ -54,7 +55,7 @@ def own(tmp_path: Path) -> str:
 def test_a_new_type_of_the_table_changes_no_space(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = Drawn(SPACES[name]).fingerprint
     record = replace(ATTENTIONS["ssa"], name="new")
-    monkeypatch.setattr(attention_table, "ATTENTIONS", {**ATTENTIONS, "new": record})
+    monkeypatch.setitem(RECORDS, "new", record)
     assert Drawn(SPACES[name]).fingerprint == before
     assert Drawn(SPACES[name].with_attention(SPACES[name].types or ())).fingerprint == before
 

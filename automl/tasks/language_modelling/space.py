@@ -15,6 +15,7 @@ from typing import Any
 
 import optuna
 
+from attention.attention_table import ATTENTIONS
 from attention.options import OptionValue
 from attention.spec import Spec
 from automl.base import loading
@@ -27,7 +28,6 @@ from search.space import Space
 
 TASK = "language-modelling"
 KINDS = ("sliding", "linear", "decomposed", "shortconv")  # by default; another one would change old searches
-CAUSAL = (*KINDS, "gated-delta", "kda")  # kinds that `mixer` knows the options of
 PERIODS = (2, 4, 6)  # of uniform interleavings: one layer in so many is full
 FINE_TUNING = (3e-5, 1e-3)  # learning rates of a decoder with trained weights
 FINE_TUNING_RATE = 2e-4
@@ -52,14 +52,13 @@ def mixer(
         base: The base of rotary encoding, instead of its default.
         norm: The norms of queries and keys of a sliding window and of linear attention.
     """
-    options: dict[str, OptionValue] = {"causal": True}
-    if kind != "shortconv":
-        options |= {"heads": heads}
-    if kind == "sliding":
-        options |= {"window": window, "encoding": encoding, **({"base": base} if base else {})}
-    if kind in ("sliding", "linear") and norm != "none":
-        options |= {"norm": norm}
-    return Spec(kind, options if kind in CAUSAL else {})
+    if kind not in ATTENTIONS or not ATTENTIONS[kind].is_causal:
+        return Spec(kind)
+    options: dict[str, OptionValue] = {"causal": True, "heads": heads, "window": window, "encoding": encoding}
+    options |= {"base": base} if base else {}
+    options |= {"norm": norm} if norm != "none" else {}
+    known = ATTENTIONS[kind].options
+    return Spec(kind, {name: value for name, value in options.items() if name in known})
 
 
 def interleave(depth: int, full: int) -> list[int]:

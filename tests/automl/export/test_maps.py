@@ -13,7 +13,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from torch import nn
 
-from attention import AttentionMap, Spec, attention_maps
+from attention import ATTENTIONS, AttentionMap, Spec, attention_maps
 from automl.export import run_export as export
 from automl.export.chosen import Chosen
 from automl.export.formats import CONFIG
@@ -45,9 +45,6 @@ def looks_across(model: nn.Module) -> nn.Module:
         attention.in_proj.weight[[0, 1, 8, 9], [0, 1, 1, 0]] = 10
         attention.gamma.fill_(1)
     return model
-
-
-WITHOUT_MAP = ("conv1x1", "gated-delta", "kda")  # types that compute no weights
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +156,7 @@ def test_maps_of_an_export_are_those_of_its_model(case: tuple[Task, nn.Module, P
     exported = MapGraph(folder / "model.onnx", folder / "model.safetensors", modules).maps(as_arrays(inputs))
     expected = live(task, model, inputs)
     assert exported.keys() == expected.keys()
-    assert expected.keys() == {site for site, spec in placement.items() if spec.type not in WITHOUT_MAP}
+    assert expected.keys() == {site for site, spec in placement.items() if ATTENTIONS[spec.type].has_map}
     for site, ours in expected.items():
         torch.testing.assert_close(exported[site].weights, ours.weights, rtol=1e-3, atol=1e-4)
         if ours.mask is not None:
@@ -181,7 +178,7 @@ def test_sequences_have_a_strip_and_images_an_overlay_for_each_module(
         file, at, size = tmp_path / "one.npz", "4", (680, 272)
     code, _, err = cli("maps", str(folder), str(file), "--out", str(tmp_path / "out"), "--at", at)
     assert (code, err) == (0, "")
-    sites = [site for site, spec in task.config.model.placement.items() if spec.type not in WITHOUT_MAP]
+    sites = [site for site, spec in task.config.model.placement.items() if ATTENTIONS[spec.type].has_map]
     pictures = sorted((tmp_path / "out").glob("*.png"))
     names = {picture.stem.removeprefix("one-").removesuffix("-positions") for picture in pictures}
     assert names == set(sites)
