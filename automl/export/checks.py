@@ -17,7 +17,7 @@ from torch import nn
 
 from automl.base.errors import InputError
 from automl.config.device import processor
-from automl.export.formats import MLFLOW_MODEL, onnx_file, open_onnx, pt2_file
+from automl.export.formats import MLFLOW_MODEL, Form, forms_of
 from automl.task import Task
 from automl.task.checks import ADVICE, RANDOM
 from automl.task.deployment import Arrays, Deployment, Run, as_arrays, count_rows, iterate_batches
@@ -27,8 +27,6 @@ from search.class_statistics import ScoreCard
 
 BATCH = 32  # batch size of the throughput measurement
 ROUNDS = 60  # maximum number of timings
-
-Form = Callable[[], Arrays]
 
 
 def check_parity(
@@ -91,15 +89,11 @@ def _check_repeats(task: Task, deployment: Deployment, inputs: Arrays) -> None:
         )
 
 
-def _forms(folder: Path, graph: str, deployment: Deployment, inputs: Arrays, served: Any) -> dict[str, Form]:
+def _forms(
+    folder: Path, graph: str, deployment: Deployment, inputs: Arrays, served: Any
+) -> dict[str, Callable[[], Arrays]]:
     """Return the outputs of each exported form of a graph that was written, read back from its file."""
     import mlflow.pyfunc
-
-    def torch_export() -> Arrays:
-        program = torch.export.load(folder / pt2_file(graph)).module()
-        with torch.inference_mode():
-            outputs_of_form: Any = program(*(torch.from_numpy(inputs[name]) for name in deployment.inputs))
-        return deployment.named(outputs_of_form)
 
     def mlflow_model() -> Arrays:
         with TemporaryDirectory() as scratch:
@@ -109,11 +103,13 @@ def _forms(folder: Path, graph: str, deployment: Deployment, inputs: Arrays, ser
             outputs_of_form = mlflow.pyfunc.load_model(str(model)).predict(served)
         return {name: np.asarray(outputs_of_form[name]) for name in deployment.outputs}
 
-    forms: dict[str, Form] = {
-        onnx_file(graph): lambda: open_onnx(folder / onnx_file(graph))(inputs),
-        pt2_file(graph): torch_export,
-        MLFLOW_MODEL: mlflow_model,
+    def run(file: str, form: Form) -> Arrays:
+        return form.open(folder / file, deployment)(inputs)
+
+    forms: dict[str, Callable[[], Arrays]] = {
+        file: partial(run, file, form) for file, form in forms_of(graph).items()
     }
+    forms[MLFLOW_MODEL] = mlflow_model
     return {file: run for file, run in forms.items() if (folder / file).exists()}
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from automl.base.errors import InputError, describe_error
 from automl.base.escape import redact
 from automl.base.lazy import optional
-from automl.export.formats import CARD, CONFIG, MLFLOW_MODEL, WEIGHTS, onnx_file, pt2_file
+from automl.export.formats import CARD, CONFIG, MLFLOW_MODEL, WEIGHTS, forms_of, onnx_file
 from automl.export.model_card import CONFUSION
 from automl.storage.disk import free_bytes, full_disk_errno
 from automl.storage.storage import Storage, is_address
@@ -110,7 +110,8 @@ def _is_ours(held: Collection[str], config: bytes) -> bool:
     """Return True if a folder with the names `held` is empty or an export with this CONFIG."""
     graphs, files, left_out = _named(config)
     needed = {CONFIG, *map(onnx_file, graphs)} - set(left_out)
-    ours = {WEIGHTS, CARD, CONFUSION, MLFLOW_MODEL, TRANSFORMERS, *map(pt2_file, graphs), *files}
+    forms = [file for graph in graphs for file in forms_of(graph)]
+    ours = {WEIGHTS, CARD, CONFUSION, MLFLOW_MODEL, TRANSFORMERS, *forms, *files}
     return not held or needed <= set(held) <= needed | ours
 
 

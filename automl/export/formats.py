@@ -1,13 +1,14 @@
 """The formats of an exported model, each written to its file in one folder.
 
-Each graph has an ONNX file and one of torch.export; weights and the MLflow model are of all graphs together.
+Each graph has a file of each of `FORMS`. Weights and the MLflow model are of all graphs together.
 """
 
 import inspect
 import json
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -46,11 +47,7 @@ def onnx_file(graph: str) -> str:
     return f"{graph}.onnx"
 
 
-def pt2_file(graph: str) -> str:
-    return f"{graph}.pt2"
-
-
-ONNX, PT2 = onnx_file(MODEL), pt2_file(MODEL)  # of a task with one graph
+ONNX = onnx_file(MODEL)  # of a task with one graph
 WEIGHTS = "model.safetensors"
 CONFIG, CARD, MLFLOW_MODEL = "config.json", "MODEL_CARD.md", "mlflow-model"
 
@@ -68,11 +65,25 @@ def bake(model: nn.Module) -> None:
                 parametrize.remove_parametrizations(module, name, leave_parametrized=True)
 
 
-def save_programs(folder: Path, graph: str, deployment: Deployment) -> dict[str, str]:
-    """Write `GRAPH.pt2` and `GRAPH.onnx`. Leave out a format that cannot have the model.
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """A form of an exported graph. `FORMS` has them all.
 
-    Return the reason for each file that is left out.
+    Attributes:
+        suffix: The end of its file's name, after the name of the graph.
+        write: Writes the program of a graph to a file. Any error but OSError leaves the form out.
+        open: Returns a function from all inputs of the graph in a file to all its outputs.
+        opened_by: Function or program that opens the file, for the model card. Empty for ONNX.
     """
+
+    suffix: str
+    write: Callable[[ExportedProgram, Path, Deployment], None]
+    open: Callable[[Path, Deployment], Run]
+    opened_by: str = ""
+
+
+def save_programs(folder: Path, graph: str, deployment: Deployment) -> dict[str, str]:
+    """Write a graph in each of `FORMS` that can have the model. Return the reason for each file left out."""
     # Axes of the same name are the same dimension.
     names = {name for key in deployment.inputs for name in deployment.axes(key).values()}
     bounds = {name: deployment.bounds.get(name, (SHORTEST, None)) for name in names}
@@ -83,36 +94,57 @@ def save_programs(folder: Path, graph: str, deployment: Deployment) -> dict[str,
     )
     module = deployment.module.eval().requires_grad_(False)
     kinds = [each.kind for each in inspect.signature(module.forward).parameters.values()]
-    missing = [pt2_file(graph), onnx_file(graph)]
-    try:
-        program = torch.export.export(
-            module,
-            tuple(deployment.inputs.values()),
-            dynamic_shapes=(shapes,) if inspect.Parameter.VAR_POSITIONAL in kinds else shapes,
-        )
-        torch.export.save(program, folder / pt2_file(graph))
-        missing.remove(pt2_file(graph))
-        torch.onnx.export(
-            for_onnx(program),
-            (),
-            folder / onnx_file(graph),
-            dynamo=True,
-            external_data=False,
-            input_names=list(deployment.inputs),
-            output_names=list(deployment.outputs),
-            verbose=False,
-        )
-    except OSError:
-        raise
-    except Exception as error:  # The content of the model determines the type of error.
-        for file in missing:
+    left_out: dict[str, str] = {}
+    program: ExportedProgram | None = None
+    for file, form in forms_of(graph).items():
+        try:
+            program = program or torch.export.export(
+                module,
+                tuple(deployment.inputs.values()),
+                dynamic_shapes=(shapes,) if inspect.Parameter.VAR_POSITIONAL in kinds else shapes,
+            )
+            form.write(program, folder / file, deployment)
+        except OSError:
+            raise
+        except Exception as error:  # The content of the model determines the type of error.
             (folder / file).unlink(missing_ok=True)
-        cause: BaseException = error
-        while cause.__cause__ is not None:  # torch's own messages are about its steps
-            cause = cause.__cause__
-        return dict.fromkeys(missing, describe_error(cause))
-    _name_axes(folder / onnx_file(graph), deployment)
-    return {}
+            cause: BaseException = error
+            while cause.__cause__ is not None:  # torch's own messages are about its steps
+                cause = cause.__cause__
+            files = [file] if program else forms_of(graph)
+            left_out |= dict.fromkeys(files, describe_error(cause))
+            if not program:
+                break
+    return left_out
+
+
+def _save_program(program: ExportedProgram, file: Path, deployment: Deployment) -> None:
+    torch.export.save(program, file)
+
+
+def _open_program(file: Path, deployment: Deployment) -> Run:
+    program = torch.export.load(file).module()
+
+    def run(inputs: Arrays) -> Arrays:
+        with torch.inference_mode():
+            outputs: Any = program(*(torch.from_numpy(inputs[name]) for name in deployment.inputs))
+        return deployment.named(outputs)
+
+    return run
+
+
+def _save_onnx(program: ExportedProgram, file: Path, deployment: Deployment) -> None:
+    torch.onnx.export(
+        for_onnx(program),
+        (),
+        file,
+        dynamo=True,
+        external_data=False,
+        input_names=list(deployment.inputs),
+        output_names=list(deployment.outputs),
+        verbose=False,
+    )
+    _name_axes(file, deployment)
 
 
 def save_mlflow(folder: Path, graphs: Mapping[str, Interface], deployments: Mapping[str, Deployment]) -> None:
@@ -287,3 +319,14 @@ def open_onnx(file: Path, content: bytes | None = None) -> Run:
         return {name: np.asarray(value) for name, value in zip(outputs, values, strict=True)}
 
     return run
+
+
+FORMS = (
+    Form(suffix=".pt2", write=_save_program, open=_open_program, opened_by="torch.export.load"),
+    Form(suffix=".onnx", write=_save_onnx, open=lambda file, deployment: open_onnx(file)),
+)
+
+
+def forms_of(graph: str) -> dict[str, Form]:
+    """Return the forms of a graph by their files."""
+    return {f"{graph}{form.suffix}": form for form in FORMS}

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from automl.base.escape import markdown, markdown_code
 from automl.base.loading import short_name
 from automl.base.units import pluralize
-from automl.export.formats import onnx_file, pt2_file
+from automl.export.formats import forms_of, onnx_file
 from automl.task import Task
 from automl.task.deployment import TRANSFORMERS, Interface
 from automl.task.task_data import SPLITS
@@ -82,10 +82,20 @@ def model_card(
         transformers=TRANSFORMERS,
         is_loaded=TRANSFORMERS in result.differences,
         no_counterpart=result.left_out.get(TRANSFORMERS),
-        written=[pt2_file(name) for name in graphs if pt2_file(name) not in result.left_out],
+        programs=_programs(graphs, result.left_out),
         onnx_file=onnx_file,
         differences=", ".join(f"{key} {value:.1e}" for key, value in result.differences.items()),
     )
+
+
+def _programs(graphs: Iterable[str], left_out: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the files of the graphs besides ONNX by what opens them."""
+    programs: dict[str, list[str]] = {}
+    for graph in graphs:
+        for file, form in forms_of(graph).items():
+            if form.opened_by and file not in left_out:
+                programs.setdefault(form.opened_by, []).append(file)
+    return programs
 
 
 def _about(task: Task, result: "ExportResult") -> dict[str, str]:

@@ -47,7 +47,7 @@ from search.config import TrialConfig
 from search.metric import show_metrics
 
 INPUTS = 100  # number of test inputs for comparing the exported forms
-COPIES = 5  # number of written copies of the weights: four forms and MLflow's copy
+COPIES = len(formats.FORMS) + 3  # number of written copies of the weights, with MLflow's
 ALIAS = "champion"
 NOT_DECLARED = "the training function declares no model with trial.export"
 EXPORTS = "exports"  # the folder of exports that are given no other
@@ -316,7 +316,7 @@ def _write_forms(
     folder: Path, task: Task, graphs: Mapping[str, Interface], deployments: Mapping[str, Deployment]
 ) -> dict[str, str]:
     """Write each form of the graphs, and return the reason for each that is left out."""
-    left_out: dict[str, str] = {} if deployments else dict.fromkeys((formats.ONNX, formats.PT2), NOT_DECLARED)
+    left_out: dict[str, str] = {} if deployments else dict.fromkeys(formats.forms_of(MODEL), NOT_DECLARED)
     if not deployments:
         for file, code in task.rebuilding_files().items():
             (folder / file).parent.mkdir(exist_ok=True, parents=True)

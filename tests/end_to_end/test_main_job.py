@@ -17,6 +17,7 @@ from sklearn.datasets import load_digits
 
 from automl.data.augment import centre_crop
 from automl.data.pictures import decode
+from automl.export.formats import forms_of
 from automl.tasks.image_classification.data import cache_side
 from automl.tracking.client import open_client
 from search.study import open_study
@@ -134,7 +135,7 @@ def test_a_second_search_of_the_same_name_is_refused(folder, searched):
 def test_the_best_is_exported_whole(exported):
     names = {path.name for path in exported.iterdir()}
     assert names == {
-        "model.onnx", "model.pt2", "model.safetensors", "config.json", "MODEL_CARD.md", "mlflow-model",
+        *forms_of("model"), "model.safetensors", "config.json", "MODEL_CARD.md", "mlflow-model",
     }  # fmt: skip
 
 

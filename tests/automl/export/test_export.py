@@ -22,7 +22,7 @@ from automl.base.errors import InputError
 from automl.export import checks
 from automl.export import run_export as export
 from automl.export.chosen import Chosen, choose_run
-from automl.export.formats import open_onnx
+from automl.export.formats import forms_of, open_onnx
 from automl.export.predict import run_predict
 from automl.export.run_export import ExportResult, run_export
 from automl.storage import user_code
@@ -45,7 +45,8 @@ from tests.helpers.automl_cases import CPU, EXPORTED, HERE, Cli, opened, tiny
 from tests.helpers.confirm_cases import RECORDS, fake_search
 from tests.helpers.services import ObjectStore
 
-FILES = {"model.onnx", "model.pt2", "model.safetensors", "config.json", "MODEL_CARD.md", "mlflow-model"}
+FORMS = {*forms_of("model")}
+FILES = FORMS | {"model.safetensors", "config.json", "MODEL_CARD.md", "mlflow-model"}
 OURS = ("automl", "attention", "backbones", "search", "cluster", "fastai")
 
 
@@ -66,7 +67,7 @@ def test_exported_files(exported: ExportResult, trained: TrainResult, workplace:
     assert {file.name for file in exported.folder.iterdir()} == FILES
     assert {file.name for file in exported.folder.parent.iterdir()} == {"model"}
     assert exported.run_id == trained.run_id
-    assert exported.differences.keys() == {"model.onnx", "model.pt2", "mlflow-model"}
+    assert exported.differences.keys() == FORMS | {"mlflow-model"}
     assert all(0 <= difference <= 1e-4 for difference in exported.differences.values())
 
 
@@ -204,13 +205,13 @@ def test_formats_that_a_model_prevents_are_left_out(
     function: str, trained: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(function, fail)
-    left_out = {"model.onnx", "mlflow-model", *(["model.pt2"] if function == "torch.export.export" else [])}
+    left_out = {"mlflow-model"} | (FORMS if function == "torch.export.export" else {"model.onnx"})
     out = tmp_path / "out"
     result = run_export(out, run=trained.run_id)
     assert set(result.left_out) == left_out
     assert result.left_out["model.onnx"].startswith("ValueError: no such operator and more (test_export")
     assert {file.name for file in out.iterdir()} == FILES - left_out
-    assert set(result.differences) == {"model.pt2"} - left_out
+    assert set(result.differences) == FORMS - left_out
     assert ("left out", f"mlflow-model: {result.left_out['mlflow-model']}") in result.lines()
     card = (out / "MODEL_CARD.md").read_text()
     assert "| model.onnx | ValueError: no such operator" in card

@@ -19,6 +19,7 @@ from automl.base.errors import InputError
 from automl.export import formats
 from automl.export.checks import check_parity
 from automl.export.destination import destination
+from automl.export.formats import forms_of
 from automl.task.base import Task
 from automl.tasks.code_retrieval.data.tokenizer import Tokenizer
 from tests.helpers import others_slow
@@ -37,7 +38,7 @@ from tests.helpers.code_cases import (
 
 GRAPHS = (QUERY, CODE)
 FILES = {
-    *(f"{name}.{kind}" for name in GRAPHS for kind in ("onnx", "pt2")),
+    *(file for name in GRAPHS for file in forms_of(name)),
     "model.safetensors", "config.json", "tokenizer.json", "MODEL_CARD.md", "mlflow-model",
 }  # fmt: skip
 
@@ -60,7 +61,7 @@ def served(folder: Path) -> Any:
 def test_each_graph_is_exported_and_checked(exported: Any, folder: Path) -> None:
     task, _, result = exported
     assert {file.name for file in folder.iterdir()} == FILES
-    assert set(result.differences) == {f"{n}.{k}" for n in GRAPHS for k in ("onnx", "pt2")} | {"mlflow-model"}
+    assert set(result.differences) == {file for name in GRAPHS for file in forms_of(name)} | {"mlflow-model"}
     assert all(0 <= difference <= task.tolerance for difference in result.differences.values())
     assert set(result.speeds) == {"query.onnx", "code.onnx"}
     assert "run_code_search(" in repr(result)

@@ -16,13 +16,13 @@ import pytest
 import torch
 from torch import nn
 
-from attention import Spec
+from attention import ATTENTIONS, Spec
 from automl.base.errors import InputError
 from automl.base.escape import printable
 from automl.export import run_export as export
 from automl.export.checks import check_together
 from automl.export.export_result import ExportResult
-from automl.export.formats import open_onnx
+from automl.export.formats import forms_of, open_onnx
 from automl.export.predict import run_predict
 from automl.export.run_maps import run_maps
 from automl.task import open_task
@@ -30,6 +30,7 @@ from automl.tasks.language_modelling import LanguageData, LanguageModel, Languag
 from automl.tasks.language_modelling.data.tokens import TextTokenizer
 from automl.tasks.language_modelling.data.windows import TextWindows
 from automl.tasks.language_modelling.deploy import LENGTHS
+from automl.tasks.language_modelling.space import mixer
 from automl.tasks.language_modelling.task import LanguageModelling
 from search.config import TrialConfig
 from tests.helpers import others_slow
@@ -39,7 +40,6 @@ from tests.helpers.code_cases import CHOSEN
 CONTEXT, WINDOW = 16, 4
 CAUSAL = {"causal": True, "heads": 2}
 SLIDING = Spec("sliding", {**CAUSAL, "window": WINDOW, "encoding": "rotary"})
-SHORT = Spec("shortconv", {"causal": True})
 TEXT = "def main(argument):\n    return argument + 1\n\n"
 
 
@@ -52,8 +52,10 @@ class Case(NamedTuple):
     layer: int = 1  # the first without a counterpart
 
 
-SUMS = [Spec(name, CAUSAL) for name in ("linear", "decomposed", "gated-delta", "kda")]
-EVERY_KIND = [SLIDING, *SUMS, SHORT, None]
+SUMS = [
+    mixer(name, heads=2, window=WINDOW) for name, each in ATTENTIONS.items() if each.sums and each.is_causal
+]
+EVERY_KIND = [SLIDING, *SUMS, None]
 CASES = {
     "every kind": Case("bytes", EVERY_KIND, layer=2),
     "without states": Case("sub-words", [Spec("conv1x1"), None], has_steps=False),
@@ -125,7 +127,7 @@ def served(exported: Exported) -> Any:
 def test_each_graph_is_exported_and_checked(exported: Exported) -> None:
     case, task, _, result, folder = exported
     graphs = ["prefill", "step"] if case.has_steps else ["model"]
-    programs = {f"{graph}.{kind}" for graph in graphs for kind in ("onnx", "pt2")}
+    programs = {file for graph in graphs for file in forms_of(graph)}
     files = {"model.safetensors", "config.json", "MODEL_CARD.md", "mlflow-model"} | programs
     files |= {"tokenizer.json"} if case.tokens == "sub-words" else set()
     assert "transformers has no layer like" in result.left_out["transformers"]
