@@ -35,9 +35,8 @@ from threadpoolctl import threadpool_limits
 
 from automl.task import open_task
 from automl.tasks.language_modelling.config import FULL
-from automl.tasks.language_modelling.sensitivity import Harm, measure_sensitivity
 from automl.tasks.language_modelling.space import contiguous, interleave, mixer
-from automl.tasks.language_modelling.task import LanguageModelling
+from automl.tasks.language_modelling.task import Harm, LanguageModelling, measure_sensitivity
 from search import choices
 from search.placement_effects import IndexedModule, IndexedPlacement, parse_placement
 from search.placement_posterior import best_trial

@@ -9,7 +9,7 @@ import random
 import time
 from collections.abc import Generator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,10 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 from automl.base.errors import describe_error
-from automl.config.device import capture, is_out_of_memory, synchronise, synchronising_calls
+from automl.config.device import capture, is_gpu, is_out_of_memory, synchronise, synchronising_calls
 from automl.config.runtime import log
 from automl.task.base import Batch, Task
-from automl.training.step import Mode, Regions, Step, find_layers
+from automl.training.step import Mode, Regions, Step, choose_mode, find_layers
 from backbones.torch_internals import tree_leaves, tree_map
 
 WARM_UP = 3  # steps that load kernels, choose algorithms and create the optimiser's state
@@ -217,3 +217,25 @@ def _host_state(model: nn.Module) -> dict[str, Any]:
             if isinstance(value, bool | int | float | str):
                 states[f"{name or 'the model'}.{key}"] = value
     return states
+
+
+def make_step(task: Task, model: nn.Module, optimizer: Optimizer, scaler: GradScaler, steps: int = 0) -> Step:
+    """Return a step for the rest of the training of `model`.
+
+    `steps` is the number of steps left, which decides what pays. It is that of the configuration if 0.
+    """
+    runtime, training = task.runtime, task.config.training
+    mode = choose_mode(runtime, training.accumulate)
+    forward = model
+    if runtime.workers > 1:
+        # Buffers need no broadcast, as synchronised norms compute the same on every worker.
+        forward = nn.parallel.DistributedDataParallel(
+            model, device_ids=[runtime.device] if is_gpu(runtime.device) else None, broadcast_buffers=False
+        )
+    if mode == "off":
+        return Step(task, forward, optimizer, scaler)
+    if mode == "inductor" and choose_mode(replace(runtime, compile="auto"), training.accumulate) == "off":
+        return Step(task, forward, optimizer, scaler, Regions(model))
+    return FastStep(
+        task, forward, optimizer, scaler, mode=mode, steps=steps or training.epochs * task.steps()
+    )

@@ -11,7 +11,6 @@
 import os
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
-from automl.config.device import has_graphs, is_gpu
+from automl.config.device import has_graphs
 from automl.config.runtime import Runtime, log
 from automl.storage.cache_folder import cache_root
 from automl.task.base import Batch, Task
@@ -39,32 +38,6 @@ def choose_mode(runtime: Runtime, accumulate: int = 1) -> Mode:
             "than float16; running step by step"
         )
     return runtime.compile if possible or runtime.compile == "inductor" else "off"
-
-
-def make_step(
-    task: Task, model: nn.Module, optimizer: Optimizer, scaler: GradScaler, steps: int = 0
-) -> "Step":
-    """Return a step for the rest of the training of `model`.
-
-    `steps` is the number of steps left, which decides what pays. It is that of the configuration if 0.
-    """
-    from automl.training.fast_step import FastStep
-
-    runtime, training = task.runtime, task.config.training
-    mode = choose_mode(runtime, training.accumulate)
-    forward = model
-    if runtime.workers > 1:
-        # Buffers need no broadcast, as synchronised norms compute the same on every worker.
-        forward = nn.parallel.DistributedDataParallel(
-            model, device_ids=[runtime.device] if is_gpu(runtime.device) else None, broadcast_buffers=False
-        )
-    if mode == "off":
-        return Step(task, forward, optimizer, scaler)
-    if mode == "inductor" and choose_mode(replace(runtime, compile="auto"), training.accumulate) == "off":
-        return Step(task, forward, optimizer, scaler, Regions(model))
-    return FastStep(
-        task, forward, optimizer, scaler, mode=mode, steps=steps or training.epochs * task.steps()
-    )
 
 
 class Step:

@@ -17,7 +17,7 @@ from automl.confirm.statistics import paired
 from automl.report.figure import Cell
 from automl.report.grid_table import GridCell, deviation, read_grid
 from automl.report.read import SearchData
-from automl.search.search import Search
+from automl.search.run_search import Search
 from automl.search.studies import TitledTable, compare, form_of, search_name, table_of, train_grid
 from automl.task.published_study import Study
 from automl.tasks.image_classification.study import STUDIES, equal_time_grid

@@ -29,7 +29,13 @@ from automl.tasks.image_classification.data import (
     open_split,
     shared_name,
 )
-from automl.tasks.image_classification.data.feed import Feed, apply_cutmix, make_erasing, make_policy
+from automl.tasks.image_classification.data.feed import (
+    LEAST_CROP,
+    Feed,
+    apply_cutmix,
+    make_erasing,
+    make_policy,
+)
 from backbones import IMAGENET, Normalisation, find
 from backbones.memory_format import set_format
 from backbones.torch_internals import standard_gamma
@@ -67,9 +73,6 @@ def open_feed(data: ImageData, split: Split, device: torch.device, memory_fracti
     if split not in open_feeds:
         open_feeds[split] = Feed(load_images(data, split), device, memory_fraction)
     return open_feeds[split]
-
-
-LEAST_CROP = 0.35  # smallest fraction of a photograph's area that a random crop keeps
 
 
 class ImageClassification(Classification[ImageData, ImageTraining]):

@@ -1,14 +1,13 @@
 """Language modelling: a causal decoder predicts the next token of a text, or of sequences of recall.
 
-config        Configuration of language modelling, and the sizes of a decoder's layers
+config        Configuration of language modelling
 data          Text for language models, and sequences of associative recall
 deploy        Deployment of a causal decoder: its graphs, with a state or without, their usage and its speed
-gpt           A decoder for causal language models: from tokens to the logits of each next token
+gpt           A decoder for causal language models, from tokens to logits; sizes of decoders
 hugging_face  Causal language models of Hugging Face, from a local folder or by name: `hf:FOLDER`, `hf:NAME`
 needles       Recall of planted facts, at the length of the training and at up to eight times that length
 model         The causal language models: the built-in decoder, and those of Hugging Face by the prefix `hf:`
 score         Metrics of predicted tokens, over batches and workers
-sensitivity   The sensitivity of a trained decoder's layers: which ones need full attention
 space         Spaces of hybrid decoders: the mixer of each layer
 task          Language modelling: a causal decoder predicts the next token
 transformers_folder  A trained decoder in the format of transformers

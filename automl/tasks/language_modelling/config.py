@@ -1,4 +1,4 @@
-"""Configuration of language modelling, and the sizes of a decoder's layers."""
+"""Configuration of language modelling."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -12,8 +12,7 @@ from search.config.sections import PUBLISHED, Data, Model, Training
 from search.metric import Metric
 
 if TYPE_CHECKING:
-    from attention.multihead import Norm  # imports torch, which takes seconds
-    from attention.position import Encoding
+    from automl.tasks.language_modelling.gpt import DecoderShape  # imports torch, which takes seconds
 
 TextSource = Literal["recall", "text"]
 
@@ -107,34 +106,6 @@ class LanguageData(Data):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecoderShape:
-    """Sizes of the layers of a causal language model.
-
-    Attributes:
-        depth: Number of layers.
-        width: Number of channels between layers.
-        heads: Number of query heads.
-        cache: Number of values that a layer with its own attention keeps of each token while decoding.
-        encoding: Position encoding of queries and keys: `rotary`, or `none` if tokens are embedded with their
-            positions.
-        base: Base of rotary encoding, if it is not the default.
-        norm: RMS norms of queries and keys: `none`, `head` of each head, or `all` heads together.
-        context: Maximum number of tokens of a model that has a limit.
-        vocabulary: Number of tokens of a model that has its own. None: that of the data.
-    """
-
-    depth: int
-    width: int
-    heads: int
-    cache: int
-    encoding: "Encoding"
-    base: float | None = None
-    norm: "Norm" = "none"
-    context: int | None = None
-    vocabulary: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class LanguageModel(Model):
     """A causal decoder, and the mixers that replace those of some layers.
 
@@ -187,7 +158,7 @@ class LanguageModel(Model):
 
     def cache_bytes(self, context: int) -> int:
         """Return the bytes of the keys, values and states of all layers."""
-        from attention.attention_table import find_attention  # imports torch, which takes seconds
+        from attention.attention_type import find_attention  # imports torch, which takes seconds
 
         values = (self.depth - len(self.placement)) * context * self.shape.cache
         for spec in self.placement.values():
@@ -218,14 +189,11 @@ class LanguageModel(Model):
         return f"{name} [{', '.join(specs)}]" if options and specs else name
 
     @property
-    def shape(self) -> DecoderShape:
+    def shape(self) -> "DecoderShape":
         """Return the sizes of the layers."""
-        from automl.tasks.language_modelling.model import find_decoder  # imports torch, which takes seconds
+        from automl.tasks.language_modelling.model import shape_of  # imports torch, which takes seconds
 
-        record = find_decoder(self.backbone)
-        assert record.shape is not None, "decoders have one"
-        shape: DecoderShape = record.shape(**{**record.options, **self.options})
-        return shape
+        return shape_of(self.backbone, self.options)
 
     def _size(self, name: str) -> Any:
         return self.options[name] if name in self.options else getattr(self.shape, name)

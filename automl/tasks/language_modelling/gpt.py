@@ -1,4 +1,4 @@
-"""A decoder for causal language models: from tokens to the logits of each next token.
+"""A decoder for causal language models: from tokens to the logits of each next token. Sizes of decoders.
 
 Source: H. Touvron et al., LLaMA (2023), arXiv 2302.13971, section 2.2: RMS norms before the branches (arXiv
 1910.07467), rotary positions (arXiv 2104.09864) and SwiGLU perceptrons (arXiv 2002.05202), without biases.
@@ -8,6 +8,7 @@ Styles: queries and keys of each head are normalised as in Qwen3 (arXiv 2505.093
 `prefill` and `step` compute the same logits with a state per layer, so that a further token costs one step.
 """
 
+from dataclasses import dataclass
 from math import ceil
 from typing import Literal, get_args
 
@@ -18,14 +19,41 @@ from torch import Tensor, nn
 from attention import Gated
 from attention.decoding import Decodes, Mixer, State
 from attention.multihead import EPSILON, Norm, QueryKeyNorm, attend_causally
-from attention.position import turn, turns
+from attention.position import Encoding, turn, turns
 from automl.base.errors import InputError
-from automl.tasks.language_modelling.config import DecoderShape
 
 Style = Literal["llama", "qwen3", "lfm2"]
 
 DEVIATION = 0.02  # of new weights
 RESIDUAL = ("out_proj.weight", "reprojection.weight")  # matrices whose products are added to the residual
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderShape:
+    """Sizes of the layers of a causal language model.
+
+    Attributes:
+        depth: Number of layers.
+        width: Number of channels between layers.
+        heads: Number of query heads.
+        cache: Number of values that a layer with its own attention keeps of each token while decoding.
+        encoding: Position encoding of queries and keys: `rotary`, or `none` if tokens are embedded with their
+            positions.
+        base: Base of rotary encoding, if it is not the default.
+        norm: RMS norms of queries and keys: `none`, `head` of each head, or `all` heads together.
+        context: Maximum number of tokens of a model that has a limit.
+        vocabulary: Number of tokens of a model that has its own. None: that of the data.
+    """
+
+    depth: int
+    width: int
+    heads: int
+    cache: int
+    encoding: Encoding
+    base: float | None = None
+    norm: Norm = "none"
+    context: int | None = None
+    vocabulary: int | None = None
 
 
 class CausalSelfAttention(nn.Module):

@@ -20,7 +20,7 @@ from attention.multihead import Norm
 from attention.position import ROTARY_BASE
 from automl.base.errors import InputError
 from automl.base.lazy import optional
-from automl.tasks.language_modelling.config import DecoderShape
+from automl.tasks.language_modelling.gpt import DecoderShape
 from backbones.influence import is_causal
 from backbones.site import sites
 

@@ -9,7 +9,6 @@ import torch
 from automl.base.errors import InputError, unknown
 from automl.task.subject import Subject
 from automl.tasks.language_modelling import gpt, hugging_face
-from automl.tasks.language_modelling.config import LanguageModel
 from backbones.backbone_table import Backbone, table, with_defaults
 from backbones.example import sum_outputs
 
@@ -72,10 +71,18 @@ def check_decoder(name: str, options: Mapping[str, Any]) -> None:
         gpt.check(**values)
 
 
+def shape_of(name: str, options: Mapping[str, Any]) -> gpt.DecoderShape:
+    """Return the sizes of the layers of a causal language model with these options."""
+    record = find_decoder(name)
+    assert record.shape is not None, "decoders have one"
+    shape: gpt.DecoderShape = record.shape(**{**record.options, **options})
+    return shape
+
+
 def subject(backbone: str, size: int | None, options: Mapping[str, Any]) -> Subject:
     """Return a decoder of texts of 256 tokens or as many as it has positions, or of `size`."""
     check_decoder(backbone, options)
-    shape = LanguageModel(backbone=backbone, options=options).shape
+    shape = shape_of(backbone, options)
     vocabulary, length = shape.vocabulary or VOCABULARY, size or min(256, shape.context or 256)
     return Subject(
         name=backbone,

@@ -1,6 +1,8 @@
 """Language modelling: a causal decoder predicts the next token."""
 
+import copy
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -11,9 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from attention import Spec
 from automl.base.errors import InputError, describe_error
 from automl.base.serialise import to_json
-from automl.config.device import copy_ahead, find_device
+from automl.config.device import copy_ahead, find_device, is_gpu
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
 from automl.task.base import EvaluationBatch, Task
@@ -28,7 +31,6 @@ from automl.tasks.language_modelling import (
     LanguageTraining,
     hugging_face,
     needles,
-    sensitivity,
 )
 from automl.tasks.language_modelling.data import Windows, open_windows, shared_name
 from automl.tasks.language_modelling.data.tokens import TextTokenizer
@@ -51,15 +53,21 @@ from automl.tasks.language_modelling.model import check_decoder, find_decoder
 from automl.tasks.language_modelling.score import UNMARKED, LanguageEvaluator, cross_entropy, divergence
 from automl.tasks.language_modelling.transformers_folder import save_transformers
 from automl.tasks.language_modelling.transformers_layers import NoCounterpartError
-from backbones import call, sites
+from backbones import call, insert, sites
 from backbones.example import logits
-from backbones.take_over import find_exact, load_with_projections
+from backbones.take_over import find_exact, load_with_projections, take_over
 from search.config import TrialConfig
 from search.metric import Chance
 
 AT_ONCE = 2**18  # training tokens that are copied to the device at once
 COMPARED = 8  # windows that a model of transformers is compared on
 MOST_TOKENS = 2**13  # of the windows that an export is checked on
+
+Harm = list[dict[str, float]]  # of each type, by layer
+
+WINDOWS, LEAST = 32, 4  # most and fewest windows of the validation split
+WORK = {False: 1e13, True: 1e15}  # multiply-adds on a CPU and on a GPU: some minutes
+TOO_LONG = 10  # times as much for the fewest windows, as of a large model where only the trials have GPUs
 
 
 class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
@@ -219,10 +227,10 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
     def has_trained_layers(self) -> bool:
         return bool(self.chosen.weights)
 
-    def measure_sensitivity(self, configs: Sequence[TrialConfig]) -> sensitivity.Harm:
+    def measure_sensitivity(self, configs: Sequence[TrialConfig]) -> Harm:
         specs = {spec.name: spec for config in configs for spec in config.model.placement.values()}
         moved = type(self)(self.config, replace(self.runtime, device=find_device()))
-        return sensitivity.measure_sensitivity(moved, specs)
+        return measure_sensitivity(moved, specs)
 
     def evaluator(self, split: Split) -> LanguageEvaluator:
         return LanguageEvaluator(self.metric.name, self.windows.bytes_per_token(split))
@@ -335,3 +343,48 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
 
     def describe_splits(self) -> dict[str, str]:
         return self.windows.describe_splits()
+
+
+def measure_sensitivity(task: LanguageModelling, specs: Mapping[str, Spec]) -> Harm:
+    """Return the harm of each type at each layer: the loss with it there, minus that of the original.
+
+    A mixer takes over the projections of the layer that it replaces. Nothing is trained. The result is empty
+    if this takes too long on this machine.
+
+    Args:
+        task: The task, whose decoder has trained weights.
+        specs: The mixers to choose from by name.
+    """
+    original, example = task.original, torch.zeros(2, task.data.context, dtype=torch.int64)
+    known = sites(original, example)
+    layers = [site for site in known if site.replaces]
+    work = sum(p.numel() for p in original.parameters()) * task.data.context * len(specs) * len(layers)
+    allowed = WORK[is_gpu(task.runtime.device)]
+    if work * LEAST > TOO_LONG * allowed:
+        print("the sensitivity of so many layers takes too long on this machine: left out", file=sys.stderr)
+        return []
+    windows = max(LEAST, min(WINDOWS, int(allowed // max(1, work))))
+    model = copy.deepcopy(original)
+    before = score(task, model, windows)["loss"]
+    harm: Harm = [{} for _ in layers]
+    for name, spec in specs.items():
+        replaced = insert(copy.deepcopy(original), {site.name: spec for site in layers}, example, known=known)
+        take_over(replaced, original)
+        for site, by_type in zip(layers, harm, strict=True):
+            own = model.get_submodule(site.path)
+            model.set_submodule(site.path, replaced.get_submodule(site.path))
+            by_type[name] = score(task, model, windows)["loss"] - before
+            model.set_submodule(site.path, own)
+    return harm
+
+
+def score(task: LanguageModelling, model: nn.Module, windows: int) -> dict[str, float]:
+    """Return the metrics of up to `windows` windows that are spread over the validation split."""
+    windows = min(windows, task.size("validation"))
+    rows = torch.arange(windows) * task.size("validation") // windows
+    evaluator, model = task.evaluator("validation"), model.to(task.runtime.device).eval()
+    with torch.inference_mode():  # in float32, since differences between layers are small
+        for index in rows.split(task.training.batch_size):
+            tokens, targets = task.batch("validation", index)
+            evaluator.update(model(tokens), targets)
+    return {name: value.item() for name, value in evaluator.compute(task.runtime).items()}

@@ -28,7 +28,7 @@ SPEC = TaskSpec(
     detect="automl.tasks.segmentation.data:is_segmentation",
     nearly="automl.tasks.segmentation.data:nearly_segmentation",
     space="unet",
-    subject="automl.tasks.segmentation.model:subject",
+    subject="automl.tasks.segmentation.task:subject",
 )
 
 __all__ = ["SEGMENTATION", "SPEC", "SegmentationData", "SegmentationModel", "SegmentationTraining"]

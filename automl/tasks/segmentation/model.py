@@ -4,18 +4,13 @@ Source: O. Ronneberger et al., U-Net (2015), arXiv 1505.04597; decoder as in seg
 encoder is a classification model without its head. The logits of its finest resolution are resized.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
 from math import log2
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from automl.base.errors import InputError
-from automl.task.subject import OBJECTS, Subject, image_subject
-from automl.tasks.segmentation import SegmentationModel
 from backbones.stages import StoreOutput, remove_head
 from backbones.trace import trace
 from backbones.trace_record import Output
@@ -103,16 +98,3 @@ def find_stages(body: nn.Module, size: int) -> dict[str, Output]:
             f"has none. Take xresnet18, torchvision:resnet50 or timm:convnext_atto"
         )
     return stages
-
-
-def subject(backbone: str, size: int | None, options: Mapping[str, Any]) -> Subject:
-    """Return a segmentation model for images of 256 pixels, or of `size`."""
-    size, chosen = size or 256, SegmentationModel(backbone=backbone, options=options)
-    if size % STRIDES[-1]:
-        raise InputError(f"--size must be a multiple of {STRIDES[-1]} for segmentation; got {size}")
-    return replace(
-        image_subject(backbone, size, options),
-        build=lambda: chosen.build(classes=OBJECTS, size=size),
-        description=f"an image of {size}x{size} pixels, each of one of {OBJECTS} classes",
-        images=False,
-    )

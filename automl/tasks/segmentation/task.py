@@ -1,6 +1,7 @@
 """Semantic segmentation: the class of each pixel of an image."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from automl.base.errors import InputError
 from automl.base.loading import is_user_defined
 from automl.config.runtime import Runtime
 from automl.data.augment import crop_boxes, draw_boxes, normalise, resample
@@ -17,10 +19,11 @@ from automl.data.pictures import SUFFIXES, open_picture
 from automl.task.base import EvaluationBatch, RecordTask
 from automl.task.deployment import Arrays, Deployment, read_usage, spread_indices
 from automl.task.initial import initialise
+from automl.task.subject import OBJECTS, Subject, image_subject
 from automl.task.task_data import Split
 from automl.tasks.segmentation import SPEC, SegmentationData, SegmentationModel, SegmentationTraining
 from automl.tasks.segmentation.data import LabelledImages, open_labelled_images, shared_name
-from automl.tasks.segmentation.model import UNet
+from automl.tasks.segmentation.model import STRIDES, UNet
 from automl.tasks.segmentation.score import SegmentationEvaluator, segmentation_loss
 from backbones import find
 from backbones.libraries import Normalisation
@@ -178,3 +181,16 @@ class ClassMap(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.model(normalise(images, self.normalisation).contiguous())
         return logits.argmax(1).to(torch.uint8)
+
+
+def subject(backbone: str, size: int | None, options: Mapping[str, Any]) -> Subject:
+    """Return a segmentation model for images of 256 pixels, or of `size`."""
+    size, chosen = size or 256, SegmentationModel(backbone=backbone, options=options)
+    if size % STRIDES[-1]:
+        raise InputError(f"--size must be a multiple of {STRIDES[-1]} for segmentation; got {size}")
+    return replace(
+        image_subject(backbone, size, options),
+        build=lambda: chosen.build(classes=OBJECTS, size=size),
+        description=f"an image of {size}x{size} pixels, each of one of {OBJECTS} classes",
+        images=False,
+    )

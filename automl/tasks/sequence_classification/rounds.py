@@ -13,8 +13,7 @@ from automl.config.settings import Settings
 from automl.report.figure import Cell
 from automl.report.grid_table import metrics_of
 from automl.report.read import SearchData
-from automl.search.run_search import start_or_resume
-from automl.search.search import Search
+from automl.search.run_search import Search, start_or_resume
 from automl.search.studies import TitledTable, describe_scale, search_name, table_of
 from automl.task.published_study import Study
 from automl.tasks.sequence_classification.space import ROUNDS

@@ -19,14 +19,13 @@ from automl.search.prepare import starts_from_sensitivity
 from automl.storage.storage import Storage
 from automl.task import Task, open_task
 from automl.task.initial import choose_weights
-from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining, sensitivity
+from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
 from automl.tasks.language_modelling.config import BYTES
 from automl.tasks.language_modelling.data import open_windows
 from automl.tasks.language_modelling.data.tokens import train_pairs
 from automl.tasks.language_modelling.score import UNMARKED, divergence
-from automl.tasks.language_modelling.sensitivity import measure_sensitivity, score
 from automl.tasks.language_modelling.space import mixer
-from automl.tasks.language_modelling.task import LanguageModelling
+from automl.tasks.language_modelling.task import LanguageModelling, measure_sensitivity, score
 from automl.training import checkpoint
 from automl.training.loop import fit, start
 from automl.training.shared_training import continue_training
@@ -169,7 +168,7 @@ def test_sensitivity_is_the_loss_with_one_layer_replaced(
     assert harm[1]["linear"] == pytest.approx(losses[0] - losses[1], rel=1e-3)
     assert all(each["linear"] > 1e-4 for each in harm)
     assert [each["sliding"] for each in harm] == pytest.approx([0.0] * task.chosen.depth, abs=1e-5)
-    monkeypatch.setattr(sensitivity, "WORK", {False: 1.0})
+    monkeypatch.setattr("automl.tasks.language_modelling.task.WORK", {False: 1.0})
     assert measure_sensitivity(task, {"linear": linear}) == [], "it would take too long"
 
 
