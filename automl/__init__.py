@@ -46,27 +46,26 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 if TYPE_CHECKING:
     from attention import Attention, AttentionMap, Choices, Spec, attention_maps
     from automl.base.errors import InputError
-    from automl.cli.attentions import check_attention
-    from automl.cli.cost import measure_cost
-    from automl.cli.data import describe_data
-    from automl.cli.preview import preview_search
-    from automl.cli.remove import run_clean, run_remove
-    from automl.cli.status import list_searches, read_status
-    from automl.cli.sync import run_sync
     from automl.config.settings import Settings
     from automl.confirm.compare import Compared, run_compare
     from automl.confirm.run_confirm import run_confirm
     from automl.confirm.verdict import ConfirmResult, Verdict
+    from automl.costs.profile import measure_cost
+    from automl.export.check_attention import check_attention
     from automl.export.export_result import ExportResult
     from automl.export.predict import Prediction, Predictions, run_predict
     from automl.export.run_export import run_export
     from automl.export.run_maps import run_maps
     from automl.report.run_report import ReportResult, run_report
-    from automl.search.run_search import run_search
-    from automl.search.search import Search, load
+    from automl.search.preview import preview_search
+    from automl.search.run_search import Search, load, run_search
     from automl.search.solve import run_solve
+    from automl.search.status import list_searches, read_status
     from automl.search.studies import StudyResult, run_study
+    from automl.search.sync import run_sync
+    from automl.storage.remove import run_clean, run_remove
     from automl.task import Task, register_task
+    from automl.task.overview import describe_data
     from automl.tasks.code_retrieval.search import CodeSearch, run_code_search
     from automl.tasks.command.referee import run_referee
     from automl.tasks.command.run_ledger import LedgerResult, run_ledger

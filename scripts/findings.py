@@ -17,7 +17,7 @@ from typing import Any
 from automl.config.device import processor
 from automl.confirm.protocol import confirmations, study_name
 from automl.report.module_effects import parts
-from automl.search.search import load
+from automl.search.run_search import load
 from automl.storage.folder import find_search
 from search.study import open_study, read_history
 

@@ -212,7 +212,7 @@ def outside_imports(function: Callable[P, R]) -> Callable[P, R]:
     def run(*args: P.args, **options: P.kwargs) -> R:
         if _importing_files:
             raise InputError(
-                f"{_importing_files[-1]} calls automl.{function.__name__} when it is imported, and each "
+                f"{_importing_files[-1]} calls automl.{function.__qualname__} when it is imported, and each "
                 f"process of a trial imports it; put this call below `{GUARD}`"
             )
         return function(*args, **options)

@@ -2,17 +2,25 @@
 
 import sys
 import webbrowser
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from automl.base.errors import InputError
 from automl.base.escape import printable
+from automl.base.names import short_name
 from automl.base.options import WRITES, format_command
 from automl.base.serialise import to_json
-from automl.base.units import pluralize
+from automl.base.units import format_count, pluralize
 from automl.cli.command import print_json
 from automl.cli.options import JSON_OPTION, STORAGE_OPTION, WRITTEN_STORAGE, option
+
+if TYPE_CHECKING:
+    from automl.search.status import Listed
+
+HEADING = ("name", "space", "state", "trials", "best", "verdict", "age", "size")
+NAME, SPACE, LINE = 22, 7, 80  # maximum width of the columns of names and spaces, and of a line
 
 
 def status(
@@ -24,7 +32,7 @@ def status(
 
     Works on any machine that can read its folder.
     """
-    from automl.cli.status import read_status
+    from automl.search.status import read_status
 
     state = read_status(search, storage)
     for line in state.lines():
@@ -35,7 +43,7 @@ def status(
 
 def searches(storage: str = STORAGE_OPTION, as_json: bool = JSON_OPTION) -> None:
     """List the searches of a storage, the last used first."""
-    from automl.cli.status import list_searches, searches_table
+    from automl.search.status import list_searches
 
     listed = list_searches(storage)
     for line in searches_table(listed):
@@ -50,7 +58,7 @@ def remove(
     yes: bool = option(False, "Delete without asking.", None, "--yes"),
 ) -> None:
     """Delete a search with all its files."""
-    from automl.cli.remove import find_removable, run_remove
+    from automl.storage.remove import find_removable, run_remove
 
     name = _named(search)
     removable = find_removable(name, storage)
@@ -66,7 +74,7 @@ def clean(
     yes: bool = option(False, "Delete without asking.", None, "--yes"),
 ) -> None:
     """Delete files of the cache and of Ray that are long unused."""
-    from automl.cli.remove import find_unused, run_clean
+    from automl.storage.remove import find_unused, run_clean
 
     unused = find_unused(older_than)
     for files in unused:
@@ -95,7 +103,7 @@ def sync(
     storage: str = STORAGE_OPTION,
 ) -> None:
     """Write the missing runs of a search to MLflow."""
-    from automl.cli.sync import run_sync
+    from automl.search.sync import run_sync
 
     name = _named(search)
     print(f"search {name}: {pluralize(run_sync(name, storage), 'trials are in MLflow')}")
@@ -126,3 +134,47 @@ def report(
     if not result.confirmed:
         print(f"next      {format_command('confirm --search', result.search, storage)}")
         print(f"{'':13} test the best trials against the baseline with new seeds")
+
+
+def searches_table(searches: Sequence["Listed"]) -> list[str]:
+    """Format the list for a terminal of 80 columns. A long name has a separate line."""
+    if not searches:
+        return ["no searches"]
+    rows = [HEADING, *map(_row, searches)]
+    names = [len(row[0]) for row in rows if len(row[0]) <= NAME]
+    widths = [max(names), *(max(map(len, column)) for column in list(zip(*rows, strict=True))[1:])]
+    gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= LINE else " "
+    lines = []
+    for (name, *rest), listed in zip(rows, [None, *searches], strict=True):
+        if len(name) > NAME:
+            lines.append(name)
+            name = ""
+        cells = [cell.ljust(width) for cell, width in zip((name, *rest), widths, strict=True)]
+        lines.append(gap.join(cells).rstrip())
+        if listed is not None and listed.problem is not None:
+            lines.append(f"  {listed.problem}")
+    return lines
+
+
+def _row(search: "Listed") -> tuple[str, ...]:
+    space = short_name(search.space) if search.space else ""  # unknown if `search.json` is damaged
+    is_known = search.problem is None and search.state != "lost"
+    planned = "" if search.trials is None else f"/{search.trials}"
+    return (
+        search.name,
+        space if len(space) <= SPACE else f"{space[: SPACE - 1]}…",
+        search.state,
+        f"{search.ended}{planned}" if is_known else "",
+        search.shown.replace(" %", "%"),
+        search.verdict or "",
+        _age(search.age),
+        f"{format_count(float(f'{search.size:.2g}'))}B",
+    )
+
+
+def _age(seconds: float) -> str:
+    """Format a time in its largest unit: `45s`, `12m`, `5h`, `30d`."""
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f}{unit}"
+    return f"{seconds:.0f}s"

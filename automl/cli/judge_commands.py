@@ -9,7 +9,8 @@ import typer
 
 from automl.base.errors import InputError
 from automl.base.escape import printable
-from automl.base.options import WRITES, format_command
+from automl.base.lazy import optional
+from automl.base.options import PUBLISHES, WRITES, format_command
 from automl.base.serialise import write_json
 from automl.base.units import pluralize
 from automl.cli.command import print_json
@@ -132,11 +133,11 @@ def ledger(
     as_json: bool = JSON_OPTION,
 ) -> None:
     """List the changes that a ledger has judged."""
-    import automl
+    from automl.tasks.command.run_ledger import run_ledger
 
     if plot is not None and plot.suffix not in (".svg", ".html"):
         raise InputError(f"--plot must end in .svg or .html; got {plot}")
-    result = automl.run_ledger(folder, final=final, trust=trust)
+    result = run_ledger(folder, final=final, trust=trust)
     print(repr(result))
     if csv is not None:
         csv.write_text(result.to_csv())
@@ -258,3 +259,30 @@ def lines(result: "SolveResult", out: Path | None) -> Iterator[str]:
     if out is not None:
         confirm = format_command("confirm --search", result.search, result.storage, "--solve", str(out))
         yield f"next      {confirm}"
+
+
+def mcp(
+    context: typer.Context,
+    allow_publish: bool = option(
+        False, "Let tools register models in MLflow and upload them.", None, "--allow-publish"
+    ),
+    allow_outside: bool = option(
+        False, "Let tools write to other folders than the current one.", None, "--allow-outside"
+    ),
+) -> None:
+    """Serve the commands as tools of agents.
+
+    A client of the Model Context Protocol starts it, and speaks by standard input and output.
+    """
+    _ = optional("mcp.server.lowlevel", "mcp").Server  # or the message of the extra
+    from automl.cli.mcp_server import serve
+    from automl.cli.tools import read_tools
+
+    allowed = {PUBLISHES: allow_publish, WRITES: allow_outside}
+    commands: Any = context.find_root().command
+    serve(read_tools(commands.commands, [effect for effect, is_allowed in allowed.items() if is_allowed]))
+
+
+def skill() -> None:
+    """Print instructions for agents that ask a referee."""
+    print(Path(__file__).with_name("SKILL.md").read_text(encoding="utf-8"), end="")

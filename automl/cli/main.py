@@ -21,10 +21,9 @@ from automl.base.escape import printable, redact
 from automl.cli.command import Command, as_command
 from automl.cli.export_command import export, maps, predict
 from automl.cli.folder_commands import clean, remove, report, searches, status, sync
-from automl.cli.judge_commands import compare, confirm, ledger, referee, solve
+from automl.cli.judge_commands import compare, confirm, ledger, mcp, referee, skill, solve
 from automl.cli.search_command import search, studies, study
 from automl.cli.space_commands import attentions, check_attention, cost, data, sites, spaces
-from automl.cli.tools import mcp, skill
 from automl.cli.train_command import train
 
 COMMON: dict[str, Any] = {
@@ -32,8 +31,6 @@ COMMON: dict[str, Any] = {
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
 app = typer.Typer(name="automl", no_args_is_help=True, **COMMON)
-search_alone = typer.Typer(add_completion=False, **COMMON)  # `python -m automl.search`
-search_alone.command(cls=Command)(as_command(search))
 
 
 def _version(asked: bool) -> None:

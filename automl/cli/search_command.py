@@ -19,7 +19,7 @@ from automl.config.search_options import FILES, SEARCH, SPACE, RuntimeOptions, S
 
 if TYPE_CHECKING:
     from automl.config.settings import Settings
-    from automl.search.search import Search
+    from automl.search.run_search import Search
 
 
 @with_options_of(SearchOptions, RuntimeOptions)
@@ -115,7 +115,7 @@ def _resume(
 
 def print_preview(settings: "Settings", as_json: bool = False) -> None:
     """Print the forecast of a search."""
-    from automl.cli.preview import preview
+    from automl.search.preview import preview
 
     forecast = preview(settings, lambda text: print(f"{text} ...", file=sys.stderr, flush=True))
     for line in forecast.lines():
@@ -163,7 +163,7 @@ def _weights_of(init_from: str, weights: str | None) -> str:
 
 def print_search(result: "Search", storage: str) -> None:
     """Print the best trials, warnings and errors, and the next commands."""
-    from automl.search.search import missing_cells
+    from automl.search.result import missing_cells
     from search.record import State
 
     counts = result.counts
@@ -207,7 +207,7 @@ def print_search(result: "Search", storage: str) -> None:
 
 
 def _print_leaders(result: "Search") -> None:
-    from automl.search.search import describe_model
+    from automl.search.result import describe_model
 
     leaders = {"best": result.best, "baseline": result.baseline}
     if (full := result.metadata.settings.full) is not None:
@@ -288,7 +288,7 @@ def study(
     print(f"\nsource    {result.study.source}")
     print(f"tables    {', '.join(map(str, result.files))}")
     if result.missing:
-        from automl.search.search import missing_cells
+        from automl.search.result import missing_cells
 
         print(f"error     {missing_cells(result.missing)}; run the same command again to train them")
         sys.exit(1)

@@ -36,7 +36,7 @@ def data(
     if path is None:
         _print_published(download, as_json)
         return
-    from automl.cli.data import describe_data
+    from automl.task.overview import describe_data
 
     described = describe_data(path, space=space, size=size)
     for line in described.lines():
@@ -82,7 +82,7 @@ def spaces() -> None:
 
 def attentions(as_json: bool = JSON_OPTION) -> None:
     """List the attention types with options, cost and source."""
-    from automl.cli.attentions import attentions_table, describe_attentions
+    from automl.cli.tables import attentions_table, describe_attentions
 
     for line in attentions_table():
         print(line)
@@ -116,7 +116,7 @@ def sites(
     ),
 ) -> None:
     """List the sites of a model and the cost of attention types."""
-    from automl.cli.attentions import sites_table
+    from automl.cli.tables import sites_table
     from automl.config.settings import split_names
     from backbones import sites
 
@@ -140,11 +140,12 @@ def cost(
 
     With a placement, also of the model with it.
     """
-    from automl.cli.cost import costs, lines, read_placement
+    from automl.cli.tables import cost_table, read_placement
+    from automl.costs.profile import costs
 
     chosen = _subject(backbone, size, option, task)
     values = costs(chosen, read_placement(modules or []), batch)
-    for line in lines(values, chosen.description):
+    for line in cost_table(values, chosen.description):
         print(printable(line))
     if as_json:
         print_json({name: asdict(value) for name, value in values.items()})
@@ -165,7 +166,8 @@ def check_attention(
 ) -> None:
     """Check an attention module at every site of a model."""
     from attention.spec import parse_option
-    from automl.cli.attentions import check_attention, check_table
+    from automl.cli.tables import check_table
+    from automl.export.check_attention import check_attention
 
     result = check_attention(
         attention,

@@ -1,4 +1,4 @@
-"""`automl mcp` and `automl skill`, and tools for agents with the options of the commands."""
+"""Tools for agents, with the options of the commands."""
 
 import inspect
 import json
@@ -8,13 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from automl.base.errors import InputError, unknown
-from automl.base.lazy import optional
-from automl.base.options import PUBLISHES, WRITES
+from automl.base.options import PUBLISHES
 from automl.cli.command import COMMON, declaration_of
-from automl.cli.options import option
 from automl.storage.storage import is_address
 
 # The commands of the tools, and an option that each call has.
@@ -170,42 +166,16 @@ def _is_below(path: str, folder: Path) -> bool:
         return False
 
 
-def read_tools(program: typer.Typer, allowed: Collection[str] = ()) -> dict[str, Tool]:
-    """Return the tools by name. One whose command or option `program` lacks is left out.
+def read_tools(commands: Mapping[str, Any], allowed: Collection[str] = ()) -> dict[str, Tool]:
+    """Return the tools by name. One whose command or option is not among `commands` is left out.
 
     `allowed` are the effects that calls may have.
     """
-    commands: Mapping[str, Any] = typer.main.get_command(program).commands  # type: ignore[attr-defined]
     return {
         name: Tool(name, commands[command], fixed, allowed)
         for name, (command, fixed) in TOOLS.items()
         if command in commands and fixed in (None, *(each.name for each in commands[command].params))
     }
-
-
-def mcp(
-    allow_publish: bool = option(
-        False, "Let tools register models in MLflow and upload them.", None, "--allow-publish"
-    ),
-    allow_outside: bool = option(
-        False, "Let tools write to other folders than the current one.", None, "--allow-outside"
-    ),
-) -> None:
-    """Serve the commands as tools of agents.
-
-    A client of the Model Context Protocol starts it, and speaks by standard input and output.
-    """
-    _ = optional("mcp.server.lowlevel", "mcp").Server  # or the message of the extra
-    from automl.cli.main import app
-    from automl.cli.mcp_server import serve
-
-    allowed = {PUBLISHES: allow_publish, WRITES: allow_outside}
-    serve(read_tools(app, [effect for effect, is_allowed in allowed.items() if is_allowed]))
-
-
-def skill() -> None:
-    """Print instructions for agents that ask a referee."""
-    print(Path(__file__).with_name("SKILL.md").read_text(encoding="utf-8"), end="")
 
 
 def _kind(parameter: Any) -> tuple[Any, bool]:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 import attention
+from attention import Spec
 from attention.decoding import Mixer
 from automl.base.errors import InputError
 from automl.base.serialise import read_json, write_json
@@ -26,12 +27,14 @@ from automl.config.runtime import Runtime, threads
 from automl.costs.time_ratio import Timings, compare_steps, measure_own_epoch, measure_time_ratio
 from automl.storage.cache_folder import cache_root, once
 from automl.task import Inputs, Task, open_task
-from automl.task.subject import Subject
+from automl.task.checks import ModelCheck, check_model
+from automl.task.subject import CLASSES, Subject, make_subject
 from automl.training.clock import time_lower_quartiles
 from automl.training.loop import start
 from automl.training.step import choose_mode
-from backbones import Example, call
+from backbones import BACKBONES, Example, call, insert
 from backbones.cost import count_macs
+from backbones.memory_format import set_format
 from backbones.torch_internals import tree_leaves, tree_map_only
 from search.config import TrialConfig
 
@@ -360,3 +363,66 @@ def _loss(model: nn.Module, subject: Subject, inputs: Example, runtime: Runtime)
 def _step(model: nn.Module, subject: Subject, inputs: Example, runtime: Runtime) -> None:
     _loss(model, subject, inputs, runtime).backward()
     model.zero_grad(set_to_none=True)
+
+
+def measure_cost(
+    backbone: str,
+    placement: Mapping[str, Spec] | None = None,
+    *,
+    size: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    task: str | None = None,
+    batch: int | None = None,
+) -> dict[str, ModelCost]:
+    """Measure parameters, MACs, activations and step time of a model, plain and with a placement.
+
+    Args:
+        backbone: The model, such as `xresnet18`, `torchvision:NAME`, `timm:NAME` or `file.py:Net`.
+        placement: The attention of each site.
+        size: The side of images in pixels, height of stereo pairs, steps of sequences, or tokens of texts.
+        options: Options of the model.
+        task: The task. With `detection`, the model is a Mask R-CNN on the backbone.
+        batch: The batch size of a training step.
+
+    Returns:
+        The costs of the model `plain` and, if there is a placement, of `placement`.
+
+    Raises:
+        InputError: The model, the placement, the size or the batch is invalid.
+
+    Example:
+        >>> import automl
+        >>> attention = {"stage1.block2": automl.Spec("ssa")}
+        >>> costs = automl.measure_cost("xresnet18", attention, size=32, options={"width": 0.25})
+        >>> costs["placement"].parameters > costs["plain"].parameters
+        True
+    """
+    return costs(make_subject(backbone, size=size, options=options, task=task), placement or {}, batch)
+
+
+def costs(subject: Subject, placement: Mapping[str, Spec], batch: int | None = None) -> dict[str, ModelCost]:
+    """Return the costs of the plain model and, if there is a placement, of the model with it.
+
+    Raise InputError if the batch size, the model or the placement is invalid.
+    """
+    batch = subject.batch if batch is None else batch
+    if not 2 <= batch <= 4096:
+        raise InputError(f"--batch must be between 2 (for batch norm) and 4096; got {batch}")
+    runtime = Runtime(device=device.find_device())
+    check = ModelCheck()
+    if subject.images:
+        check = check_model(
+            subject.name,
+            lambda: subject.build().to(runtime.device),
+            lambda count: torch.rand_like(subject.example(count), device=runtime.device),  # type: ignore[arg-type]
+            runtime,
+            images=True,
+            classes=CLASSES,
+            run=subject.name not in BACKBONES,
+        )
+    models = {"plain": subject.build()}
+    if placement:
+        models["placement"] = insert(subject.build(), placement, subject.example(2))
+    for model in models.values():
+        set_format(model, check.memory_format)
+    return measure_costs(models, subject, batch, runtime)

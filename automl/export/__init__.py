@@ -9,6 +9,7 @@ served_model    The code of `mlflow-model`, which does not need this project
 served_encoder  The code of `mlflow-model` for encoders of texts
 served_decoder  Continues texts, also as the code of `mlflow-model` for language models
 checks          Parity with the trained model, scores of a split, and speed on this machine
+check_attention  Check the contract of an attention type at the sites of a model, and its formats
 model_card      The model card
 predict         Predictions of an exported model for files
 run_maps        Pictures of what the modules of an exported model attend to

@@ -107,7 +107,7 @@ def _forms(
         return form.open(folder / file, deployment)(inputs)
 
     forms: dict[str, Callable[[], Arrays]] = {
-        file: partial(run, file, form) for file, form in forms_of(graph).items()
+        file: partial(run, file, form) for file, form in reversed(forms_of(graph).items())
     }
     forms[MLFLOW_MODEL] = mlflow_model
     return {file: run for file, run in forms.items() if (folder / file).exists()}

@@ -1,5 +1,7 @@
-"""`python -m automl.search ...` is `automl search ...`."""
+"""`python -m automl.search ...` is `python -m automl search ...`."""
 
-from automl.cli.main import run, search_alone
+import runpy
+import sys
 
-run(program=search_alone, name="python -m automl.search")
+sys.argv.insert(1, "search")
+runpy.run_module("automl", run_name="__main__", alter_sys=True)

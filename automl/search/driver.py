@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import optuna
 from optuna.study import StudyDirection
@@ -21,7 +21,7 @@ from automl.maps.kept import save_differing
 from automl.report.read import answered
 from automl.search.earlier import learn
 from automl.search.prepare import cells_of, starts_from_sensitivity
-from automl.search.search import RESULT_FILE, Search
+from automl.search.result import RESULT_FILE, SearchResult
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
 from automl.storage.user_code import remember
@@ -46,6 +46,7 @@ from search.trial_scheduler import Plan, rank_trials
 if TYPE_CHECKING:
     from automl.trials.session import Workers
 
+Result = TypeVar("Result", bound=SearchResult)
 Scheduler = SearchScheduler | GridScheduler
 
 PRIOR_DRAWS = 100  # draws of the space, to find its attention types and how placements differ
@@ -58,8 +59,12 @@ class RememberCode(Callback):
         remember(trial.config.user_code())
 
 
-def run_to_end(folder: Path, metadata: SearchMetadata, drawn: Drawn, task: Task, begun: float) -> Search:
-    """Run the trials of a search that have not ended. It began at `begun` on the monotonic clock [s].
+def run_to_end(
+    folder: Path, metadata: SearchMetadata, drawn: Drawn, task: Task, begun: float, kind: type[Result]
+) -> Result:
+    """Run the trials of a search that have not ended. Return its result, as the class `kind`.
+
+    It began at `begun` on the monotonic clock [s].
 
     Raise InputError if no trial keeps the limits, and Stopped after a signal.
     """
@@ -97,7 +102,7 @@ def run_to_end(folder: Path, metadata: SearchMetadata, drawn: Drawn, task: Task,
         finally:  # Keep the results also if the search was interrupted.
             missing = end_tracking(tracker, list(scheduler.records.values()), plan)
             delete_tune_files(folder)
-    result = Search(
+    result = kind(
         folder=folder,
         metadata=metadata,
         trials=list(scheduler.records.values()),
@@ -228,7 +233,7 @@ def end_tracking(
     )
 
 
-def _write_files(search: Search, scheduler: Scheduler, task: Task | None) -> None:
+def _write_files(search: SearchResult, scheduler: Scheduler, task: Task | None) -> None:
     """Write the result, and the table of a grid. With a task, write inputs that models answer differently."""
     write_json(search.folder / RESULT_FILE, search)
     if task is not None and len((answers := answered(search)).of) > 1:

@@ -1,18 +1,24 @@
-"""Start and resume searches."""
+"""Start, load and resume searches, and what can be done with one."""
 
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from automl.base.errors import InputError
+from automl.base.loading import outside_imports
 from automl.base.options import format_option, with_keywords_of
 from automl.callbacks.user import check_callbacks
 from automl.config.settings import SCHEDULING_OPTIONS, Settings
 from automl.data import shared
+from automl.report.read import read_folder
 from automl.search.driver import run_to_end
 from automl.search.prepare import Prepared, cells_of, may_fit_epochs, open_settings, prepare, with_weights
-from automl.search.search import Search
+from automl.search.result import RESULT_FILE, SearchResult
 from automl.storage.folder import (
     NamedSearch,
     check_not_lost,
@@ -34,8 +40,149 @@ from search.space import Space, SpaceFunction, get_source
 from search.spaces import SPACES
 from search.study import read_records
 
+if TYPE_CHECKING:
+    from automl.confirm.verdict import ConfirmResult
+    from automl.export.export_result import ExportResult
+    from automl.export.predict import Predictions
+    from automl.report.run_report import ReportResult
+    from automl.search.solve import SolveResult
+
+EXPORTS = Path("exports")
 # Settings that `run_search` takes with `resume`.
 RESUMED_WITH = ("storage", "space", "trials", "seeds", "budget", "trust", *SCHEDULING_OPTIONS)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Search(SearchResult):
+    """Search with its trials. Its `repr` is a few lines, and a table in notebooks.
+
+    `run_search` returns it, and `load` reads it from the folder. It is the state at that time: `resume`
+    returns a new one. Its methods are the functions of `automl` with this search as their first argument.
+
+    Attributes:
+        folder: The folder of the search on this machine, with its study, checkpoints and log.
+        metadata: The content of `search.json`.
+        trials: The trials, sorted by number.
+        verdicts: The confirmations, the latest last.
+        links: The address of each trial's run in MLflow, by its number, once a report has asked for it.
+        read_at: Time of reading, in seconds since 1970.
+        seconds: The duration of the last run of the search.
+        devices: The number of devices (GPUs or cores) of one trial in it.
+        untracked: The number of trials that MLflow did not have in full at its end.
+        page: The address of the runs in MLflow.
+        runs: The ID of each trial's run in MLflow, by its number. Empty if the search was loaded.
+
+    Example:
+        After the example of `run_search`:
+
+        >>> result.counts["complete"] + result.counts["pruned"] + result.counts["infeasible"]
+        3
+        >>> result.best.value(result.metric) <= 1
+        True
+        >>> list(result.trials_dataframe()["number"])
+        [0, 1, 2]
+    """
+
+    @outside_imports
+    def confirm(self, **options: Any) -> "ConfirmResult":
+        """Compare the best trials with the baseline on fresh seeds, with the options of `run_confirm`."""
+        from automl.confirm.run_confirm import run_confirm
+
+        return run_confirm(self, **options)
+
+    @outside_imports
+    def report(self, **options: Any) -> "ReportResult":
+        """Write the page with all results. The options are those of `run_report`."""
+        from automl.report.run_report import run_report
+
+        return run_report(self, **options)
+
+    @outside_imports
+    def export(
+        self, out: str | Path | None = None, *, baseline: bool = False, **options: Any
+    ) -> "ExportResult":
+        """Export the confirmed winner or else the best trial. The options are those of `run_export`.
+
+        With `baseline`, export the best trial without attention.
+        """
+        from automl.export.run_export import run_export
+
+        return run_export(out, best=not baseline, baseline=baseline, search=self, **options)
+
+    @outside_imports
+    def predict(self, files: Sequence[str | Path], **options: Any) -> "Predictions":
+        """Run the exported model on files. The options are those of `run_predict`.
+
+        It is the model in `exports/NAME`, and is exported first if there is no such folder.
+        """
+        from automl.export.predict import run_predict
+
+        exported = EXPORTS / self.search
+        if not exported.exists():
+            self.export(exported, trust=bool(options.get("trust")))
+        return run_predict(exported, files, **options)
+
+    @outside_imports
+    def solve(self, **limits: Any) -> "SolveResult":
+        """Find the best placement under limits without training. The limits are those of `run_solve`."""
+        from automl.search.solve import run_solve
+
+        return run_solve(self, **limits)
+
+    @outside_imports
+    def resume(self, **settings: Any) -> "Search":
+        """Resume the search, or extend it with `trials="+20"`. The settings are those of `run_search`."""
+        return run_search(resume=self, **settings)
+
+    def status(self) -> Any:
+        """Return how far the search is now, as `read_status` does."""
+        from automl.search.status import read_status
+
+        return read_status(self)
+
+    @outside_imports
+    def sync(self) -> int:
+        """Write missing runs to MLflow, and return the number of trials there, as `run_sync` does."""
+        from automl.search.sync import run_sync
+
+        return run_sync(self)
+
+    @outside_imports
+    def remove(self) -> None:
+        """Delete the search with its files, as `run_remove` does."""
+        from automl.storage.remove import run_remove
+
+        run_remove(self)
+
+
+def load(search: str | NamedSearch | None = None, *, storage: str | PathLike[str] | None = None) -> Search:
+    """Load a search from its folder, whether it is running or has ended.
+
+    Args:
+        search: The name of the search, or its result. By default the latest search in `storage`.
+        storage: The storage of the search. By default that of the result, or `searches`.
+
+    Returns:
+        The search as `run_search` returns it.
+
+    Raises:
+        InputError: There is no such search, or one of its files is damaged.
+
+    Example:
+        After the example of `run_search`:
+
+        >>> search = automl.load("example")
+        >>> search.best.number == result.best.number
+        True
+    """
+    name, storage = resolve_search(search, storage)
+    folder, _ = find_search(name, storage)
+    data = read_folder(folder, storage)
+    of_run: dict[str, Any] = {}
+    with suppress(OSError, ValueError):  # it is written when a run of the search ends
+        result = json.loads((folder / RESULT_FILE).read_text())
+        of_run = {key: result[key] for key in ("seconds", "devices", "untracked", "page") if key in result}
+    return Search(**{**vars(data), **of_run})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +254,7 @@ def start_search(settings: Settings, describe: Callable[[Prepared], str] = lambd
         write_manifest(folder, manifest)
         if not isinstance(ready.settings.space, str) and (source := get_source(drawn.space)):
             (folder / SPACE_FILE).write_text(source, encoding="utf-8")
-        return run_to_end(folder, metadata, drawn, ready.task, begun)
+        return run_to_end(folder, metadata, drawn, ready.task, begun, Search)
 
 
 @prepared()
@@ -145,7 +292,7 @@ def resume_search(
         check_same_data(baseline, folder, name, ("train", "validation"))
         task = open_task(baseline, settings.runtime)  # decodes the data if they are no longer cached
         write_metadata(folder, metadata)
-        return run_to_end(folder, metadata, drawn, task, begun)
+        return run_to_end(folder, metadata, drawn, task, begun, Search)
 
 
 def _draw_again(metadata: SearchMetadata, space: str | SpaceFunction | Space | None) -> Drawn:

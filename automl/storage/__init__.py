@@ -9,5 +9,6 @@ cache_folder  The cache folder: a file under its final name is complete
 git           Run git: read the user's repository, and copy a commit of it into a folder
 disk          Detect a full disk, and format messages about it
 logs          Redirect the logs of Ray, Optuna and MLflow to a file
+remove        Delete a search with its checkpoints, and files that nothing has used for long
 metadata      The description of a search, `search.json`: its settings and its provenance
 """

@@ -1,4 +1,4 @@
-"""What a task is: the class `Task`, its parts, and how the task of a name or of data is found.
+"""The interface of tasks: the class `Task`, its parts, and how the task of a name or of data is found.
 
 base             The base class `Task`
 task_data        The part of a task about its data: splits, classes, manifest, files in a storage
@@ -8,6 +8,7 @@ classification   Base class of classification tasks
 deployment       Deployment of a trained model: module, named inputs and outputs, use without data
 initial          Initial weights: published, from a file, or from a trained trial
 memo             Results that are computed once in a process
+overview         The overview of a dataset, for `automl data`
 same_data        Checks whether a search's data have changed since it was created
 subject          A model without a dataset, for `automl cost`
 published_study  Published experiments: their figures and sources

@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import psutil
 import pytest
+import typer.main
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
@@ -116,7 +117,7 @@ def test_a_client_lists_and_calls(folder: Path) -> None:
     async def conversation() -> None:
         async with connect(folder) as client, connect(folder) as other:
             listed = (await client.list_tools()).tools
-            tools = read_tools(app)
+            tools = read_tools(typer.main.get_command(app).commands)
             assert {tool.name: tool.input_schema for tool in listed} == {
                 name: tool.schema for name, tool in tools.items()
             }

@@ -2,13 +2,22 @@
 
 import doctest
 import inspect
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import automl
 
 
 def run_examples(names: list[str]) -> None:
-    """Run the examples of the docstrings in order, with shared variables."""
+    """Run the examples of the docstrings in order, with shared variables.
+
+    They run in another thread than the main one, as in a server, since any thread may call the API.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(_run, names).result()
+
+
+def _run(names: list[str]) -> None:
     variables: dict[str, Any] = {}
     for name in names:
         runner = doctest.DocTestRunner()

@@ -10,8 +10,8 @@ import pytest
 import typer.main
 
 from attention import Spec
-from automl.cli.cost import lines, read_placement
 from automl.cli.main import app
+from automl.cli.tables import cost_table, read_placement
 from automl.cli.train_command import read_config
 from automl.costs.profile import ModelCost
 from automl.data.download import published_datasets
@@ -91,7 +91,7 @@ def test_the_costs_on_the_page_are_those_of_its_command():
         placement = read_placement([text.replace("heads=8", f"heads={heads}")])
         model = insert(subject.build(), placement, subject.example(2)).eval()
         cost = ModelCost(parameters=0, macs=count_macs(model, subject.example(1)), activations=0, step=1.0)
-        table = list(lines({"plain": replace(cost, macs=plain), "placement": cost}, "an image"))
+        table = list(cost_table({"plain": replace(cost, macs=plain), "placement": cost}, "an image"))
         printed.append(re.search(r"added +0 +(\d+)M", table[3])[1])
     assert f"{printed[0]}, {printed[1]} and {printed[2]} million" in state
 

@@ -19,9 +19,9 @@ import automl
 from attention import ATTENTIONS
 from automl.base.errors import InputError
 from automl.base.loading import load_object
-from automl.cli.attentions import sites_table
 from automl.cli.command import COMMON, as_command
 from automl.cli.main import app
+from automl.cli.tables import sites_table
 from automl.config.settings import Settings
 from automl.search import run_search as search
 from automl.search.solve import run_solve

@@ -10,7 +10,7 @@ from torch import nn
 
 from attention import Spec, decomposed
 from automl.base.errors import InputError
-from automl.cli.cost import read_placement
+from automl.cli.tables import read_placement
 from automl.costs import time_ratio
 from automl.costs.profile import measure_costs
 from automl.task.subject import Subject

@@ -45,7 +45,7 @@ def test_no_file_of_the_current_folder_is_imported(program: list[str], planted: 
     assert not planted.exists(), planted.read_text()
     if "Usage" in out:  # else it is a part of another program
         assert (process.returncode, err) == (0, "")
-        assert "Usage: python -m automl.search [OPTIONS]" in out or program[-1] != "automl.search"
+        assert "Usage: python -m automl search [OPTIONS]" in out or program[-1] != "automl.search"
     else:
         assert program[-1].startswith(("automl.tracking.", "automl.trials."))
 

@@ -13,8 +13,8 @@ from scipy.stats import nct
 from scipy.stats import t as student
 
 from automl.base.serialise import to_json
-from automl.cli.preview import NOISE, continued_resource, detectable, expected_resource, preview
 from automl.config.settings import Settings
+from automl.search.preview import NOISE, continued_resource, detectable, expected_resource, preview
 from automl.tasks.function.space import function_space
 from automl.trials.measurements import PaceWorker, average_paces
 from search.class_metrics import ACCURACY

@@ -9,8 +9,8 @@ import pytest
 from filelock import FileLock
 
 from automl.base.errors import InputError
-from automl.cli.remove import find_removable, find_unused, run_clean, run_remove
 from automl.storage.folder import find_search, old_folder
+from automl.storage.remove import find_removable, find_unused, run_clean, run_remove
 from automl.storage.storage import Storage
 from automl.storage.user_code import is_remembered, remember
 from tests.helpers.automl_cases import Cli

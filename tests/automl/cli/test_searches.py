@@ -10,7 +10,8 @@ import pytest
 from filelock import FileLock
 
 from attention import Spec
-from automl.cli.status import Listed, list_searches, searches_table
+from automl.cli.folder_commands import searches_table
+from automl.search.status import Listed, list_searches
 from automl.storage.folder import old_folder
 from automl.storage.storage import Storage
 from search.record import State
@@ -64,7 +65,7 @@ def test_a_list_imports_and_opens_only_what_it_needs(tmp_path: Path) -> None:
     fake_confirmation(folder)
     program = f"""
 import sys
-from automl.cli.status import list_searches, read_status
+from automl.search.status import list_searches, read_status
 from search import study
 opened, whole = [], study._open
 study._open = lambda folder, name: opened.append(folder) or whole(folder, name)

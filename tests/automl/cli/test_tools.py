@@ -15,7 +15,7 @@ from automl.cli.tools import LEFT_OUT, TOOLS, read_tools
 
 ROOT = Path(__file__).parents[3]
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-READ = read_tools(app)
+READ = read_tools(COMMANDS)
 VALUES = {
     "string": "-x y",
     "['string', 'number']": "--trust",
@@ -48,7 +48,7 @@ def test_arguments_are_the_options(name: str) -> None:
 @pytest.mark.parametrize("name", READ)
 def test_a_call_is_its_command_line(name: str) -> None:
     """Parse a call with every argument, one with none and one with null."""
-    tool = read_tools(app, ["writes", "publishes"])[name]
+    tool = read_tools(COMMANDS, ["writes", "publishes"])[name]
     properties = tool.schema["properties"]
     call = {key: VALUES[str(schema["type"])] for key, schema in properties.items()}
     jsonschema.validate(call, tool.schema)

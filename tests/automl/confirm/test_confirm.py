@@ -15,12 +15,12 @@ import automl.trials.session
 from attention import Spec
 from automl.base.errors import InputError
 from automl.base.serialise import to_json
-from automl.cli.status import read_status
-from automl.cli.sync import run_sync
 from automl.confirm.protocol import confirmations
 from automl.confirm.run_confirm import run_confirm
 from automl.report.per_class import per_class
 from automl.report.read import read_search
+from automl.search.status import read_status
+from automl.search.sync import run_sync
 from automl.task import open_task
 from automl.trials.session import Stopped
 from search.choices import PUBLISHED

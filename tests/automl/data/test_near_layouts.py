@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from automl.base.errors import InputError
-from automl.cli.data import describe_data
 from automl.search.prepare import fit
 from automl.task import task_of_data
+from automl.task.overview import describe_data
 from automl.tasks.segmentation import SegmentationData
 from automl.tasks.segmentation.data import open_labelled_images
 from search.config import TASKS

@@ -11,7 +11,8 @@ import automl
 from automl.base.serialise import to_json, write_json
 from automl.config.settings import Settings
 from automl.search.prepare import make_plan
-from automl.search.search import EXPORTS, RESULT_FILE, Search, load
+from automl.search.result import RESULT_FILE
+from automl.search.run_search import EXPORTS, Search, load
 from automl.storage.folder import new_folder
 from automl.tasks.language_modelling import LanguageData, LanguageModel
 from automl.tracking.run_spec import flat
@@ -186,7 +187,7 @@ def test_its_methods_are_the_functions_of_the_api(tmp_path: Path, monkeypatch: p
     for name in (
         "run_confirm", "run_report", "run_export", "run_predict", "run_search", "run_sync", "run_remove"
     ):  # fmt: skip
-        monkeypatch.setattr(automl, name, function(name))
+        monkeypatch.setattr(f"{getattr(automl, name).__module__}.{name}", function(name))
     fake_search(tmp_path)
     search = load("mine", storage=tmp_path)
     search.confirm(top=1)

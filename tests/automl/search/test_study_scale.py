@@ -16,7 +16,7 @@ from automl.config.settings import Settings
 from automl.report.grid_table import FILES, markdown_lines, merged, write_grid
 from automl.report.run_report import write_page
 from automl.search.prepare import may_fit_epochs
-from automl.search.search import load
+from automl.search.run_search import load
 from automl.search.studies import list_studies, run_study, scale_line
 from automl.storage.folder import find_search
 from automl.task import task_of

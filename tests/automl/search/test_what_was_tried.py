@@ -11,7 +11,7 @@ from optuna.study import StudyDirection
 from attention import Spec
 from automl.config.settings import Settings
 from automl.report.listing import listing
-from automl.search.search import load
+from automl.search.run_search import load
 from automl.storage.folder import new_folder
 from automl.tasks.code_retrieval import CodeModel
 from automl.tracking.run_spec import search_run_spec

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from automl.base.errors import InputError
-from automl.cli.status import list_searches, read_status, searches_table
+from automl.cli.folder_commands import searches_table
 from automl.confirm.compare import run_compare
 from automl.confirm.protocol import Confirmation
 from automl.confirm.scheduler import ConfirmationScheduler
 from automl.export.chosen import choose
 from automl.report.read import read_search
 from automl.search.run_search import resume_search
+from automl.search.status import list_searches, read_status
 from automl.storage.folder import find_search
 from automl.storage.metadata import SEARCH_FILE
 from automl.tracking.run_spec import flat, search_run_spec

@@ -159,13 +159,13 @@ def install(site: Path, package: str, entry: str) -> None:
     (about / "entry_points.txt").write_text(f"[automl.tasks]\n{entry}\n")
 
 
-from search.spaces import SPACES, load_space, study_grids
-from tests.helpers import FOLDER
+def run(*arguments: str) -> str:
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
 
-TABLE = FOLDER / "tabular.py"
-REFERENCE = "weighing.task:Weighing"
 
-
+@pytest.mark.heavy("a package with a task")
 def test_the_task_of_an_installed_package_is_like_a_built_in_one(site: Path) -> None:
     assert TASKS["weights"].task == REFERENCE
     assert "weights" in [*TASKS]

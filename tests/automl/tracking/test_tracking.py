@@ -13,10 +13,10 @@ from optuna.study import StudyDirection
 
 from attention import Spec
 from automl.base.errors import InputError
-from automl.cli.sync import run_sync
 from automl.config.settings import Settings
 from automl.costs.profile import CostProfile
 from automl.export.chosen import choose_run
+from automl.search.sync import run_sync
 from automl.storage.folder import new_folder
 from automl.storage.storage import Storage
 from automl.tracking import tracker as tracking

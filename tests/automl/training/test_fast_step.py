@@ -78,7 +78,7 @@ def test_batches_of_another_shape_run_step_by_step(replays):
     task = Regression(epochs=1)
     task.runtime = Runtime(device=CPU, precision="fp32", compile="graphs")
     state = start(task)
-    run = step.make_step(task, state.model, state.optimizer, state.scaler)
+    run = fast_step.make_step(task, state.model, state.optimizer, state.scaler)
     for size in (8, 8, 8, 8, 8, 8, 8, 4, 8):
         before = [p.clone() for p in state.model.parameters()]
         run((task.x[:size], task.y[:size]), 0.1)

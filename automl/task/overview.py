@@ -1,4 +1,4 @@
-"""`automl data`: the overview of a dataset by its task."""
+"""The overview of a dataset by its task."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from automl.base.lazy import resolve
 from automl.config.runtime import Runtime
 from automl.config.settings import Settings
 from automl.data.splits import SPLITS
-from automl.task import open_task, task_of_data
+from automl.task.opening import open_task, task_of_data
 from search.config import TrialConfig
 from search.config.tasks import find_spec
 from search.space import draw_randomly

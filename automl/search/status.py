@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from automl.base.errors import InputError
-from automl.base.names import short_name
 from automl.base.options import format_command
 from automl.base.serialise import convert_fields, without_torch
-from automl.base.units import format_count, format_duration, pluralize
+from automl.base.units import format_duration, pluralize
 from automl.confirm.protocol import confirmations, is_open, latest_verdict, trials_of
 from automl.storage import folder as search_folder
 from automl.storage.metadata import SearchMetadata
@@ -22,8 +21,6 @@ from search.time_left import estimate_left
 from search.trial_scheduler import Plan, select_leaders
 
 INTERRUPTED = "interrupted"  # state of a running trial without a process
-HEADING = ("name", "space", "state", "trials", "best", "verdict", "age", "size")
-NAME, SPACE, LINE = 22, 7, 80  # maximum width of the columns of names and spaces, and of a line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,47 +302,3 @@ def _listed(name: str, storage: str, age: float) -> Listed:
     best, shown = status.best and status.best[1], status.shown.get("best", "")
     same = {key: getattr(status, key) for key in ("space", "state", "ended", "trials", "metric")}
     return Listed(name=name, **same, best=best, shown=shown, verdict=status.outcome, age=age, size=size)
-
-
-def searches_table(searches: Sequence[Listed]) -> list[str]:
-    """Format the list for a terminal of 80 columns. A long name has a separate line."""
-    if not searches:
-        return ["no searches"]
-    rows = [HEADING, *map(_row, searches)]
-    names = [len(row[0]) for row in rows if len(row[0]) <= NAME]
-    widths = [max(names), *(max(map(len, column)) for column in list(zip(*rows, strict=True))[1:])]
-    gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= LINE else " "
-    lines = []
-    for (name, *rest), listed in zip(rows, [None, *searches], strict=True):
-        if len(name) > NAME:
-            lines.append(name)
-            name = ""
-        cells = [cell.ljust(width) for cell, width in zip((name, *rest), widths, strict=True)]
-        lines.append(gap.join(cells).rstrip())
-        if listed is not None and listed.problem is not None:
-            lines.append(f"  {listed.problem}")
-    return lines
-
-
-def _row(search: Listed) -> tuple[str, ...]:
-    space = short_name(search.space) if search.space else ""  # unknown if `search.json` is damaged
-    is_known = search.problem is None and search.state != "lost"
-    planned = "" if search.trials is None else f"/{search.trials}"
-    return (
-        search.name,
-        space if len(space) <= SPACE else f"{space[: SPACE - 1]}…",
-        search.state,
-        f"{search.ended}{planned}" if is_known else "",
-        search.shown.replace(" %", "%"),
-        search.verdict or "",
-        _age(search.age),
-        f"{format_count(float(f'{search.size:.2g}'))}B",
-    )
-
-
-def _age(seconds: float) -> str:
-    """Format a time in its largest unit: `45s`, `12m`, `5h`, `30d`."""
-    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.0f}{unit}"
-    return f"{seconds:.0f}s"

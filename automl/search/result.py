@@ -1,21 +1,15 @@
-"""A search: its trials, its result, and what can be done with it."""
+"""The result of a search: its trials, and what they show."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import automl
 from automl.base.options import STORAGE
 from automl.base.summary import Summary, call
 from automl.base.units import pluralize
 from automl.callbacks.retention import front
-from automl.report.read import SearchData, read_folder
-from automl.storage.folder import NamedSearch, find_search, resolve_search
+from automl.report.read import SearchData
 from automl.tracking.run_spec import flat
 from search import record
 from search.fixed_scheduler import find_missing
@@ -26,47 +20,22 @@ from search.trial_scheduler import rank_trials, select_leaders
 if TYPE_CHECKING:
     import pandas
 
-    from automl.confirm.verdict import ConfirmResult
-    from automl.export.export_result import ExportResult
-    from automl.export.predict import Predictions
     from automl.report.figure import Table
-    from automl.report.run_report import ReportResult
-    from automl.search.solve import SolveResult
 
 LEADING = 5
 RESULT_FILE = "result.json"
-EXPORTS = Path("exports")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Search(Summary, SearchData):
-    """Search with its trials. Its `repr` is a few lines, and a table in notebooks.
-
-    `run_search` returns it, and `load` reads it from the folder. It is the state at that time: `resume`
-    returns a new one. Its methods are the functions of `automl` with this search as their first argument.
+class SearchResult(Summary, SearchData):
+    """Trials of a search, and what they show. Its `repr` is a few lines, and a table in notebooks.
 
     Attributes:
-        folder: The folder of the search on this machine, with its study, checkpoints and log.
-        metadata: The content of `search.json`.
-        trials: The trials, sorted by number.
-        verdicts: The confirmations, the latest last.
-        links: The address of each trial's run in MLflow, by its number, once a report has asked for it.
-        read_at: Time of reading, in seconds since 1970.
         seconds: The duration of the last run of the search.
         devices: The number of devices (GPUs or cores) of one trial in it.
         untracked: The number of trials that MLflow did not have in full at its end.
         page: The address of the runs in MLflow.
         runs: The ID of each trial's run in MLflow, by its number. Empty if the search was loaded.
-
-    Example:
-        After the example of `run_search`:
-
-        >>> result.counts["complete"] + result.counts["pruned"] + result.counts["infeasible"]
-        3
-        >>> result.best.value(result.metric) <= 1
-        True
-        >>> list(result.trials_dataframe()["number"])
-        [0, 1, 2]
     """
 
     seconds: float = 0.0
@@ -165,53 +134,6 @@ class Search(Summary, SearchData):
             "run_id": self.runs.get(trial.number),
         }
 
-    def confirm(self, **options: Any) -> "ConfirmResult":
-        """Compare the best trials with the baseline on fresh seeds, with the options of `run_confirm`."""
-        return automl.run_confirm(self, **options)
-
-    def report(self, **options: Any) -> "ReportResult":
-        """Write the page with all results. The options are those of `run_report`."""
-        return automl.run_report(self, **options)
-
-    def export(
-        self, out: str | Path | None = None, *, baseline: bool = False, **options: Any
-    ) -> "ExportResult":
-        """Export the confirmed winner or else the best trial. The options are those of `run_export`.
-
-        With `baseline`, export the best trial without attention.
-        """
-        return automl.run_export(out, best=not baseline, baseline=baseline, search=self, **options)
-
-    def predict(self, files: Sequence[str | Path], **options: Any) -> "Predictions":
-        """Run the exported model on files. The options are those of `run_predict`.
-
-        It is the model in `exports/NAME`, and is exported first if there is no such folder.
-        """
-        exported = EXPORTS / self.search
-        if not exported.exists():
-            self.export(exported, trust=bool(options.get("trust")))
-        return automl.run_predict(exported, files, **options)
-
-    def solve(self, **limits: Any) -> "SolveResult":
-        """Find the best placement under limits without training. The limits are those of `run_solve`."""
-        return automl.run_solve(self, **limits)
-
-    def resume(self, **settings: Any) -> "Search":
-        """Resume the search, or extend it with `trials="+20"`. The settings are those of `run_search`."""
-        return automl.run_search(resume=self, **settings)
-
-    def status(self) -> Any:
-        """Return how far the search is now, as `read_status` does."""
-        return automl.read_status(self)
-
-    def sync(self) -> int:
-        """Write missing runs to MLflow, and return the number of trials there, as `run_sync` does."""
-        return automl.run_sync(self)
-
-    def remove(self) -> None:
-        """Delete the search with its files, as `run_remove` does."""
-        automl.run_remove(self)
-
     def describe(self, trial: TrialRecord) -> str:
         """Return the score of a completed trial, its number and its attention in one line."""
         options = record.format_options(record.model_options(trial.config))
@@ -309,36 +231,6 @@ STATES = {
     "errors": State.ERROR,
     "running": State.RUNNING,
 }
-
-
-def load(search: str | NamedSearch | None = None, *, storage: str | PathLike[str] | None = None) -> Search:
-    """Load a search from its folder, whether it is running or has ended.
-
-    Args:
-        search: The name of the search, or its result. By default the latest search in `storage`.
-        storage: The storage of the search. By default that of the result, or `searches`.
-
-    Returns:
-        The search as `run_search` returns it.
-
-    Raises:
-        InputError: There is no such search, or one of its files is damaged.
-
-    Example:
-        After the example of `run_search`:
-
-        >>> search = automl.load("example")
-        >>> search.best.number == result.best.number
-        True
-    """
-    name, storage = resolve_search(search, storage)
-    folder, _ = find_search(name, storage)
-    data = read_folder(folder, storage)
-    of_run: dict[str, Any] = {}
-    with suppress(OSError, ValueError):  # it is written when a run of the search ends
-        result = json.loads((folder / RESULT_FILE).read_text())
-        of_run = {key: result[key] for key in ("seconds", "devices", "untracked", "page") if key in result}
-    return Search(**{**vars(data), **of_run})
 
 
 def describe_model(trial: TrialRecord) -> str:

@@ -1,4 +1,4 @@
-"""Estimate the cost and power of a search: `automl search --dry-run`."""
+"""Estimate the cost and power of a search, for `automl search --dry-run`."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
