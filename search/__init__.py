@@ -17,7 +17,7 @@ placement_sampler    Thompson sampling of placements
 placement_posterior  The best trial of a study, effects of placements and their intervals
 reach                The probability that further trials would not find a better configuration
 placement_planner    The best placement by one draw of the effects
-solver               The best placement under limits, by integer programming
+solver               The best placement under limits, by exchanging modules
 placement_model      A hierarchical Gaussian model of the effects of placements on the score
 score_likelihood     The likelihood of scores under Gaussian effects, for few and for many trials
 prior                The prior mean of the model of placements, measured before the first trial

@@ -1,7 +1,7 @@
 """Find the best placement under limits that are given after a search, without training.
 
 The model of placements, fitted to the trials of the search, predicts the gain of every placement of its
-space. An integer program returns the best one under the limits (`search.solver`).
+space. `search.solver` ranks what was tried and plans what was not, within the limits.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The integer program against an enumeration of all placements."""
+"""The solver against an enumeration of all placements."""
 
 from collections.abc import Iterator
 from itertools import combinations, product
@@ -29,13 +29,6 @@ def expected(model: EffectModel, placements: list[IndexedPlacement]) -> np.ndarr
     return model.expect(sums) / model.scale
 
 
-@pytest.fixture(params=[1000, 0])
-def few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use both forms of the effects of pairs of types."""
-    monkeypatch.setattr("search.solver.FEW", request.param)
-
-
-@pytest.mark.usefixtures("few")
 # Variances of a converged search: small for pairs, or as large as they can be, with strong own effects.
 @pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize(("sites", "least", "most"), [(4, 0, 2), (3, 1, 3), (5, 2, 2), (3, 0, 1)])
