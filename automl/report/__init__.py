@@ -8,12 +8,9 @@ network         The network with the modules of the winner or the best trial
 forest          The verdict as a forest plot
 grid_table      A search over a grid as a table
 per_class       Recall, precision and F1 of each class, and the most confused pairs
-ranks           Mean reciprocal rank with its interval, ranks, hits and misses of a search in texts
-site_effects    Effects by type and site: of trained placements, of one replaced layer; and the gates
 module_effects  What parts of placements add, with intervals, and whether scores can rank them
 attention       What the strongest module looks at, in six inputs of the test split
 costs           The metric over time, latency, parameters and MACs, with Pareto fronts
 curves          Learning curves with the rungs, and curves of training loss and accuracy
-audit           Rung audit: rank correlation of scores at the rungs with final scores
 listing         All trials as a table, failed trials by reason, and how to repeat the search
 """

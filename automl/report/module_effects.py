@@ -1,7 +1,8 @@
 """Effect of each module on the score, by the model of placements, with a check that scores can rank them.
 
-`automl.report.site_effects` shows plain means. This module separates the effects of several modules of a
-trial, its hyperparameters and its shared partial training, with intervals.
+Where attention belongs, and which. The model separates the effects of several modules of a trial, its
+hyperparameters and its shared partial training, with intervals. A mean over the trials with a module would
+mix them.
 """
 
 from collections import Counter

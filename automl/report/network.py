@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from automl.report import style
 from automl.report.read import SearchData
-from automl.report.site_effects import natural
 from search.config import TrialConfig
 
 
@@ -59,7 +58,7 @@ def network(search: SearchData) -> Network | None:
     alike = [t.config.model for t in search.trials if t.config.model.backbone == model.backbone]
     sites = {site for other in alike for site in other.placement}
     stages: dict[str, list[Place]] = {}
-    for site in sorted(sites | model.placement.keys(), key=natural):
+    for site in sorted(sites | model.placement.keys(), key=_natural_order):
         stage, _, name = site.partition(".")
         spec = model.placement.get(site)
         kind = spec.name if spec else ""
@@ -77,3 +76,14 @@ def _chosen(search: SearchData) -> tuple[str, TrialConfig | None]:
     if search.best is None or not search.metadata.settings.has_space:
         return "", None
     return f"The best trial, {search.best.number}, not confirmed", search.best.config
+
+
+def _natural_order(name: str) -> list[tuple[int, int, str]]:
+    """Return a sort key that puts `block10` after `block9`, and a branch before its block."""
+    parts = []
+    for part in name.split("."):
+        letters = part.rstrip("0123456789")
+        number = part[len(letters) :]
+        parts.append((0, int(number) if number else -1, letters))
+    # `stage1.block2.branch` comes before `stage1.block2`: the longer one is inside.
+    return [*parts, (1, 0, "")]

@@ -25,7 +25,7 @@ from automl.task.task_data import Split
 from search.choices import AUGMENT
 from search.record import State, TrialRecord, describe_placement, format_options, model_options
 from search.study import STUDY_FILE, read_records
-from search.trial_scheduler import RESOURCE, Plan, select_leaders
+from search.trial_scheduler import Plan, select_leaders
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,19 +178,6 @@ class SearchData:
         value = self.final(trial)
         assert value is not None
         return value
-
-    def at(self, trial: TrialRecord, milestone: float) -> float | None:
-        """Return the metric of a trial at a rung, or None if the trial did not reach it."""
-        for metrics in trial.history:
-            if metrics[RESOURCE] >= milestone:
-                value = metrics.get(self.metric, math.nan)
-                return self.plan.metric.scale * value if math.isfinite(value) else None
-        return None
-
-    def rung(self, trial: TrialRecord) -> int | None:
-        """Return the highest rung that a trial reached, from 0 on, or None if it reached none."""
-        reached = [i for i, milestone in enumerate(self.milestones) if trial.resource >= milestone]
-        return reached[-1] if reached else None
 
 
 def read_search(

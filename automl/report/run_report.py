@@ -24,7 +24,6 @@ from automl.base.escape import printable, shell
 from automl.base.options import format_command
 from automl.base.units import format_count, format_duration, pluralize
 from automl.report.attention import attention
-from automl.report.audit import audit
 from automl.report.costs import costs
 from automl.report.curves import curves, training_curves
 from automl.report.figure import Cell, Plot, Section, Table, save, scripts, stylesheet
@@ -35,9 +34,7 @@ from automl.report.listing import failures, listing, repeat
 from automl.report.module_effects import parts
 from automl.report.network import network
 from automl.report.per_class import per_class
-from automl.report.ranks import ranks
 from automl.report.read import SearchData, read_search
-from automl.report.site_effects import gates, placement
 from automl.storage.folder import REPORT_FOLDER, NamedSearch
 from search.record import NOT_NEEDED, State
 from search.study import STUDY_FILE
@@ -149,20 +146,18 @@ def sections(search: SearchData) -> list[Section]:
             title="What the search learned",
             lead="Which type, and where, among the trials of the search. These are observations on the "
             "validation split, not proofs.",
-            plots=[placement(search), parts(search), gates(search), costs(search)],
+            plots=[parts(search), costs(search)],
             dense=True,
             of_trials=True,
         ),
         *attention(search),
         *grid(search),
         *per_class(search),
-        *ranks(search),
         Section(
             id="went",
             title="How the search went",
-            lead="Weak trials are pruned at rungs, if there are any; the audit shows whether early scores "
-            "predict final ones.",
-            plots=[curves(search), audit(search), training_curves(search)],
+            lead="Weak trials are pruned at rungs, if there are any.",
+            plots=[curves(search), training_curves(search)],
             of_trials=True,
         ),
     ]

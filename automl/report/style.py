@@ -1,9 +1,8 @@
 """The look of the figures: one palette that is safe for colour blindness, in light and in dark.
 
 Kinds of a trial have the colours of M. Okabe and K. Ito, Color Universal Design (2008), and a shape each, so
-that nothing is shown by colour alone. A difference goes from the red of P. Tol's vibrant scheme
-(SRON/EPS/TN/09-002, 2021) over white to blue, with its sign written beside it. Text, axes and
-what has no colour of its own are `currentColor`: the page's, by its theme.
+that nothing is shown by colour alone. Text, axes and what has no colour of its own are `currentColor`: the
+page's, by its theme.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,7 +31,6 @@ COLOURS = {
     "sky": SKY, "green": GREEN, "blue": BLUE, "vermilion": VERMILION, "purple": PURPLE, "grey": GREY,
 }  # fmt: skip
 
-DIFFERENCE = [RED, WHITE, BLUE]
 DEEP = 0.94  # the part of the scale from which white text has more contrast than black
 
 HEXAGON = "M0,-.9L.78,-.45L.78,.45L0,.9L-.78,.45L-.78,-.45Z"
@@ -85,12 +83,12 @@ def order(kinds: Iterable[str]) -> list[str]:
     return sorted(set(kinds), key=lambda kind: (known.index(kind) if kind in known else 99, kind))
 
 
-def by_kind(search: SearchData, kinds: Iterable[str], *, columns: int = 3) -> dict[str, Any]:
+def by_kind(search: SearchData, kinds: Iterable[str]) -> dict[str, Any]:
     """Return the encodings of a mark for a trial of each kind, which are common to a search's figures."""
     present = order(kinds)
     every = colours_and_shapes(kind for trial in search.trials for kind in (*trial.types, trial.kind))
     colours, shapes = (named({kind: every[kind][i] for kind in present}) for i in range(2))
-    legend = alt.Legend(columns=columns)
+    legend = alt.Legend(columns=3)
     return {
         "color": alt.Color("kind:N", scale=colours, legend=legend),
         "shape": alt.Shape("kind:N", scale=shapes, legend=legend),

@@ -11,7 +11,7 @@ import time
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,7 +22,6 @@ from search.class_statistics import ScoreCard
 
 ANSWERS_FILE = "answers.npz"
 LEFT_FILE = "left.json"  # names of files that the run of a command left in the command's folder
-EXAMPLES = 20  # maximum number of stored examples of a retrieval
 
 log = logging.getLogger("automl")
 T = TypeVar("T")
@@ -54,23 +53,6 @@ def read_arrays(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Example:
-    """Example of a retrieval.
-
-    Attributes:
-        query: The query in words.
-        wanted: `name (file:line)` of the function that it describes.
-        rank: Rank of that function, from 1.
-        first: `name (file:line)` of the function with rank 1.
-    """
-
-    query: str
-    wanted: str
-    rank: int
-    first: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Answers:
     """Predictions of a model for a split, in its order.
 
@@ -81,14 +63,12 @@ class Answers:
         labels: Names of the classes. Empty for tasks without classes, as are the next two.
         true: Index of the true label of each input, int64 `(N,)`.
         answered: Index of the predicted label of each input, int64 `(N,)`.
-        examples: At most EXAMPLES hits and misses of a retrieval.
     """
 
     values: NDArray[np.float64]
     labels: Sequence[str] = ()
     true: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     answered: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    examples: Sequence[Example] = ()
 
     @property
     def card(self) -> ScoreCard:
@@ -98,13 +78,12 @@ class Answers:
     def save(self, folder: Storage) -> None:
         """Write the predictions to a folder. Raise OSError if that fails."""
         smallest = np.min_scalar_type(max(1, len(self.labels)))
-        examples = [asdict(example) for example in self.examples[:EXAMPLES]]
         arrays = {
             "true": self.true.astype(smallest),
             "answered": self.answered.astype(smallest),
             "values": self.values.astype(np.float32),
         }
-        write_arrays(folder, ANSWERS_FILE, {"labels": list(self.labels), "examples": examples}, arrays)
+        write_arrays(folder, ANSWERS_FILE, {"labels": list(self.labels)}, arrays)
 
 
 def read_answers(folder: Storage) -> Answers | None:
@@ -117,7 +96,6 @@ def read_answers(folder: Storage) -> Answers | None:
             true=arrays["true"].astype(np.int64),
             answered=arrays["answered"].astype(np.int64),
             values=arrays["values"].astype(np.float64),
-            examples=[Example(**each) for each in about["examples"]],
         ),
     )
 
@@ -127,26 +105,6 @@ def read_left(folder: Storage) -> list[str]:
     with suppress(OSError, ValueError, TypeError):
         return [name for name in json.loads(folder.read(LEFT_FILE)) if isinstance(name, str)]
     return []
-
-
-def select_examples(ranks: NDArray[np.int64]) -> list[int]:
-    """Return the indices of at most EXAMPLES queries of a retrieval, about half of them hits.
-
-    Hits are spread over the split, and misses over the ranks. `ranks` has the rank of the wanted function of
-    each query, from 1, int64 `(N,)`.
-    """
-    hits, misses = np.flatnonzero(ranks == 1), np.flatnonzero(ranks > 1)
-    misses = misses[np.argsort(ranks[misses], kind="stable")]
-    half = EXAMPLES // 2
-    of_hits = min(len(hits), max(half, EXAMPLES - len(misses)))
-    of_misses = min(len(misses), EXAMPLES - of_hits)
-    return [*_spread(hits, of_hits), *_spread(misses, of_misses)]
-
-
-def _spread(indices: NDArray[np.int64], count: int) -> list[int]:
-    """Return `count` of the indices, evenly spaced from the first to the last."""
-    at = np.linspace(0, max(0, len(indices) - 1), count).round().astype(int)
-    return [int(index) for index in indices[at]]
 
 
 PROGRESS_FILE = "epoch.json"

@@ -48,7 +48,6 @@ def made_up(
     *,
     plan: Plan | None = None,
     seed: int = 0,
-    gates: bool = True,
     running: int = 0,
     space: str = "digits",
     pruning: bool = True,
@@ -82,7 +81,7 @@ def made_up(
             state, reason = State.ERROR, None
         if state in (State.COMPLETE, State.RUNNING):
             for epoch in range(1, EPOCHS + 1):
-                metrics = _epoch(config, plan, epoch, final, chance, gates)
+                metrics = _epoch(config, plan, epoch, final, chance)
                 history.append(metrics)
                 if state is State.RUNNING and epoch == 2:
                     break
@@ -165,7 +164,7 @@ def _final(config: TrialConfig, chance: random.Random) -> float:
 
 
 def _epoch(
-    config: TrialConfig, plan: Plan, epoch: int, final: float, chance: random.Random, gates: bool
+    config: TrialConfig, plan: Plan, epoch: int, final: float, chance: random.Random
 ) -> dict[str, float]:
     accuracy = final * (1 - 0.6 * math.exp(-epoch / 1.5)) / (1 - 0.6 * math.exp(-EPOCHS / 1.5))
     accuracy += chance.gauss(0, 0.01) if epoch < EPOCHS else 0.0
@@ -174,12 +173,10 @@ def _epoch(
     metrics |= {"loss": 1 - accuracy, "learning_rate": 1e-3, "seconds": 1.2, "time": 1.79e9 + epoch}
     if plan.metric.name not in metrics:
         metrics[plan.metric.name] = 1.2 - accuracy  # one of which less is better
-    if gates:
-        sites = config.model.placement.items()
-        metrics |= {
-            f"gate.{site}": EFFECTS[spec.type] * 5 * epoch + chance.gauss(0, 0.02) for site, spec in sites
-        }
-    return metrics
+    sites = config.model.placement.items()
+    return metrics | {
+        f"gate.{site}": EFFECTS[spec.type] * 5 * epoch + chance.gauss(0, 0.02) for site, spec in sites
+    }
 
 
 def save_search(

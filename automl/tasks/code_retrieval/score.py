@@ -9,7 +9,7 @@ ndcg: the mean of 1 / log2(1 + rank), which for one right answer is the normalis
 (K. Jarvelin, J. Kekalainen, Cumulated gain-based evaluation of IR techniques (2002)).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,10 +17,9 @@ import torch
 from torch import Tensor
 
 from automl.config.runtime import Runtime
-from automl.storage.trial_files import Answers, Example, select_examples
+from automl.storage.trial_files import Answers
 from automl.task.evaluator import Evaluator
 from automl.tasks.code_retrieval import Similarity
-from automl.tasks.code_retrieval.data import CodeTexts
 from search.metric import Chance
 
 CANDIDATES = 1000  # candidates per query, as in arXiv 1909.09436, section 4
@@ -107,11 +106,11 @@ class RetrievalEvaluator(Evaluator):
     The metrics are `mrr`, `recall_at_1`, `recall_at_5`, `recall_at_10` and `ndcg`. `mrr_corpus` and
     `mrr_real` are those of docstrings and of real queries among all candidates, the latter if there are real
     queries. `mrr_names` is the MRR of names of functions, if they are queries, among 1,000 functions whose
-    code lacks the names. `texts` provides examples.
+    code lacks the names.
     """
 
-    def __init__(self, split: RetrievalSplit, similarity: Similarity, texts: CodeTexts) -> None:
-        self.split, self.similarity, self.texts = split, similarity, texts
+    def __init__(self, split: RetrievalSplit, similarity: Similarity) -> None:
+        self.split, self.similarity = split, similarity
         self.vectors: Vectors = {}
         self.ranks = torch.zeros(0, dtype=torch.int64)
 
@@ -129,20 +128,21 @@ class RetrievalEvaluator(Evaluator):
             return self._metrics(vectors)
 
     def _metrics(self, vectors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        self.queries, self.codes = vectors["docstring"], vectors["code"]
-        self.own = self._rows(self.split.documented)
-        self.ranks = ranks_at(self.queries, self.codes[self.own])
+        queries, codes = vectors["docstring"], vectors["code"]
+        own = self._rows(self.split.documented, codes.device)
+        self.ranks = ranks_at(queries, codes[own])
         metrics = rank_metrics(self.ranks)
-        metrics["mrr_corpus"] = mrr(ranks_among(self.queries, self.codes, self.own))
+        metrics["mrr_corpus"] = mrr(ranks_among(queries, codes, own))
         if "name" in vectors:
             metrics["mrr_names"] = mrr(ranks_at(vectors["name"], vectors["unnamed"]))
         if "real" in vectors:
-            metrics["mrr_real"] = mrr(ranks_among(vectors["real"], self.codes, self._rows(self.split.real)))
+            real = self._rows(self.split.real, codes.device)
+            metrics["mrr_real"] = mrr(ranks_among(vectors["real"], codes, real))
         return metrics
 
-    def _rows(self, numbers: np.ndarray) -> Tensor:
+    def _rows(self, numbers: np.ndarray, device: torch.device) -> Tensor:
         """Return the positions of functions among the candidates."""
-        return torch.from_numpy(np.searchsorted(self.split.candidates, numbers)).to(self.codes.device)
+        return torch.from_numpy(np.searchsorted(self.split.candidates, numbers)).to(device)
 
     def _sorted(self, kind: str, runtime: Runtime) -> Tensor:
         """Return all vectors of a kind, of all workers, ordered by number."""
@@ -154,26 +154,7 @@ class RetrievalEvaluator(Evaluator):
         return vectors[numbers.argsort()].to(device)
 
     def answers(self, runtime: Runtime) -> Answers:
-        ranked = self.ranks.cpu().numpy()
-        return Answers(values=1 / ranked, examples=[self._example(i) for i in select_examples(ranked)])
-
-    def _example(self, i: int) -> Example:
-        """Return query `i` with its answer and its best candidate."""
-        documented: Sequence[int] = self.split.documented.tolist()
-        among = next(group for queries, group in draw_distractors(len(documented)) if (queries == i).any())
-        scores = self.codes[self.own[among]] @ self.queries[i]
-        answer, best = documented[i], documented[int(among[int(scores.argmax())])]
-        rank = int(self.ranks[i])
-        return Example(
-            query=self.texts.functions[answer].query,
-            wanted=self._location(answer),
-            rank=rank,
-            first=self._location(answer if rank == 1 else best),
-        )
-
-    def _location(self, number: int) -> str:
-        function = self.texts.functions[number]
-        return f"{function.name} ({function.location})"
+        return Answers(values=1 / self.ranks.cpu().numpy())
 
 
 def similarity_vectors(vectors: Tensor, similarity: Similarity) -> Tensor:

@@ -135,7 +135,7 @@ class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
                 )
 
     def evaluator(self, split: Split) -> RetrievalEvaluator:
-        return RetrievalEvaluator(self._retrieval_split(split), self.training.similarity, self.texts)
+        return RetrievalEvaluator(self._retrieval_split(split), self.training.similarity)
 
     def chance(self, split: Split) -> Chance:
         return chance_mrr(self.size(split))

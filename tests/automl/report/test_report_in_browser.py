@@ -30,7 +30,7 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         leave_maps(folder, "images", 2)
     elif request.param == "running":
         plan = plan_of(objectives=["accuracy", "latency"])
-        folder = save_search(storage, made_up(40, running=2, gates=False, plan=plan), plan=plan)
+        folder = save_search(storage, made_up(40, running=2, plan=plan), plan=plan)
         save_verdict(folder, verdict_of(None))
         leave_maps(folder, "code")
     elif request.param == "minimised, photographs":

@@ -1,27 +1,23 @@
 """The numbers of a report, each against another way to compute it from the same study."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from optuna.distributions import IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 from sklearn.metrics import confusion_matrix, f1_score, precision_recall_fscore_support
 
 from attention import Spec
-from automl.report.audit import ENOUGH, LOW, audit, checks
 from automl.report.costs import costs, pareto
 from automl.report.listing import failures
 from automl.report.module_effects import parts
 from automl.report.per_class import per_class
 from automl.report.read import SearchData, read_search
-from automl.report.site_effects import effects, gates, placement
 from automl.storage.trial_files import Answers
 from search.config import Model, TrialConfig
-from search.metric import Metric
 from search.record import Role, State
 from search.study import ROLE, read_history
 from tests.helpers.report_cases import DIVERGED, facts_of, frozen, made_up, plan_of, save_search
@@ -39,143 +35,9 @@ def search(trials: list[FrozenTrial], tmp_path_factory: pytest.TempPathFactory) 
     return read_search("made-up", str(storage))
 
 
-def finals(trials: list[FrozenTrial]) -> dict[int, float]:
-    """Percent at the last epoch of each finished trial."""
-    return {i: 100 * t.values[0] for i, t in enumerate(trials) if t.state is TrialState.COMPLETE}
-
-
-def scheduling(trial: FrozenTrial) -> dict[str, str]:
-    """The type at each site."""
-    placement = trial.user_attrs["config"]["model"]["placement"]
-    return {site: spec["type"] for site, spec in placement.items()}
-
-
 def make_search(storage: Path, trials: list[FrozenTrial], **plan: Any) -> SearchData:
     save_search(storage, trials, plan=plan_of(**plan))
     return read_search("made-up", str(storage))
-
-
-def test_the_heatmap_is_the_mean_over_the_best_baseline(
-    trials: list[FrozenTrial], search: SearchData
-) -> None:
-    final = finals(trials)
-    baseline = max(score for i, score in final.items() if not scheduling(trials[i]))
-    rows = [
-        (site, kind, score - baseline)
-        for i, score in final.items()
-        for site, kind in scheduling(trials[i]).items()
-    ]
-    expected = pd.DataFrame(rows, columns=["site", "type", "effect"]).groupby(["site", "type"]).effect
-    frame = expected.agg(["mean", "std", "count"])
-    cells, alone = effects(search)
-    assert alone == 0
-    assert set(cells) == set(frame.index)
-    for cell, effect in cells.items():
-        mean, std, count = frame.loc[cell]
-        assert effect.mean == pytest.approx(mean, abs=1e-9)
-        assert effect.count == count
-        assert (effect.spread is None) == (count == 1)
-        assert effect.spread is None or effect.spread == pytest.approx(std, abs=1e-9)
-    plot = placement(search)
-    assert {(row[0], row[1]): row[4] for row in plot.table.rows} == frame["count"].to_dict()
-    best = frame["mean"].idxmax()
-    assert f"Highest: {best[1]} at {best[0]}, {frame['mean'].max():+.2f} points" in plot.says
-
-
-def test_a_backbone_is_compared_with_its_own_baseline(tmp_path: Path) -> None:
-    def trial(backbone: str, score: float, **placement: Spec) -> FrozenTrial:
-        config = TrialConfig(model=Model(backbone=backbone, placement=placement))
-        history = [{"epoch": 6, "resource": 6.0, "accuracy": score}]
-        return frozen({}, {}, config, plan_of(), State.COMPLETE, history)
-
-    ssa = {"stage1.block1": Spec("ssa")}
-    search = make_search(
-        tmp_path,
-        [
-            trial("xresnet18", 0.80),
-            trial("xresnet18", 0.82),
-            trial("xresnet34", 0.90),
-            trial("xresnet18", 0.83, **ssa),
-            trial("xresnet34", 0.88, **ssa),
-            trial("xresnet50", 0.99, **ssa),
-        ],
-    )
-    cells, alone = effects(search)
-    effect = cells["stage1.block1", "ssa"]
-    assert (effect.mean, effect.count, alone) == (pytest.approx((1 - 2) / 2), 2, 1)
-    assert "1 trial is left out" in placement(search).note
-
-
-def test_where_less_is_better_a_gain_is_above_zero(tmp_path: Path) -> None:
-    plan = {"metric": Metric(name="error", maximize=False), "objectives": ["error"]}
-    trials = made_up(60, plan=plan_of(**plan))
-    search = make_search(tmp_path, trials, **plan)
-    baseline = min(t.values[0] for t in trials if t.values and not scheduling(t))
-    mine = {
-        i: baseline - t.values[0]
-        for i, t in enumerate(trials)
-        if t.values and list(scheduling(t).items())[:1]
-    }
-    cells, _ = effects(search)
-    assert sum(cell.mean * cell.count for cell in cells.values()) == pytest.approx(
-        sum(gain * len(scheduling(trials[i])) for i, gain in mine.items())
-    )
-    assert "less error is better" in placement(search).note
-
-
-def test_the_audit_is_spearmans_correlation(trials: list[FrozenTrial], search: SearchData) -> None:
-    rows = []
-    for trial in trials:
-        history = read_history(trial.user_attrs)
-        if trial.values:
-            early = next(m["accuracy"] for m in history if m["resource"] >= 2)
-            rows.append((early, trial.values[0], set(scheduling(trial).values()) or {"plain"}))
-    pruned = [
-        set(scheduling(t).values()) or {"plain"}
-        for t in trials
-        if t.state is TrialState.PRUNED and not t.constraints
-    ]
-    audits = {check.kind: check for check in checks(search)}
-    assert {check.milestone for check in audits.values()} == {2.0}
-    for kind, check in audits.items():
-        of = [(a, b) for a, b, kinds in rows if kind == "all" or kind in kinds]
-        assert check.count == len(of)
-        assert check.pruned == sum(kind == "all" or kind in kinds for kinds in pruned)
-        frame = pd.DataFrame(of, columns=["early", "final"])
-        if len(of) >= 3:
-            assert check.correlation == pytest.approx(frame.early.rank().corr(frame.final.rank()), abs=1e-9)
-
-
-def test_the_audit_warns_of_late_bloomers_alone(tmp_path: Path) -> None:
-    """ssa turns its order round, and one was pruned; sagan does, and none was; plain keeps its order."""
-    trials = []
-
-    def add(kind: str | None, early: float, final: float | None) -> None:
-        config = TrialConfig(model=Model(placement={"stage1.block1": Spec(kind)} if kind else {}))
-        history = [{"epoch": 2, "resource": 2.0, "accuracy": early}]
-        if final is not None:
-            history.append({"epoch": 6, "resource": 6.0, "accuracy": final})
-        state = State.PRUNED if final is None else State.COMPLETE
-        trials.append(frozen({}, {}, config, plan_of(), state, history))
-
-    for i in range(6):
-        add("ssa", 0.5 + i / 100, 0.9 - i / 100)
-        add("sagan", 0.5 + i / 100, 0.9 - i / 100)
-        add(None, 0.5 + i / 100, 0.7 + i / 100)
-    add("ssa", 0.4, None)
-    add(None, 0.4, None)
-    search = make_search(tmp_path, trials)
-    doubtful = {check.kind for check in checks(search) if check.doubtful}
-    correlations = {check.kind: check.correlation for check in checks(search)}
-    assert correlations["ssa"] == correlations["sagan"] == pytest.approx(-1)
-    assert correlations["plain"] == pytest.approx(1)
-    assert "ssa" in doubtful
-    assert not doubtful & {"sagan", "plain"}
-    plot = audit(search)
-    (about_ssa,) = [warning for warning in plot.warnings if warning.startswith("ssa:")]
-    assert "late bloomers may have been pruned" in about_ssa
-    assert f"n={6}" in about_ssa
-    assert (LOW, ENOUGH) == (0.3, 5)
 
 
 @pytest.mark.parametrize("objectives", [("accuracy",), ("accuracy", "latency")])
@@ -208,26 +70,6 @@ def test_reasons_that_differ_in_numbers_alone_are_one(trials: list[FrozenTrial],
     assert sorted(infeasible.values()) == sorted([over, texts[DIVERGED]])
     assert over > 1
     assert any(reason == "no reason was given" for state, _, reason, *_ in rows if state == State.ERROR)
-
-
-def test_gates_are_the_last_ones(trials: list[FrozenTrial], search: SearchData) -> None:
-    values = defaultdict(list)
-    for trial in trials:
-        if trial.values:
-            for site, kind in scheduling(trial).items():
-                values[site, kind].append(abs(read_history(trial.user_attrs)[-1][f"gate.{site}"]))
-    table = gates(search).table
-    expected = {cell: (len(v), pd.Series(v).median(), max(v)) for cell, v in values.items()}
-    rows = {(row[0], row[1]): row[2:] for row in table.rows}
-    assert set(rows) == set(expected)
-    for gate, numbers in expected.items():
-        assert rows[gate] == pytest.approx(numbers)
-
-
-def test_modules_without_gates(tmp_path: Path) -> None:
-    plot = gates(make_search(tmp_path, made_up(30, gates=False)))
-    assert plot.figure is None
-    assert "No trial with a gate" in plot.says
 
 
 def test_facts_that_were_never_measured_are_left_out(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from tests.helpers.hostile import HOSTILE
 from tests.helpers.map_cases import leave_maps
 from tests.helpers.report_cases import SSA, frozen, made_up, plan_of, save_search, save_verdict, verdict_of
 
-PLOTS = {"placement", "parts", "gates", "costs", "curves", "audit", "training"}
+PLOTS = {"parts", "costs", "curves", "training"}
 
 
 class Page(HTMLParser):

@@ -6,18 +6,22 @@ import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import ray
 from optuna.trial import FrozenTrial
 
 from automl.base.errors import InputError
-from automl.report.read import read_search
+from automl.report.forest import forest
+from automl.report.read import answered, read_search
 from automl.report.run_report import run_report
 from automl.storage.folder import old_folder
+from automl.storage.trial_files import Answers
+from automl.tasks.code_retrieval.config import MRR
 from search.metric import Metric
 from search.record import State
 from search.study import STUDY_FILE, read_history
-from tests.helpers.report_cases import made_up, plan_of, save_search, save_verdict, verdict_of
+from tests.helpers.report_cases import frozen, made_up, plan_of, save_search, save_verdict, verdict_of
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -157,3 +161,29 @@ def test_the_command_says_where_the_report_is(
     assert (storage_folder / "pages" / "one" / "index.html").is_file()
     assert err.count("warning:") == 1  # this search was never in MLflow
     assert not ray.is_initialized()
+
+
+def test_trials_that_differ_by_the_seed_alone_count_together(tmp_path: Path) -> None:
+    trials = made_up(40)
+    save_search(tmp_path / "one", trials)
+    best = read_search("made-up", str(tmp_path / "one")).best
+    lower = [{**metrics, "accuracy": metrics["accuracy"] - 0.01} for metrics in best.history]
+    again = frozen({}, {}, best.config.change(seed=77), plan_of(), best.state, lower)
+    save_search(tmp_path / "two", [*trials, again])
+    search = read_search("made-up", str(tmp_path / "two"))
+    assert search.best.number == best.number
+    for trial in (search.best, search.trials[-1]):
+        Answers(values=np.ones(3)).save(search.metadata.location / trial.folder)
+    (group,) = answered(search).of
+    assert len(group.trainings) == 2
+
+
+def test_the_verdict_of_mrr_is_not_rounded_away(tmp_path: Path) -> None:
+    plan = plan_of(metric=MRR, objectives=["mrr"])
+    folder = save_search(tmp_path, made_up(8, plan=plan), plan=plan)
+    value = verdict_of(metric="mrr", unit="mrr", margin=0.01)
+    for comparison in value["comparisons"]:
+        comparison["difference"], comparison["interval"] = 0.0123, [0.0021, 0.0225]
+    save_verdict(folder, value)
+    search = read_search("made-up", str(tmp_path))
+    assert "+0.012 mrr, +0.002 to +0.022" in forest(search.verdicts[0], search.plan.metric).says

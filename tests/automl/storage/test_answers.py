@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from automl.storage.storage import Storage
-from automl.storage.trial_files import ANSWERS_FILE, EXAMPLES, Answers, Example, read_answers, select_examples
+from automl.storage.trial_files import ANSWERS_FILE, Answers, read_answers
 
 
 @pytest.mark.parametrize(("count", "classes"), [(1, 1), (9, 3), (1000, 300)])
@@ -33,30 +33,8 @@ def test_missing_or_damaged_file_gives_none(tmp_path: Path, caplog: pytest.LogCa
 
 def test_answers_of_a_retrieval(tmp_path: Path) -> None:
     ranks = np.random.default_rng(0).integers(1, 1001, 5000)
-    examples = [
-        Example(query=f"Größe\n\0 {i}", wanted=f"f{i} (a.py:{i})", rank=i + 1, first="g (b.py:1)")
-        for i in range(EXAMPLES + 5)
-    ]
-    Answers(values=1 / ranks, examples=examples).save(Storage(tmp_path))
+    Answers(values=1 / ranks).save(Storage(tmp_path))
     answers = read_answers(Storage(tmp_path))
     assert np.round(1 / answers.values).astype(int).tolist() == ranks.tolist()
-    assert answers.examples == examples[:EXAMPLES]
     assert (len(answers.labels), len(answers.true), len(answers.answered)) == (0, 0, 0)
     assert answers.card.matrix.shape == (0, 0)
-
-
-@pytest.mark.parametrize(
-    ("hits", "misses", "expected"),
-    [(0, 0, (0, 0)), (3, 0, (3, 0)), (0, 3, (0, 3)), (50, 5, (15, 5)), (5, 50, (5, 15)), (50, 50, (10, 10))],
-)
-def test_select_examples(hits: int, misses: int, expected: tuple[int, int]) -> None:
-    rng = np.random.default_rng(hits)
-    ranks = rng.permutation(np.concatenate([np.ones(hits, np.int64), rng.integers(2, 1000, misses)]))
-    chosen = select_examples(ranks)
-    assert len(set(chosen)) == len(chosen) == sum(expected)
-    of = ranks[chosen]
-    assert (int((of == 1).sum()), int((of > 1).sum())) == expected
-    missed = of[of > 1]
-    assert (np.diff(missed) >= 0).all()
-    if misses:
-        assert missed[-1] == ranks.max()

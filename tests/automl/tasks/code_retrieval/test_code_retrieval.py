@@ -76,8 +76,6 @@ def test_a_docstring_finds_its_function_and_names_are_queries_in_test(folder: Pa
     assert 0 < test["mrr_corpus"] <= test["mrr"]  # among more candidates
     answers = state.validated.answers(HERE)
     assert answers.values.mean() == pytest.approx(history[-1]["mrr"], rel=1e-6)
-    assert answers.examples[0].query
-    assert "part" in answers.examples[0].wanted
 
 
 def test_a_subset_applies_to_training_and_validation_only(folder: Path) -> None:
