@@ -228,7 +228,8 @@ class PlacementSolver:
         if placement in self._totals:
             return self._totals[placement]
         slots = self._slots(placement)
-        return float(self._alone[slots].sum() + sum(self._pairs[pair] for pair in combinations(slots, 2)))
+        pairs = sum(float(self._pairs[pair]) for pair in combinations(slots, 2))
+        return float(self._alone[slots].sum()) + pairs
 
 
 def _size(added: Array) -> float:
