@@ -4,7 +4,7 @@ A placement has a slot for each module that it may have, and a slot may stay emp
 or two at once, until no exchange is better. This is repeated from several starts: the best placements that
 were tried, and the smallest one. What exceeds a limit counts more than any gain, so a start need not meet the
 limits. The results are ranked with the placements that were tried, which also have an effect of their own
-(`Term.PLACEMENT`).
+(`Term.PLACEMENT`). Of a small space, all placements are ranked.
 
 `benchmarks/bench_solve.py` compares the results with an enumeration of all placements.
 """
@@ -19,8 +19,10 @@ import numpy as np
 from search.placement_effects import Effect, IndexedModule, IndexedPlacement, Term, total_weights
 from search.placement_model import EffectModel
 from search.placement_planner import PlacementChoices, list_modules
+from search.reach import count_placements, enumerate_placements
 from search.score_likelihood import Array
 
+FEW = 1000  # placements of a space up to which all are ranked
 STARTS = 8  # tried placements to start from
 SLACK = 1e-6  # smallest gain of an exchange, in standard deviations of the scores
 PENALTY = 1e6  # of what exceeds a limit, in units of the largest cost of a module
@@ -117,6 +119,8 @@ class PlacementSolver:
         tried.sort(key=self._totals.__getitem__, reverse=True)
         starts = [self._smallest(), *(self._slots(placement) for placement in tried[:STARTS])]
         found = dict.fromkeys(tried)
+        if sum(count_placements(self.choices)) <= FEW:
+            found |= dict.fromkeys(enumerate_placements(self.choices))
         for start in starts:
             slots = self._climb(start, self._alone, self._pairs, limits)
             found[self._placement(slots)] = None

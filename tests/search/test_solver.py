@@ -29,6 +29,13 @@ def expected(model: EffectModel, placements: list[IndexedPlacement]) -> np.ndarr
     return model.expect(sums) / model.scale
 
 
+@pytest.fixture(params=[1000, 0])
+def few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank all placements, or exchange modules only."""
+    monkeypatch.setattr("search.solver.FEW", request.param)
+
+
+@pytest.mark.usefixtures("few")
 # Variances of a converged search: small for pairs, or as large as they can be, with strong own effects.
 @pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize(("sites", "least", "most"), [(4, 0, 2), (3, 1, 3), (5, 2, 2), (3, 0, 1)])
