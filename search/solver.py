@@ -118,17 +118,17 @@ class PlacementSolver:
         tried = [placement for placement in self._totals if self.meets(placement, limits)]
         tried.sort(key=self._totals.__getitem__, reverse=True)
         starts = [self._smallest(), *(self._slots(placement) for placement in tried[:STARTS])]
-        found = dict.fromkeys(tried)
+        candidates = dict.fromkeys(tried)
         if sum(count_placements(self.choices)) <= FEW:
-            found |= dict.fromkeys(enumerate_placements(self.choices))
+            candidates |= dict.fromkeys(enumerate_placements(self.choices))
         for start in starts:
             slots = self._climb(start, self._alone, self._pairs, limits)
-            found[self._placement(slots)] = None
+            candidates[self._placement(slots)] = None
             # One that was tried may be worse than the sum of its parts, and then its neighbour is better.
-            found |= dict.fromkeys(map(self._placement, self._list_neighbours(slots)))
+            candidates |= dict.fromkeys(map(self._placement, self._list_neighbours(slots)))
         allowed = (
             placement
-            for placement in found
+            for placement in candidates
             if placement not in without and self._includes(placement) and self.meets(placement, limits)
         )
         return max(allowed, key=self._total, default=None)
@@ -171,9 +171,9 @@ class PlacementSolver:
 
         def gains(others: Slots, count: int) -> Array:
             """Return the gain of the modules in `count` more slots, `(modules,) * count`."""
-            one = alone + pairs[others].sum(axis=0)
-            one[self._clash[others].any(axis=0)] = -np.inf
-            value = one if count == 1 else np.where(self._clash, -np.inf, one[:, None] + one + pairs)
+            gain = alone + pairs[others].sum(axis=0)
+            gain[self._clash[others].any(axis=0)] = -np.inf
+            value = gain if count == 1 else np.where(self._clash, -np.inf, gain[:, None] + gain + pairs)
             for name, limit in limits.items():
                 added = self._added[name]
                 spent = self.costs[name].plain + added[others].sum()
@@ -186,13 +186,13 @@ class PlacementSolver:
                 value[-1] = value[..., -1] = -np.inf
             return value
 
-        def exchange(places: tuple[int, ...]) -> bool:
-            others = [slot for place, slot in enumerate(slots) if place not in places]
-            value = gains(others, len(places))
+        def exchange(positions: tuple[int, ...]) -> bool:
+            others = [slot for place, slot in enumerate(slots) if place not in positions]
+            value = gains(others, len(positions))
             best = np.unravel_index(int(np.argmax(value)), value.shape)
-            if value[best] <= value[tuple(slots[place] for place in places)] + SLACK:
+            if value[best] <= value[tuple(slots[place] for place in positions)] + SLACK:
                 return False
-            for place, slot in zip(places, best, strict=True):
+            for place, slot in zip(positions, best, strict=True):
                 slots[place] = int(slot)
             return True
 
