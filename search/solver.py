@@ -90,7 +90,7 @@ class PlacementSolver:
             model.expect([*alone, *pairs, *totals]) / model.scale,
             np.cumsum([len(alone), len(site_pairs), len(type_pairs)]),
         )
-        self._totals = dict(zip(tried, of_tried.tolist(), strict=True))
+        self._totals: dict[IndexedPlacement, float] = dict(zip(tried, of_tried.tolist(), strict=True))
         self._alone = np.append(of_modules, 0.0)
         self._pairs = np.zeros((self._empty + 1,) * 2)
         self._pairs[:-1, :-1] = of_sites.reshape((choices.sites,) * 2)[np.ix_(sites, sites)]
@@ -232,8 +232,8 @@ class PlacementSolver:
         if placement in self._totals:
             return self._totals[placement]
         slots = self._slots(placement)
-        pairs = sum(float(self._pairs[pair]) for pair in combinations(slots, 2))
-        return float(self._alone[slots].sum()) + pairs
+        pairs = sum(self._pairs[pair] for pair in combinations(slots, 2))
+        return float(self._alone[slots].sum() + pairs)
 
 
 def _size(added: Array) -> float:
