@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-MOST_FAILURES = 40  # after which a fault's tests are ended
+MOST_FAILURES = 5  # after which the tests of a fault are ended
 LIBRARIES = ("torch", "torchvision", "timm", "ray", "ray.tune", "mlflow", "optuna", "onnxruntime", "onnx")
 LIBRARIES += ("onnxscript", "scipy.linalg", "pandas", "pyarrow.fs", "hypothesis", "altair", "typer", "rich")
 LIBRARIES += ("torch._dynamo", "torch.export", "torch.onnx", "mlflow.pyfunc", "statsmodels.api")

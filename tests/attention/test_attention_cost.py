@@ -16,7 +16,8 @@ from attention.ssa import resolve_order
 from backbones.cost import attention_cost, count_cost
 from backbones.site import Site
 from backbones.torch_internals import TorchDispatchMode
-from tests.helpers.attention_cases import every_spec, features, formula, inputs, new
+from tests.helpers import others_slow
+from tests.helpers.attention_cases import SPECS, every_spec, features, formula, inputs, new
 
 
 @pytest.fixture(autouse=True)
@@ -96,8 +97,14 @@ def _site(channels: int, *resolution: int, class_tokens: int = 0) -> Site:
     )
 
 
+# Tracing a type takes half a second, and its formula is compared with a count by hand above.
+one_of_each_type = pytest.mark.parametrize(
+    "spec", others_slow(SPECS, *(spec for spec in SPECS if not spec.options)), ids=str
+)
+
+
 @resolutions
-@every_spec
+@one_of_each_type
 def test_counts_without_a_formula_agree_with_it(
     spec: Spec, channels: int, resolution: tuple[int, ...]
 ) -> None:
@@ -114,7 +121,7 @@ def test_heads_of_one_channel_have_one_decay() -> None:
     assert count_cost(spec, _site(8, 20)) == formula(spec, 8, 20)
 
 
-@every_spec
+@one_of_each_type
 def test_class_tokens_do_not_count(spec: Spec) -> None:
     with_token, without = (_site(16, size, class_tokens=size - 24) for size in (25, 24))
     assert with_token.spatial == (24,)

@@ -9,6 +9,7 @@ from torch.export import ExportedProgram
 
 from attention import ATTENTIONS, Layout, Spec
 from attention.padding import current_mask, padding
+from tests.helpers import others_slow
 from tests.helpers.attention_cases import CHANNELS, every_spec, features, new, on_images, without_encoding
 
 N = 10  # real positions, below the number of channels
@@ -124,7 +125,7 @@ def test_gradients_equal_those_without_padding(spec: Spec) -> None:
         torch.testing.assert_close(parameter.grad, expected[name], rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("half", others_slow([torch.bfloat16, torch.float16], torch.float16), ids=str)
 @every_spec
 def test_stays_finite_under_autocast(spec: Spec, half: torch.dtype) -> None:
     module, x = new(spec, 64, gate=1), features(3, 64, 1024, scale=10).requires_grad_()
@@ -190,6 +191,7 @@ def test_exports_with_the_mask_as_an_input(exported: ExportedProgram) -> None:
         _close(exported.module()(x, mask), Masked().eval()(x, mask))
 
 
+@pytest.mark.slow("exports and checks each type")
 @torch.no_grad()
 def test_exports_to_onnx_with_the_mask_as_an_input(exported: ExportedProgram, tmp_path: Path) -> None:
     import onnxruntime

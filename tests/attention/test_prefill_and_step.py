@@ -98,6 +98,7 @@ class Steps(nn.Module):
         return [y for y, _ in steps], [state for _, state in steps]
 
 
+@pytest.mark.slow("exports each type")
 @torch.no_grad()
 def test_steps_export_to_onnx(tmp_path: Path) -> None:
     """With a dynamic number of positions, and at positions inside and outside of a window."""
