@@ -26,15 +26,14 @@ from harness import device_name, write_values
 from pictures import make_pictures
 
 from automl.config.device import find_device, is_gpu, synchronise
+from automl.config.nouns import Question
 from automl.config.runtime import Runtime, runtime_for
-from automl.config.settings import Settings
 from automl.costs.gpu_fraction import choose_fraction, measure_gpu_use
 from automl.costs.time_ratio import Epoch, Timings, measure_time_ratio
 from automl.task import open_task
 from automl.tasks.image_classification import ImageData, ImageTraining
 from cluster import cuda_mps
 from search.config import Model, TrialConfig
-from search.drawn import Drawn
 
 NEIGHBOURS, REPEATS, SECONDS = (0, 3, 7), 3, 1.0  # on a GPU; seconds of counting steps
 WITHIN = 0.03
@@ -54,8 +53,7 @@ class Row:
 
 
 def cases(folder: str, gpu: bool) -> dict[str, TrialConfig]:
-    settings = Settings(space="recall")
-    recall = settings.adjust(Drawn(settings.load_space()).baseline(settings.seed))
+    recall = Question(space="recall").open().baseline
     size = 64 if gpu else 32
     images = TrialConfig(
         data=ImageData(source="folder", path=folder, size=size),

@@ -24,7 +24,7 @@ from torch import nn
 from attention import Spec
 from automl.config.device import device_name, find_device, is_gpu
 from automl.config.runtime import Runtime
-from automl.config.setting_checks import Compile
+from automl.config.search_options import Compile
 from automl.task import open_task
 from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.training.fast_step import make_step

@@ -60,7 +60,7 @@ def measure_core_hours() -> float:
     """Return the core hours of all epochs that were trained."""
     folder, metadata = find_search(NAME, STORAGE)
     studies = [open_study(folder, name=NAME)]
-    studies += [open_study(path, name=study_name(path, metadata)) for path in confirmations(folder)]
+    studies += [open_study(path, name=study_name(path, metadata.name)) for path in confirmations(folder)]
     history = [m for study in studies for trial in study.trials for m in read_history(trial.user_attrs)]
     return float(sum(metrics["seconds"] for metrics in history)) / 3600
 

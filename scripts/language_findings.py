@@ -148,7 +148,7 @@ def measure_effort(name: str) -> tuple[int, float]:
     """Return the number of trials of a search, and the core hours of it and of its confirmations."""
     folder, metadata = find_search(name, STORAGE)
     studies = [open_study(folder, name=name)]
-    studies += [open_study(path, name=study_name(path, metadata)) for path in confirmations(folder)]
+    studies += [open_study(path, name=study_name(path, metadata.name)) for path in confirmations(folder)]
     history = [m for study in studies for trial in study.trials for m in read_history(trial.user_attrs)]
     hours = float(sum(metrics["seconds"] for metrics in history)) / 3600
     return len(studies[0].trials), hours

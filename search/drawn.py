@@ -10,7 +10,7 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
 from math import inf, prod, sqrt
@@ -150,26 +150,31 @@ class Size:
 
 
 class Drawn:
-    """Space with one sequence of random draws. Each is drawn once, when it is first needed."""
+    """Space with one sequence of random draws. Each is drawn once, when it is first needed.
 
-    def __init__(self, space: Space) -> None:
-        self.space = space
+    All configurations are final, as trials have them. `seed` is that of trial 0.
+    """
+
+    def __init__(self, space: Space, seed: int = 0) -> None:
+        self.space, self.seed = space, seed
+        self._own = replace(space, adjust=lambda config: config)  # which the fingerprint and checks are of
         self._draws: list[Draw] = []
-        self._more = draw_randomly(space, maxsize)
+        self._more = draw_randomly(self._own, maxsize)
 
-    def __getitem__(self, index: int) -> Draw:
-        """Return a trial, and its configuration or None if the space rejects the draw."""
+    def _draw(self, index: int) -> Draw:
+        """Return a trial, and the space's own configuration or None if the space rejects the draw."""
         while len(self._draws) <= index:
             self._draws.append(next(self._more))
         return self._draws[index]
 
     def trials(self, count: int) -> list[optuna.Trial]:
         """Return the trials of the first draws."""
-        return [self[i][0] for i in range(count)]
+        return [self._draw(i)[0] for i in range(count)]
 
     def configs(self, count: int) -> list[TrialConfig]:
         """Return the configurations of the first draws, without rejected ones."""
-        return [config for i in range(count) if (config := self[i][1]) is not None]
+        draws = (self._draw(i)[1] for i in range(count))
+        return [self.space.adjust(config) for config in draws if config is not None]
 
     @property
     def has_placements(self) -> bool:
@@ -181,10 +186,11 @@ class Drawn:
         """The cells of a grid, as of `grid_cells`."""
         return grid_cells(self.space)
 
-    def baseline(self, seed: int) -> TrialConfig:
-        """Draw the configuration of trial 0, as any study does. Raises InputError if the space rejects it."""
-        check_fixed_parameters(self.space)
-        _, config = next(draw_randomly(self.space, 1, seed=seed, first=self.space.baseline))
+    @cached_property
+    def baseline(self) -> TrialConfig:
+        """The configuration of trial 0, as any study draws it. Raises InputError if the space rejects it."""
+        check_fixed_parameters(self._own)
+        _, config = next(draw_randomly(self.space, 1, seed=self.seed, first=self.space.baseline))
         if config is None:
             raise InputError(
                 f"space {self.space.name!r} raised TrialPruned for its own baseline; change its `baseline`"
@@ -205,8 +211,8 @@ class Drawn:
         # A range that depends on an earlier choice has many forms. Only the names of such parameters count.
         names = Counter(name for name, _ in ranges)
         distributions = {(name, kind if names[name] == 1 else "") for name, kind in ranges}
-        draws = [_content(*self[i]) for i in range(MARKED)]
-        if draws[:REPEATED] != [_content(*draw) for draw in draw_randomly(self.space, REPEATED)]:
+        draws = [_content(*self._draw(i)) for i in range(MARKED)]
+        if draws[:REPEATED] != [_content(*draw) for draw in draw_randomly(self._own, REPEATED)]:
             raise InputError(
                 f"space {self.space.name!r} returned different configurations for the same parameters; draw "
                 f"all values that vary with the trial's suggest_ methods"
@@ -223,7 +229,7 @@ class Drawn:
         weights, continuous = [], 0
         until = monotonic() + seconds
         for i in range(draws):
-            trial, config = self[i]
+            trial, config = self._draw(i)
             if config is None:
                 weights.append(0.0)
                 continue

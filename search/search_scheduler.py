@@ -45,12 +45,11 @@ class SearchScheduler(TrialScheduler):
     half-drawn trial.
 
     Attributes:
-        adjust: Applied to every drawn configuration, for overrides of the command line.
         forecast: Returns by how much a configuration would violate each limit, as far as it is known before
             training. A violating draw is passed to the sampler as infeasible, and another one is drawn.
         shared_trainings: The shared partial trainings; their initial number is 0 if each trial starts from
-            new weights. With them, `adjust` sets `training.insert_at`, all trials share the hyperparameters
-            of trial 0, and nothing is pruned, since continuations are short.
+            new weights. With them, configurations have `training.insert_at`, all trials share the
+            hyperparameters of trial 0, and nothing is pruned, since continuations are short.
         placement_verdict: The verdict of a model of placements once it is certain, which ends the search, or
             an empty string. Always empty if `stop_decided` is False, or without such a model.
     """
@@ -62,13 +61,12 @@ class SearchScheduler(TrialScheduler):
         plan: Plan,
         sampler: BaseSampler,
         *,
-        adjust: Callable[[TrialConfig], TrialConfig] = lambda config: config,
         forecast: Callable[[TrialConfig], Mapping[str, float]] = lambda config: {},
         shared_trainings: int = 0,
         stop_decided: bool = False,
     ) -> None:
         super().__init__(study, plan)
-        self.space, self.adjust, self.forecast = space, adjust, forecast
+        self.space, self.forecast = space, forecast
         self.shared_trainings = SharedTrainings(shared_trainings, self.records)
         self._shared: dict[str, Any] = {}  # hyperparameters of trial 0, which continuations share
         # Fixed parameters of the trials after the baseline, in this order.
@@ -158,7 +156,7 @@ class SearchScheduler(TrialScheduler):
             self._drawn.sampler = self._sampler if attempt < REDRAWS // 2 else self._chance
             trial = self._drawn.ask()
             try:
-                config = self.adjust(self.space(trial))
+                config = self.space(trial)
             except optuna.TrialPruned:
                 self._reject(trial, {"space": 1.0})
                 continue

@@ -55,6 +55,7 @@ class Space:
             convolutions instead of the finalist's attentions.
         with_layers: Returns the space with another number of full layers `full`, or other attention types
             `kinds`. None if its models are no hybrid decoders.
+        adjust: Applied to each configuration that `draw` returns, for the settings of a search.
 
     Raises:
         InputError: `draw` raises an error, or does not return a `TrialConfig`.
@@ -82,6 +83,7 @@ class Space:
     with_backbone: Callable[[str, int | None, Mapping[str, Any]], "Space"] | None = None
     controls: Callable[[TrialConfig], Mapping[str, TrialConfig]] | None = None
     with_layers: Callable[..., "Space"] | None = None
+    adjust: Callable[[TrialConfig], TrialConfig] = lambda config: config
 
     @property
     def types(self) -> Sequence[str] | None:
@@ -142,7 +144,7 @@ class Space:
             raise InputError(
                 f"space {self.name!r} must return a search.config.TrialConfig; got {type(config).__name__}"
             )
-        return config.load()
+        return self.adjust(config.load())
 
 
 def memory_study(sampler: BaseSampler, *, directions: Sequence[StudyDirection] | None = None) -> optuna.Study:

@@ -15,14 +15,14 @@ from automl.base.serialise import to_json
 from automl.base.units import pluralize
 from automl.cli.command import print_json
 from automl.cli.options import JSON_OPTION, only, option, with_options_of
-from automl.config.search_options import FILES, SEARCH, SPACE, RuntimeOptions, SearchOptions, StudyOptions
+from automl.config.search_options import FILES, NOUNS, SEARCH, SPACE, RuntimeOptions, StudyOptions
 
 if TYPE_CHECKING:
-    from automl.config.settings import Settings
+    from automl.config.settings import ParsedSettings
     from automl.search.run_search import Search
 
 
-@with_options_of(SearchOptions, RuntimeOptions)
+@with_options_of(*NOUNS, RuntimeOptions)
 def search(
     ctx: typer.Context,
     *,
@@ -113,7 +113,7 @@ def _resume(
     )
 
 
-def print_preview(settings: "Settings", as_json: bool = False) -> None:
+def print_preview(settings: "ParsedSettings", as_json: bool = False) -> None:
     """Print the forecast of a search."""
     from automl.search.preview import preview
 
@@ -124,7 +124,7 @@ def print_preview(settings: "Settings", as_json: bool = False) -> None:
         print_json(to_json(forecast))
 
 
-def _read_settings(values: dict[str, Any], init_from: str | None, seeds: int) -> "Settings":
+def _read_settings(values: dict[str, Any], init_from: str | None, seeds: int) -> "ParsedSettings":
     """Return the settings of a new search from the options' values."""
     from automl.search.prepare import open_settings
 
@@ -210,7 +210,7 @@ def _print_leaders(result: "Search") -> None:
     from automl.search.result import describe_model
 
     leaders = {"best": result.best, "baseline": result.baseline}
-    if (full := result.metadata.settings.full) is not None:
+    if (full := result.metadata.settings.question.full) is not None:
         leaders[f"{full} full"] = result.best_with_full(full)
     for title, trial in leaders.items():
         if trial is None:

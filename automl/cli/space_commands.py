@@ -117,7 +117,7 @@ def sites(
 ) -> None:
     """List the sites of a model and the cost of attention types."""
     from automl.cli.tables import sites_table
-    from automl.config.settings import split_names
+    from automl.config.nouns import split_names
     from backbones import sites
 
     subject, types = _subject(backbone, size, option, task), split_names(attention)

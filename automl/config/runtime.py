@@ -17,7 +17,7 @@ from torch import Tensor
 
 from automl.base.errors import unknown
 from automl.config.device import configure, device_for, fast_dtype, is_gpu, with_index
-from automl.config.setting_checks import Compile, Precision
+from automl.config.search_options import Compile, Precision
 
 T = TypeVar("T")
 

@@ -15,7 +15,6 @@ stream          A change of a ledger: which seeds it needs, and its verdict from
 decision        Several finalists, interim analyses, power
 rules           The rules of a verdict: a table of conditions, outcomes and words
 judge           The verdict on the finalists, from the scores so far
-verdict         The verdict and the comparisons, as values and in `verdict.json`, and the result
-wording         The text of a verdict
+verdict         The verdict and the comparisons, as values, in words and in `verdict.json`, and the result
 compare         `automl compare`: compare trained models with the statistics of a confirmation
 """

@@ -18,7 +18,6 @@ from automl.confirm.options import CompareOptions
 from automl.confirm.protocol import confirmations
 from automl.confirm.statistics import ALPHA, Difference, paired, unpaired
 from automl.confirm.verdict import VERDICT_FILE, read_verdict
-from automl.confirm.wording import confidence_interval
 from automl.data.manifest import Manifest
 from automl.storage.folder import exists, find_model_search, resolve_search
 from automl.storage.metadata import SearchMetadata
@@ -209,7 +208,7 @@ def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> lis
         seeds = f"{d.count} paired seeds" if is_paired else f"{d.count} or more seeds each, not paired"
         sentence = (
             f"{label} against {reference_label}: {outcome}, {d.mean:+.{digits}f} {gap} "
-            f"({confidence_interval(d, digits)}, p = {p:.2g}{details}, {seeds}, {split} split{coarse})"
+            f"({d.in_words(digits)}, p = {p:.2g}{details}, {seeds}, {split} split{coarse})"
         )
         comparisons.append(
             Compared(
@@ -317,7 +316,7 @@ def _read_sample(name: str, storage: str) -> Sample:
 
 def _read_search_sample(name: str, folder: Path, metadata: SearchMetadata, wanted: str | None) -> Sample:
     folders = confirmations(folder)
-    confirm = format_command("confirm --search", metadata.name, metadata.settings.storage)
+    confirm = format_command("confirm --search", metadata.name, metadata.storage)
     if not folders or not (folders[-1] / VERDICT_FILE).exists():
         raise InputError(
             f"search {metadata.name!r} has not been confirmed, and one seed per trial does not show the "

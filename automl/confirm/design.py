@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from automl.base import units
+from automl.confirm.statistics import Difference
 from search.metric import Chance, Metric, signed_unit
 
 
@@ -92,6 +93,12 @@ class Design:
     def signed(self) -> str:
         """Unit of a signed difference. Above 0 is better."""
         return signed_unit(self.unit, self.metric.maximize)
+
+    def size(self, d: Difference) -> str:
+        """Return a difference without its sign, with its interval."""
+        low, high = sorted((abs(d.low), abs(d.high))) if d.low * d.high > 0 else (d.low, d.high)
+        ends = f" ({low:.{self.decimals}f} to {high:.{self.decimals}f})" if d.bounded else ""
+        return f"{abs(d.mean):.{self.decimals}f} {self.unit}{ends}"
 
     @property
     def resolution(self) -> float:

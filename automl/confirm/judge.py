@@ -9,7 +9,7 @@ from statistics import fmean
 import numpy as np
 
 from automl.base.units import pluralize
-from automl.confirm import statistics, wording
+from automl.confirm import statistics
 from automl.confirm.decision import MAX_PAIRS, detectable, holm_factors, nominal_levels, pairs_needed
 from automl.confirm.design import Design
 from automl.confirm.rules import Evidence, Opponent, Rule, decide
@@ -24,7 +24,7 @@ from automl.confirm.statistics import (
     paired,
 )
 from automl.confirm.variants import CONTROL_ROLES, Variant, lengthen
-from automl.confirm.verdict import Comparison, Verdict
+from automl.confirm.verdict import Comparison, Verdict, word_fields
 from search.record import Role
 
 CONSTANT = 5  # number of equal scores that show that a command ignores its seed
@@ -216,7 +216,7 @@ class Judge:
             settling = next((count for count in sorted(least) if count <= MAX_PAIRS), None)
             shown = detectable(unsure.sd, MAX_PAIRS, self.last_level)
         steps = (scores.mean_steps(used), baseline.mean_steps(used))
-        words = wording.fields(self.design, lead, evidence)
+        words = word_fields(self.design, lead, evidence)
         return Verdict(
             design=self.design,
             outcome=rule.outcome,

@@ -116,6 +116,13 @@ class Decision:
     head: str = ""
     scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
+    @property
+    def evidence(self) -> str:
+        """Return the e-value of the test, beside the one at which the change is accepted."""
+        if self.level is None or self.e_value is None:
+            return "No evidence, as the runs of a screen are none"
+        return f"E = {self.e_value:.3g}; accepted from {1 / self.level:.3g} on"
+
     def lines(self) -> list[str]:
         """Return lines on the level, the head and the cost."""
         test = "The screen spent nothing of the level"

@@ -16,7 +16,7 @@ from automl.base.errors import InputError, unknown
 from automl.base.escape import redact_all
 from automl.base.serialise import read_json, to_json
 from automl.base.units import pluralize
-from automl.config.setting_checks import INIT
+from automl.config.nouns import INIT
 from automl.confirm.design import COMMANDS, MODELS, Design, TrainingKind
 from automl.confirm.statistics import ALPHA, least_pairs
 from automl.confirm.variants import CONTROL_ROLES, VariantSet
@@ -185,7 +185,7 @@ class Confirmation:
             splits=() if self.kind.opaque else ("training", "validation", "testing"),
             identity=metadata.identity if alone else f"{metadata.identity}-confirm-{number}",
             above="" if alone else metadata.identity,
-            experiment=metadata.settings.title,
+            experiment=metadata.settings.question.title,
             checkpoint=partial(below, location),
             primary=metadata.plan.metric,
             params={**vars(self.options), "first_seed": self.seeds[0]},
@@ -200,9 +200,9 @@ def confirmations(folder: Path) -> list[Path]:
     return sorted(folders, key=lambda path: Confirmation.read(path).number)
 
 
-def study_name(folder: Path, metadata: SearchMetadata) -> str:
+def study_name(folder: Path, search: str) -> str:
     """Return the name of the study of the confirmation in `folder`."""
-    return f"{metadata.name}-{folder.name}"
+    return f"{search}-{folder.name}"
 
 
 def trials_of(folder: Path, metadata: SearchMetadata) -> tuple[Path, str, Plan]:
@@ -210,9 +210,9 @@ def trials_of(folder: Path, metadata: SearchMetadata) -> tuple[Path, str, Plan]:
 
     Commands have no search. Their trials are those of their latest comparison, once it has begun.
     """
-    if not metadata.settings.has_space and (compared := confirmations(folder)):
+    if not metadata.settings.question.has_space and (compared := confirmations(folder)):
         plan = Confirmation.read(compared[-1]).plan(metadata.plan)
-        return compared[-1], study_name(compared[-1], metadata), plan
+        return compared[-1], study_name(compared[-1], metadata.name), plan
     return folder, metadata.name, metadata.plan
 
 
@@ -251,14 +251,12 @@ def best_of_variant(records: Iterable[TrialRecord], variant: str, design: Design
     return max(done, key=lambda record: design.metric.sign * record.value(design.metric.name), default=None)
 
 
-def study_in(
-    folder: Path, metadata: SearchMetadata, *, maximize: bool, needed: Collection[str] = ()
-) -> optuna.Study:
-    """Return the study of the confirmation in `folder`, and create it if it does not exist.
+def study_in(folder: Path, search: str, *, maximize: bool, needed: Collection[str] = ()) -> optuna.Study:
+    """Return the study of the confirmation of `search` in `folder`, and create it if it does not exist.
 
     Each completed trial must have the metrics `needed`. Raises InputError if the study is damaged or lost.
     """
-    name = study_name(folder, metadata)
+    name = study_name(folder, search)
     if (folder / STUDY_FILE).exists():
         with suppress(KeyError):  # The process was killed after it created the file, before the study.
             return resume_study(folder, name=name, needed=needed)

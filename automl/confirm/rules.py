@@ -173,7 +173,7 @@ class Rule:
     Attributes:
         applies: The condition. It holds if this is true, and no earlier rule applies.
         outcome: What the verdict is then.
-        words: The headline, with fields of `wording.fields`. Of `cannot tell`, the reason.
+        words: The headline, with fields of `verdict.word_fields`. Of `cannot tell`, the reason.
         explanation: The reason in full sentences, and what to do where something can be done.
         stops: True if it ends a sequential confirmation before all seeds are trained.
     """

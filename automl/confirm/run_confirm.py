@@ -88,24 +88,27 @@ def run_confirm(*search: Any, **options: Any) -> ConfirmResult:
         records = read_records(folder, metadata.name, metadata.plan.needed)
         check_not_lost(folder, metadata)
         if asked.callbacks is not None:
-            metadata = replace(metadata, settings=replace(metadata.settings, callbacks=asked.callbacks))
-        code = user_code(metadata.settings, records)
+            settings = metadata.settings.change(place={"callbacks": asked.callbacks})
+            metadata = replace(metadata, settings=settings)
+        code = user_code(metadata.settings.user_code(), records)
         check_trusted(f"confirming {metadata.name!r}", code, trust=asked.trust)
-        called = UserCallbacks(metadata.settings.callbacks)
+        called = UserCallbacks(metadata.settings.place.callbacks)
         draw_space = cache(partial(metadata.draw_space, asked.space))  # Only new trainings need the space.
         earlier = [Confirmation.read(path) for path in confirmations(folder)]
         if asked.again and earlier and earlier[-1].options.screen:
             raise InputError(f"{name!r} is of a ledger, which decides once; compare the change again there")
-        if not metadata.settings.has_space:
-            _check_referee(metadata, earlier, [option_name(n) for n in OF_SEARCHES if getattr(asked, n)])
+        if not metadata.settings.question.has_space:
+            _check_referee(name, storage, earlier, [option_name(n) for n in OF_SEARCHES if getattr(asked, n)])
         finalist = None
         if asked.solve is not None:
-            finalist = _read_finalist(Path(asked.solve), metadata, draw_space().space, records)
+            finalist = _read_finalist(Path(asked.solve), metadata.identity, draw_space().space, records)
         if earlier and not asked.again:
             confirmation = earlier[-1]
-            _check_unchanged(metadata, confirmation, chosen, finalist)
+            _check_unchanged(name, confirmation, chosen, finalist)
         else:
-            if metadata.settings.has_space and is_open(folder, metadata.plan, records, metadata.name):
+            if metadata.settings.question.has_space and is_open(
+                folder, metadata.plan, records, metadata.name
+            ):
                 resume = format_command("search --resume", metadata.name, storage)
                 print(
                     f"warning: the search is unfinished; finalists are chosen among its "
@@ -124,23 +127,23 @@ def run_confirm(*search: Any, **options: Any) -> ConfirmResult:
                 metadata,
                 confirmation,
                 called,
-                baseline=lambda: metadata.settings.adjust(draw_space().baseline(metadata.settings.seed)),
+                baseline=lambda: draw_space().baseline,
                 controls=asked.controls,
                 ablate=asked.ablate,
             )
 
 
-def _check_referee(metadata: SearchMetadata, earlier: Sequence[Confirmation], refused: list[str]) -> None:
+def _check_referee(name: str, storage: str, earlier: Sequence[Confirmation], refused: list[str]) -> None:
     """Raise InputError if options of searches are values for commands, or if there are no commands yet."""
     if refused:
-        raise InputError(f"{metadata.name!r} compares commands; leave {', '.join(refused)} out")
+        raise InputError(f"{name!r} compares commands; leave {', '.join(refused)} out")
     if not earlier:
-        remove = format_command("remove", metadata.name, metadata.settings.storage)
-        raise InputError(f"{metadata.name!r} was stopped before it began. Delete it: {remove}")
+        remove = format_command("remove", name, storage)
+        raise InputError(f"{name!r} was stopped before it began. Delete it: {remove}")
 
 
 def _check_unchanged(
-    metadata: SearchMetadata,
+    name: str,
     confirmation: Confirmation,
     chosen: Mapping[str, Any],
     finalist: TrialRecord | None,
@@ -151,30 +154,30 @@ def _check_unchanged(
     if other:
         kept = ", ".join(format_option(key, began[key]) for key in other)
         raise InputError(
-            f"the confirmation of {metadata.name!r} began with {kept} and keeps it: changing options after "
+            f"the confirmation of {name!r} began with {kept} and keeps it: changing options after "
             f"seeing scores would invalidate the verdict. Leave it out, or start another one on fresh seeds "
             f"with --again."
         )
     finalists = [v.config for v in confirmation.variant_set.variants if v.role is Role.FINALIST]
     if finalist is not None and finalist.config.model not in [config.model for config in finalists]:
         raise InputError(
-            f"the confirmation of {metadata.name!r} began with another finalist than that of --solve; "
+            f"the confirmation of {name!r} began with another finalist than that of --solve; "
             f"start another one on fresh seeds with --again"
         )
 
 
-def _read_finalist(
-    file: Path, metadata: SearchMetadata, space: Space, trials: Iterable[TrialRecord]
-) -> TrialRecord:
+def _read_finalist(file: Path, identity: str, space: Space, trials: Iterable[TrialRecord]) -> TrialRecord:
     """Return the finalist in a file of `automl solve`, as a trial of the search with these `trials`."""
     # Raises InputError if the file is damaged, or is that of another search.
     solved = read_json(SolvedPlacement, file, strict=False)
-    if solved.identity != metadata.identity:
-        again = format_command("solve", metadata.name, metadata.settings.storage, "--out", str(file))
-        raise InputError(f"{file} is the answer of another search, {solved.search!r}; run {again}")
+    if solved.identity != identity:
+        raise InputError(
+            f"{file} is the answer of another search, {solved.search!r}; run automl solve for this one, "
+            f"with --out {file}"
+        )
     trial = next((trial for trial in trials if trial.number == solved.trial), None)
     if trial is None:
-        raise InputError(f"{file} names trial {solved.trial}, which search {metadata.name!r} does not have")
+        raise InputError(f"{file} names trial {solved.trial}, which search {solved.search!r} does not have")
     config = with_placement(space, trial.config, {**trial.params, **solved.params})
     if space.as_baseline(config) == config:
         raise InputError(f"{file} has the baseline as its answer, so there is nothing to confirm")
@@ -203,14 +206,15 @@ def _plan(
         records,
         metadata.plan,
         space(),
-        metadata.settings,
+        metadata.settings.question,
+        search=(metadata.name, metadata.storage),
         top=options.top,
         seeds=options.seeds,
         init=options.init,
         noise=score_noise(folder, metadata.name) if records else None,
         finalist=finalist,
     )
-    task = open_data(folder, metadata, variant_set.variants[0].config)
+    task = open_data(folder, metadata.name, variant_set.variants[0].config, metadata.settings.terms.runtime)
     return Confirmation(
         number=number,
         options=options,

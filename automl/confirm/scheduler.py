@@ -16,13 +16,13 @@ from automl.base.units import format_duration, pluralize
 from automl.confirm.decision import POWER, detectable
 from automl.confirm.design import Design
 from automl.confirm.judge import CONSTANT, Judge, judge
+from automl.confirm.ledger import Ledger
 from automl.confirm.protocol import Confirmation, best_of_variant, chosen_baseline, study_in
 from automl.confirm.scores import Scores, collect, find_reached
 from automl.confirm.statistics import paired
 from automl.confirm.stream import Stream
 from automl.confirm.variants import CONTROL_ROLES, LONGER, Variant, ablations, best_validated, lengthen
 from automl.confirm.verdict import VERDICT_FILE, Verdict
-from automl.confirm.wording import confidence_interval
 from automl.storage.metadata import SearchMetadata
 from automl.storage.trial_files import read_answers, read_left
 from search.callback import Callback
@@ -65,9 +65,9 @@ class ConfirmationScheduler(Callback):
         self.name, self.location = metadata.name, metadata.location / folder.name
         metric, plan = metadata.plan.metric, confirmation.plan(metadata.plan)
         needed = [metric.name, plan.metric.name]
-        study = study_in(folder, metadata, maximize=metric.maximize, needed=needed)
+        study = study_in(folder, self.name, maximize=metric.maximize, needed=needed)
         self.planned = FixedScheduler(study, plan, [], retry=retry)
-        self.design = confirmation.design(metric, metadata.settings.equal)
+        self.design = confirmation.design(metric, metadata.settings.terms.equal)
         self._values: dict[int, np.ndarray | None] = {}  # by the number of a finished trial
         self._left: dict[int, list[str]] = {}  # as above
         self.variants: list[Variant] = []
@@ -75,7 +75,8 @@ class ConfirmationScheduler(Callback):
         self._announced: set[str] = set()
         self.stream = None
         if confirmation.options.screen:
-            self.stream = Stream(metadata, confirmation, is_new=not self.planned.standing)
+            ledger, is_new = Ledger(Path(metadata.storage)), not self.planned.standing
+            self.stream = Stream(ledger, self.name, confirmation, self.design.equal, is_new=is_new)
             self.stream.reuse(self.planned)
         # Once chosen, the tuned baseline stays, even if trials are repeated.
         self._chosen = chosen_baseline(folder, confirmation.variant_set)
@@ -270,7 +271,7 @@ class ConfirmationScheduler(Callback):
         d, decimals = lead.difference, self.design.decimals
         return (
             f"{pluralize(len(self.verdict.used), 'seeds')}, {lead.variant.name} {d.mean:+.{decimals}f} "
-            f"{self.design.unit} ({confidence_interval(d, decimals)})"
+            f"{self.design.unit} ({d.in_words(decimals)})"
         )
 
     def best_of_lead(self) -> TrialRecord | None:
@@ -346,6 +347,6 @@ def lost_metrics(
         if difference.high < 0:
             warnings.append(
                 f"{winner.name} is worse than {baseline.name} in {other.name}: {difference.mean:+.2f} "
-                f"{other.gap_unit} ({confidence_interval(difference, 2)}). Decide which metric counts."
+                f"{other.gap_unit} ({difference.in_words(2)}). Decide which metric counts."
             )
     return warnings

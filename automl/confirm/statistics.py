@@ -17,6 +17,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from scipy.special import ndtri, stdtr, stdtrit  # importing scipy.stats takes more than a second
 
+from automl.base.units import pluralize
 from automl.costs.trimmed_mean import LEAST, trimmed_mean
 
 ALPHA = 0.05  # rate of false positives
@@ -68,6 +69,23 @@ class Difference:
     def bounded(self) -> bool:
         """Return whether there are enough pairs for an interval."""
         return math.isfinite(self.low) and math.isfinite(self.high)
+
+    @property
+    def signs(self) -> str:
+        """Return at how many seeds the sign is that of the mean."""
+        word, same = ("ahead", self.ahead) if self.mean >= 0 else ("behind", self.behind)
+        whole = "all" if same == self.count else f"{same} of"
+        return f"{word} on {whole} {self.count} seeds"
+
+    def ends(self, decimals: int) -> str:
+        """Return the interval in brackets, or nothing if there are too few pairs for one."""
+        return f" ({self.low:.{decimals}f} to {self.high:.{decimals}f})" if self.bounded else ""
+
+    def in_words(self, decimals: int) -> str:
+        """Return the interval in words, also if there are too few pairs for one."""
+        if not self.bounded:
+            return f"no 95 % CI with {pluralize(self.count, 'seeds')}"
+        return f"95 % CI {self.low:.{decimals}f} to {self.high:.{decimals}f}"
 
 
 def paired(

@@ -17,7 +17,7 @@ import numpy as np
 
 from automl.base.errors import InputError
 from automl.base.options import format_option
-from automl.confirm import evalues, wording
+from automl.confirm import evalues
 from automl.confirm.decision import Outcome
 from automl.confirm.design import Design
 from automl.confirm.judge import CONSTANT, Judge
@@ -27,8 +27,7 @@ from automl.confirm.rules import Evidence, Opponent
 from automl.confirm.scores import Scores, time_ratio, unequal_failures
 from automl.confirm.statistics import ALPHA, NO_LONGER, Difference, Ratio
 from automl.confirm.variants import Variant, lengthen
-from automl.confirm.verdict import Comparison, Verdict
-from automl.storage.metadata import SearchMetadata
+from automl.confirm.verdict import Comparison, Verdict, word_fields
 from search.config import TrialConfig
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
 from search.record import Report, Role, State, TrialRecord
@@ -54,9 +53,11 @@ class Stream:
     It records one that is new. Raises InputError if the ledger does not have one that has runs.
     """
 
-    def __init__(self, metadata: SearchMetadata, confirmation: Confirmation, *, is_new: bool) -> None:
-        self.ledger, self.name = Ledger(Path(metadata.settings.storage)), metadata.name
-        self.screen, self.any_time = confirmation.options.screen, metadata.settings.equal == "none"
+    def __init__(
+        self, ledger: Ledger, name: str, confirmation: Confirmation, equal: str, *, is_new: bool
+    ) -> None:
+        self.ledger, self.name = ledger, name
+        self.screen, self.any_time = confirmation.options.screen, equal == "none"
         self.baseline = confirmation.variant_set.variants[0]
         check_metric(self.ledger, self.baseline.config, self.any_time)
         if is_new and confirmation.change is not None:
@@ -167,7 +168,7 @@ class Stream:
         evidence = Evidence(
             differences=[shown], opponents=[opponents], level=lambda _: level, constant=constant
         )
-        words = wording.fields(design, lead, evidence) | {"count": len(ended)}
+        words = word_fields(design, lead, evidence) | {"count": len(ended)}
         return Verdict(
             design=design,
             outcome=WORDS[decision.outcome][0],

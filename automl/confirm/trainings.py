@@ -10,6 +10,7 @@ from typing import Any
 from automl.base.options import format_command
 from automl.callbacks.retention import CheckpointRetention
 from automl.callbacks.user import UserCallbacks
+from automl.config.runtime import Runtime
 from automl.confirm.design import Design
 from automl.confirm.protocol import Confirmation, best_of_variant
 from automl.confirm.scheduler import ConfirmationScheduler
@@ -23,6 +24,7 @@ from automl.task.same_data import check_same_data
 from automl.tracking.process import MlflowProcess
 from automl.tracking.tracker import PATIENCE, Tracker
 from automl.trials import session
+from automl.trials.trial import Trainings
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, Report, State, TrialRecord
 
@@ -47,7 +49,7 @@ def run_trainings(
     options = [name for name, is_set in (("--controls", controls), ("--ablate", ablate)) if is_set]
     command, *option = confirmation.kind.resume.split()
     resume = " ".join([command, *options, *option])
-    advice = f"resume with: {format_command(resume, metadata.name, metadata.settings.storage)}"
+    advice = f"resume with: {format_command(resume, metadata.name, metadata.storage)}"
     scheduler = ConfirmationScheduler(folder, metadata, confirmation, controls=controls)
     planned, signal = scheduler.planned, None
     scheduler.update(ablate)
@@ -68,9 +70,9 @@ def run_trainings(
             if scheduler.verdict.complete and not planned.left and not running:
                 _keep_exported(scheduler, tracker)
         finally:
-            missing = conclude_in(tracker, metadata, scheduler)
+            missing = conclude_in(tracker, metadata.identity, scheduler)
             session.delete_tune_files(folder)
-    result = _result(metadata, scheduler, missing)
+    result = _result(scheduler, metadata.storage, missing)
     callbacks.on_confirmation_end(result)
     if signal is not None:
         print(advice, file=sys.stderr)
@@ -93,12 +95,16 @@ def _train(
     kind, records = scheduler.design.kind, planned.records
     task = None
     if not kind.opaque:
-        task = open_data(folder.parent, metadata, scheduler.confirmation.variant_set.variants[0].config)
-    with session.open_workers(metadata.settings, folder / "log.txt", advice) as workers:
+        config = scheduler.confirmation.variant_set.variants[0].config
+        task = open_data(folder.parent, metadata.name, config, metadata.settings.terms.runtime)
+    with session.open_workers(metadata.settings.place, folder / "log.txt", advice) as workers:
         data = None
         if task is not None:
-            data = session.share_data(task, folder.parent, metadata, "train", "validation", "test")
-        workers = workers.share_gpus(folder.parent, metadata, unit, trials=planned.plan.trials, data=data)
+            data = session.share_data(task, folder.parent, metadata.storage, "train", "validation", "test")
+        terms = metadata.settings.terms.confirming()
+        trainings = Trainings(location=location, baseline=unit, terms=terms, data=data)
+        count = planned.plan.trials
+        workers = workers.share_gpus(folder.parent, metadata.gpu_fraction, trainings, trials=count)
         retention = _VariantRetention(
             location, planned.plan, records.values(), design=scheduler.design, deleted=tracker.update
         )
@@ -107,13 +113,10 @@ def _train(
             before = len(records)
             workers.run(
                 planned,
+                trainings,
                 folder=folder,
-                location=location,
                 callbacks=[retention, tracker, scheduler, callbacks],
                 summary=scheduler.summary,
-                baseline=unit,
-                test=True,
-                data=data,
                 stop=lambda: scheduler.has_stopped,
             )
             if scheduler.has_stopped:
@@ -143,15 +146,15 @@ def _record_differing(task: Task, scheduler: ConfirmationScheduler) -> None:
     save_differing(task, "test", ours, theirs, Storage(str(scheduler.folder)))
 
 
-def _result(metadata: SearchMetadata, scheduler: ConfirmationScheduler, untracked: int) -> ConfirmResult:
+def _result(scheduler: ConfirmationScheduler, storage: str, untracked: int) -> ConfirmResult:
     variants = scheduler.confirmation.variant_set.variants
     return ConfirmResult(
-        search=metadata.name,
+        search=scheduler.name,
         number=scheduler.confirmation.number,
         folder=scheduler.folder,
         verdict=scheduler.verdict,
         value=scheduler.value(),
-        storage=metadata.settings.storage,
+        storage=storage,
         untracked=untracked,
         user_code=[name for variant in variants for name in variant.config.user_code()],
         logs={
@@ -162,17 +165,17 @@ def _result(metadata: SearchMetadata, scheduler: ConfirmationScheduler, untracke
     )
 
 
-def open_data(folder: Path, metadata: SearchMetadata, config: TrialConfig) -> Task:
-    """Decode the data if they are not cached. Raise InputError if they are not the search's."""
+def open_data(folder: Path, name: str, config: TrialConfig, runtime: Runtime) -> Task:
+    """Decode the data if they are not cached. Raise InputError if they are not those of the search `name`."""
     config = config.load()
-    check_same_data(config, folder, metadata.name)
-    return open_task(config, metadata.settings.runtime)
+    check_same_data(config, folder, name)
+    return open_task(config, runtime)
 
 
 def conclude_in(
-    tracker: Tracker, metadata: SearchMetadata, scheduler: ConfirmationScheduler, patience: float = PATIENCE
+    tracker: Tracker, identity: str, scheduler: ConfirmationScheduler, patience: float = PATIENCE
 ) -> int:
-    """End the confirmation's run in MLflow, with the verdict if there is one.
+    """End the confirmation's run in MLflow, with the verdict if there is one. `identity` is the search's.
 
     Returns the number of trials that MLflow did not take, 0 if it has all.
     """
@@ -187,7 +190,7 @@ def conclude_in(
     )
     if scheduler.verdict.complete:
         winner = tracker.runs.get(best.number) if best is not None and scheduler.verdict.winner else None
-        missing += tracker.conclude(metadata.identity, scheduler.value(), winner)
+        missing += tracker.conclude(identity, scheduler.value(), winner)
     return missing
 
 

@@ -15,7 +15,7 @@ from attention import Spec
 from attention.spec import Placement
 from automl.base.errors import InputError
 from automl.base.options import format_command
-from automl.config.settings import Settings, with_shared_training
+from automl.config.nouns import Question, with_shared_training
 from search.config import Model, TrialConfig
 from search.record import Role, State, TrialRecord, model_name, placement_name, placement_names
 from search.space import Space, draw_randomly
@@ -90,8 +90,9 @@ def select_variants(
     records: Iterable[TrialRecord],
     plan: Plan,
     space: Space,
-    settings: Settings,
+    question: Question,
     *,
+    search: tuple[str, str],
     top: int,
     seeds: int = 1,
     init: str | None = None,
@@ -111,6 +112,7 @@ def select_variants(
     behind the best. The plain backbone with each finalist's hyperparameters may become the baseline, too.
 
     Args:
+        search: The name of the search, and its storage.
         seeds: The number of seeds, which is the largest number of random placements.
         init: `scratch` or `shared`, as in `Settings`. By default the search's own.
         noise: The standard deviation of a score over seeds. By default from trials that repeat a
@@ -138,7 +140,7 @@ def select_variants(
         what = "baseline" if not plain else "other trial"
         raise InputError(
             f"there is nothing to confirm: no {what} has completed. Resume the search: "
-            f"{format_command('search --resume', str(settings.name), settings.storage)} --trials +10"
+            f"{format_command('search --resume', *search)} --trials +10"
         )
     warnings = []
     if len(finalists) < top:
@@ -158,7 +160,7 @@ def select_variants(
     variants += _controls(first, controls, variants, space)
     if first.model.placement:
         taken = [variant.config.model.placement for variant in variants]
-        drawn = list(islice(_random_placements(first, taken, space, settings), seeds))
+        drawn = list(islice(_random_placements(first, taken, space, question.seed), seeds))
         if not drawn:
             warnings.append(
                 "No variant has a random placement: the space drew no other placement with as many modules."
@@ -168,9 +170,9 @@ def select_variants(
             name = f"random placement: {len(drawn)} drawn"
             variants.append(Variant(name=name, role=Role.RANDOM, config=config, placements=drawn))
     others = baselines[1:]
-    if (init or settings.init) == "shared":
+    if (init or question.init) == "shared":
         variants, others = _with_shared_trainings(variants), []
-    elif settings.shares_training:
+    elif question.shares_training:
         variants, others = _from_scratch(variants), _from_scratch(others)
     return VariantSet(variants=variants, baseline_candidates=others, warnings=warnings)
 
@@ -322,12 +324,12 @@ def _types(config: TrialConfig) -> set[str]:
 
 
 def _random_placements(
-    first: TrialConfig, taken: list[Placement], space: Space, settings: Settings
+    first: TrialConfig, taken: list[Placement], space: Space, seed: int
 ) -> Iterator[Placement]:
     """Yield different placements with as many modules as `first` has, drawn from the space."""
     # All drawn sites come once before any comes again, since a space that draws in order prefers some.
     at: dict[frozenset[str], list[Model]] = {}
-    for _, drawn in draw_randomly(space, DRAWS, seed=settings.seed):
+    for _, drawn in draw_randomly(space, DRAWS, seed=seed):
         if drawn is None or space.as_baseline(drawn) == drawn:
             continue
         model = drawn.model
@@ -337,7 +339,7 @@ def _random_placements(
             taken = [*taken, model.placement]
             at.setdefault(frozenset(model.placement), []).append(model)
     groups = list(at.values())
-    Random(settings.seed).shuffle(groups)
+    Random(seed).shuffle(groups)
     for model in filter(None, chain.from_iterable(zip_longest(*groups))):
         if model.options == first.model.options or _fits(first, model.placement):
             yield model.placement

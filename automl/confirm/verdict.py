@@ -17,17 +17,25 @@ from automl.base.escape import redact_all
 from automl.base.options import STORAGE
 from automl.base.serialise import read_json, to_json
 from automl.base.summary import Summary, call
-from automl.confirm import wording
-from automl.confirm.decision import OUTCOMES, Outcome
+from automl.base.units import format_duration, pluralize
+from automl.confirm.decision import MAX_PAIRS, OUTCOMES, Outcome
 from automl.confirm.design import Design
 from automl.confirm.ledger import Decision
-from automl.confirm.rules import Opponent
+from automl.confirm.rules import Evidence, Opponent
 from automl.confirm.scores import Reached, Scores
-from automl.confirm.statistics import Difference, Ratio
+from automl.confirm.statistics import NO_LONGER, Difference, Ratio
 from automl.confirm.variants import Variant
 from search.config import TrialConfig
+from search.record import Role
 
 CONFIRM_FOLDER, VERDICT_FILE = "confirm", "verdict.json"
+CLOSED_GATE = 0.05  # an absolute gate below which a module hardly changes its input
+INCOMPLETE = "A seed counts once the baseline and all {finalist}s have trained with it."
+# The conclusion if the winner is not shown to be better than a control.
+CONCLUSIONS = {
+    Role.CONTROL: "the gain is not shown to come from attention",
+    Role.RANDOM: "its type and site are not shown to matter",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +76,28 @@ class Comparison:
             "p_holm": self.p_holm,
             "opponents": [_opponent(each) for each in self.opponents],
             "lead": _difference(lead),
-            "sentence": wording.against_baseline(self, design),
+            "sentence": self.words(design),
         }
+
+    def words(self, design: Design) -> str:
+        """Return a variant's difference from the baseline in words."""
+        d, time, decimals = self.difference, self.time, design.decimals
+        signed = design.signed if design.metric.maximize else f"{design.signed},"
+        images = self.test_interval(decimals)
+        also = f" ({images})" if images else ""
+        spent = "time not measured" if time is None else f"{time.mean:.2f} times its training time"
+        return (
+            f"{self.variant.name}: {d.mean:+.{decimals}f} {signed} vs the baseline, "
+            f"{d.in_words(decimals)}{also}, {spent}"
+        )
+
+    def test_interval(self, decimals: int) -> str:
+        """Return the interval over seeds and test examples, or nothing if it reads as that over seeds."""
+        if self.images is None:
+            return ""
+        interval = " to ".join(f"{end:.{decimals}f}" for end in self.images)
+        is_same = interval in self.difference.in_words(decimals)
+        return "" if is_same else f"over seeds and test examples {interval}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,33 +177,156 @@ class Verdict:
 
     @property
     def headline(self) -> str:
-        """Return what was shown."""
-        return wording.headline(self)
+        """Return what was shown: the outcome, the difference with its interval, and of what."""
+        if self.noise is not None:
+            return self.words
+        if self.outcome is None or self.lead is None:
+            return "No verdict: fewer than two seeds are complete"
+        if self.awaited:
+            return f"No verdict yet: {pluralize(len(self.awaited), 'opponents')} of a finalist still to train"
+        if not self.complete:
+            count = self.lead.difference.count
+            return f"No verdict yet: {count} of {len(self.design.seeds)} seeds are complete"
+        return f"Cannot tell: {self.words}" if self.outcome == "cannot tell" else self.words
 
     @property
     def advice(self) -> str:
-        """Return what to do."""
-        return wording.advice(self)
+        """Return what to do, in a sentence, or nothing before the verdict is final."""
+        if self.final in (None, "cannot tell") or self.lead is None:
+            return ""
+        opaque, design, lead = self.design.kind.opaque, self.design, self.lead
+        untried = lead.difference.low > 0 and any(other.difference is None for other in lead.opponents)
+        if opaque and self.final == "undecided" and untried:
+            option = "or --any-time if time does not matter"
+            return f"Add {{budget}}, its length of training, to the baseline, {option}."
+        if self.decision is not None:
+            return ""
+        if self.final == "better":
+            return "Use it." if opaque else "Use it: automl export --best"
+        if self.final != "undecided":
+            return "Keep the baseline." if opaque else "Use the baseline: automl export --baseline"
+        if seeds := self.settling:
+            spent = self.seconds and f", {format_duration(seeds * self.seconds)} of training,"
+            command = "" if opaque else f": automl confirm --again --seeds {seeds}"
+            return f"{seeds} fresh seeds{spent or ''} settle it with 80 % power{command}"
+        size = None if self.shown is None else f"{self.shown:.{design.decimals}f} {design.unit}"
+        return f"{MAX_PAIRS} seeds would show a difference of {size} with 80 % power." if size else ""
+
+    @property
+    def figures(self) -> str:
+        """Return how sure the verdict is: the other opponents, p, and the interval over test examples."""
+        if self.noise is not None:
+            return self.explanation
+        if self.outcome is None or self.lead is None:
+            return INCOMPLETE.format(finalist=self.design.kind.finalist)
+        design, lead, sentences = self.design, self.lead, []
+        decimals, d = design.decimals, lead.difference
+        if not self.complete:
+            sentences.append(f"So far {d.mean:+.{decimals}f} {design.signed}, {d.in_words(decimals)}")
+        elif design.size(d) not in self.words and (
+            self.decision is not None or self.outcome in ("equivalent", "cannot tell")
+        ):
+            sentences.append(f"{d.mean:+.{decimals}f} {design.signed}{d.ends(decimals)}, {d.signs}")
+        if self.complete and self.outcome in ("better", "undecided"):
+            beaten = [(other.name, other.difference) for other in lead.opponents if other.difference]
+            others = [f"against {name} {o.mean:+.{decimals}f}{o.ends(decimals)}" for name, o in beaten]
+            sentences += [f"A{', '.join(others)[1:]}"] * bool(others)
+        if images := lead.test_interval(decimals):
+            sentences.append(images[0].upper() + images[1:])
+        sentences.append(self._probability(lead) if self.decision is None else self.decision.evidence)
+        if self.failed_attempts:
+            failed = ", ".join(f"{count} of {name}" for name, count in self.failed_attempts.items())
+            sentences.append(f"Failed attempts: {failed}")
+        # The headline of a gain names the finalist.
+        name = "" if self.final == "better" else f"{lead.variant.title}: "
+        return f"{name}{'. '.join(sentences)}."
 
     @property
     def cost(self) -> str:
-        """Return what the leading finalist costs."""
-        return wording.cost(self)
+        """Return what the leading finalist costs: its time, its steps, and when it reaches the baseline."""
+        if self.lead is None or self.outcome is None or self.noise is not None:
+            return ""
+        sentences = ["Time not measured"]
+        if (time := self.lead.time) is not None:
+            equal = {"time": "Time", "epochs": "Equal epochs, time"}.get(self.design.equal, "Any time, here")
+            sentences = [f"{equal} {time.mean:.2f} ({time.low:.2f} to {time.high:.2f}) of the baseline's"]
+        if self.reached is not None:
+            sentences.append(f"reaches the baseline's score in {100 * self.reached.time:.0f} % of it")
+        if self.steps is not None and round(self.steps[0]) != round(self.steps[1]):
+            sentences.append(f"{self.steps[0]:.0f} steps against {self.steps[1]:.0f}")
+        return f"{', '.join(sentences)}."
 
     @property
     def lines(self) -> list[str]:
         """Return the verdict in at most three lines: what to do, how sure it is, what it costs."""
-        return wording.lines(self)
-
-    @property
-    def figures(self) -> str:
-        """Return how sure the verdict is."""
-        return wording.figures(self)
+        return join_lines(self.headline, self.advice, self.figures, self.cost)
 
     @property
     def remarks(self) -> list[str]:
-        """Return lines with reasons and the conclusions from other variants."""
-        return wording.remarks(self)
+        """Return lines with reasons and the conclusions from controls, beside the table of comparisons."""
+        if self.lead is None or self.outcome is None:
+            return []
+        if self.decision is not None:
+            return self.decision.lines()
+        limits = self._limits(self.lead) if self.complete else []
+        return [*limits, *self._controls(self.lead)]
+
+    def _probability(self, lead: Comparison) -> str:
+        """Return p of the leading finalist, for the same level as its interval."""
+        text = f"p = {lead.p_holm:.2g}"
+        if self.level is not None:
+            text += f" at level {self.level:.2g} of this interim analysis"
+        finalists = sum(comparison.p_holm is not None for comparison in self.comparisons)
+        return f"{text}, adjusted for {finalists} {self.design.kind.finalist}s" if finalists > 1 else text
+
+    def _limits(self, lead: Comparison) -> list[str]:
+        """Return the reason of an open verdict, and limits of the margin, a gain, and modules hardly used."""
+        design, d, images = self.design, lead.difference, lead.images
+        lines = [self.explanation] * bool(self.explanation)
+        inputs = f"{design.inputs} test inputs"
+        if 0 < design.margin == design.resolution:
+            lines.append(
+                f"The margin is {design.margin:.3g} {design.unit}, the effect of one of the {inputs}."
+            )
+        if d.mean < 0 and self.gate is not None and self.gate < CLOSED_GATE:
+            lines.append(f"The largest gate is {self.gate:.2g}, so the model is close to the plain backbone.")
+        if self.winner is not None and d.mean < design.margin:
+            lines.append(f"The gain is below the margin of {design.margin:g} {design.unit}.")
+        if self.winner is not None and images is not None and images[0] <= 0:
+            lines.append(
+                f"Test on more inputs before you generalize: the interval over seeds and "
+                f"{f'these {design.inputs}' if design.inputs else 'the'} test examples contains 0."
+            )
+        return lines
+
+    def _controls(self, lead: Comparison) -> list[str]:
+        """Return what the other variants show about the leading finalist, and controls that stand out."""
+        signed, decimals, lines = self.design.signed, self.design.decimals, []
+        none_better = all(c.difference.low <= 0 for c in self.comparisons if c.variant.role is Role.FINALIST)
+        if self.pending and self.winner is not None:
+            names = " and ".join(variant.name for variant in self.pending)
+            lines.append(f"Train {names} to learn the cause of the gain.")
+        for comparison in self.comparisons:
+            d = comparison.lead
+            if d is None or comparison.variant.role in (Role.PLAIN, Role.LONGER):  # in the figures
+                continue
+            text = f"{lead.variant.name} against {comparison.variant.name}: {d.mean:+.{decimals}f} "
+            text += f"{signed} ({d.in_words(decimals)})"
+            # Before all seeds are trained, each further seed would be another interim analysis.
+            whole = comparison.variant not in self.pending
+            if whole and self.winner is not None and d.low <= 0 and comparison.variant.role in CONCLUSIONS:
+                text += f", so {CONCLUSIONS[comparison.variant.role]}"
+            lines.append(f"{text}.")
+            # It stands out if its interval is above 0, in no more time.
+            time = comparison.time
+            fair = self.design.equal != "time" or (time is not None and time.high <= NO_LONGER)
+            stands_out = comparison.variant.role in CONCLUSIONS and comparison.difference.low > 0 and fair
+            if whole and self.complete and none_better and stands_out:
+                name = f"Confirm {comparison.variant.name} with other seeds"
+                lines.append(
+                    f"{name}: it was better than the baseline, but this confirmation does not test it."
+                )
+        return lines
 
     def to_json(self, variants: Sequence[Variant], scores: Mapping[str, Scores]) -> dict[str, Any]:
         """Return plain values, with each variant's scores."""
@@ -217,22 +368,62 @@ class Verdict:
             "pending": [variant.name for variant in self.pending],
             "comparisons": [comparison.to_json(design) for comparison in self.comparisons],
             "variants": [
-                {
-                    **redact_all(to_json(variant)),
-                    "scores": {str(seed): value for seed, value in scores[variant.name].scores.items()},
-                    "failed": {str(seed): reason for seed, reason in scores[variant.name].failed.items()},
-                    "failed_attempts": {
-                        str(seed): count for seed, count in scores[variant.name].failed_attempts.items()
-                    },
-                    "costs": {str(seed): vars(cost) for seed, cost in scores[variant.name].costs.items()},
-                }
-                for variant in variants
+                {**redact_all(to_json(variant)), **_by_seed(scores[variant.name])} for variant in variants
             ],
             "failed_attempts": self.failed_attempts,
             "warnings": list(self.warnings),
             **({} if self.decision is None else {"ledger": vars(self.decision)}),
             **({} if self.noise is None else {"noise": self.noise}),
         }
+
+
+def join_lines(headline: str, advice: str, figures: str, cost: str) -> list[str]:
+    """Return a verdict in at most three lines: what to do, how sure it is, what it costs."""
+    first = f"{headline}. {advice}" if advice else headline
+    return [line for line in (first, figures, cost) if line]
+
+
+def word_fields(design: Design, lead: Comparison, evidence: Evidence) -> dict[str, Any]:
+    """Return the values of the fields in the words of a rule."""
+    guess = ""
+    if design.chance is not None:
+        value, unit = design.chance.value, f" {design.unit}" * (design.unit != design.metric.name)
+        guess = f"{value:.4f}{unit}" if design.metric.scale == 1 else f"{100 * value:.1f} %"
+    d, time = lead.difference, lead.time
+    less = time is not None and design.equal == "time" and time.high < 1 / NO_LONGER
+    return {
+        "winner": lead.variant.title,
+        "finalist": design.kind.finalist,
+        "baseline": design.kind.baseline,
+        "difference": design.size(d),
+        "signed": f"{d.mean:+.{design.decimals}f} {design.signed}{d.ends(design.decimals)}",
+        "seeds": d.signs,
+        "less_time": f", in {100 * (1 - time.mean):.0f} % less time" if less and time is not None else "",
+        "equal": _equal(evidence, lead),
+        "count": d.count,
+        "constant": evidence.constant,
+        "metric": design.metric.name,
+        "guess": guess,
+        "margin": f"{design.margin:g} {design.unit}",
+        "inputs": design.inputs,
+        "resolution": f"{design.resolution:.2g} {design.unit}",
+    }
+
+
+def _equal(evidence: Evidence, lead: Comparison) -> str:
+    """Return the opponent that the leading finalist is not shown to beat, in words."""
+    other = evidence.equal
+    if other is None:
+        return ""
+    if other.difference is None and lead.most_time is not None:
+        return f"takes up to {lead.most_time:.2f} times as long"
+    return f"{other.name} {'may do' if other.difference and other.difference.mean > 0 else 'does'} as well"
+
+
+def _by_seed(trained: Scores) -> dict[str, Any]:
+    values = {name: getattr(trained, name) for name in ("scores", "failed", "failed_attempts")}
+    values["costs"] = {seed: vars(cost) for seed, cost in trained.costs.items()}
+    return {name: {str(seed): each[seed] for seed in each} for name, each in values.items()}
 
 
 def _interval(d: Difference) -> list[float] | None:
@@ -347,7 +538,7 @@ class WrittenVerdict:
     @property
     def lines(self) -> list[str]:
         """Return the verdict in at most three lines, as `Verdict.lines`."""
-        return wording.lines(self)
+        return join_lines(self.headline, self.advice, self.figures, self.cost)
 
     @property
     def details(self) -> str:

@@ -14,8 +14,8 @@ import numpy as np
 from automl.base.errors import InputError
 from automl.base.units import format_count
 from automl.config.limits import Limits
+from automl.config.nouns import Terms
 from automl.config.runtime import Runtime
-from automl.config.settings import Settings
 from automl.task import open_task
 from backbones import Site, sites
 from backbones.cost import attention_cost, count_macs
@@ -85,8 +85,8 @@ def _count_model(text: str, runtime: Runtime) -> tuple[int, int, dict[str, Site]
 class Forecast(Callback):
     """Callback that predicts violations of a search's limits. It is fitted to finished measurements."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.limits, self.runtime = settings.limits, settings.runtime
+    def __init__(self, terms: Terms) -> None:
+        self.limits, self.runtime = terms.limits, terms.runtime
         self._measured: dict[int, tuple[TrialConfig, dict[str, float]]] = {}
 
     def __call__(self, config: TrialConfig) -> dict[str, float]:

@@ -134,8 +134,8 @@ def _confirmed(
     if name is None:
         return None
     confirmation, metric = Confirmation.read(folder), metadata.plan.metric
-    records = read_records(folder, study_name(folder, metadata), [metric.name])
-    best = best_of_variant(records, name, confirmation.design(metric, metadata.settings.equal))
+    records = read_records(folder, study_name(folder, metadata.name), [metric.name])
+    best = best_of_variant(records, name, confirmation.design(metric, metadata.settings.terms.equal))
     location = metadata.location / folder.name
     if baseline and (best is None or not (location / best.folder).exists(CHECKPOINT_FILE)):
         return None

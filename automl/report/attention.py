@@ -10,7 +10,7 @@ from PIL import Image
 
 from automl.base.options import format_command
 from automl.base.units import pluralize
-from automl.confirm.wording import CLOSED_GATE
+from automl.confirm.verdict import CLOSED_GATE
 from automl.maps.kept import MapExamples, read_examples
 from automl.maps.pictures import SIGNALS, STRIP, draw_signals, draw_strip, overlay, shade_tokens, svg
 from automl.report.figure import Pictures, Plot, Section, Table, absent
@@ -44,7 +44,7 @@ def attention(search: SearchData) -> Sequence[Section]:
 
 def _plot(search: SearchData) -> Plot:
     if not search.verdicts:
-        command = format_command("confirm --search", search.metadata.name, search.metadata.settings.storage)
+        command = format_command("confirm --search", search.metadata.name, search.metadata.storage)
         return absent(NAME, TITLE, f"A confirmation records the maps of its finalists: {command}")
     verdict = search.verdicts[-1]
     for folder in variant_folders(search, verdict, verdict.finalist):

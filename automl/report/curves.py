@@ -100,7 +100,7 @@ def _chart(
     search: SearchData, colours: dict[str, str], strong: list[str], seen: Sequence[float]
 ) -> alt.LayerChart:
     most = max(search.plan.budget, max((trial.resource for trial in search.trials), default=0.0))
-    equal_time = search.metadata.settings.equal == "time"
+    equal_time = search.metadata.settings.terms.equal == "time"
     x = alt.X(
         "epoch:Q", title="epochs of the baseline's time" if equal_time else "epochs",
         scale=alt.Scale(domain=[0, most], nice=False), axis=alt.Axis(tickMinStep=1, tickCount=8, format="d"),

@@ -198,7 +198,7 @@ def kinds_of(metric: str, *, maximize: bool) -> list[str]:
 
 def grid(search: SearchData) -> list[Section]:
     """Return the section of a search whose sampler was `grid`, none for other searches."""
-    if search.metadata.settings.sampler != GRID or not any(trial.variant for trial in search.trials):
+    if search.metadata.settings.plan.sampler != GRID or not any(trial.variant for trial in search.trials):
         return []
     cells = read_grid(search)
     trained = sum(cell.outcome == TRAINED for cell in cells)

@@ -36,7 +36,7 @@ class Listing:
 
 def listing(search: SearchData) -> Listing:
     """Return the trials by number, with the columns in which they differ."""
-    whole = _columns(search) if search.metadata.settings.has_space else _runs(search)
+    whole = _columns(search) if search.metadata.settings.question.has_space else _runs(search)
     same = {
         name: cells[0]
         for name, cells in whole.items()
@@ -120,9 +120,9 @@ def repeat(search: SearchData) -> Repeat:
     source = metadata.provenance
     gpus = [f"{count} × {name}" for name, count in Counter(source.gpus).items()]
     lines = {
-        "space": f"{metadata.settings.space_name} (fingerprint {metadata.fingerprint})",
+        "space": f"{metadata.settings.question.space_name} (fingerprint {metadata.fingerprint})",
         "data": "those of the training function"
-        if metadata.settings.train
+        if metadata.settings.question.train
         else f"all splits, with the digest {metadata.data}",
         "started": source.started or "unknown",
         "code": source.commit or "not from a git checkout",
@@ -137,7 +137,7 @@ def repeat(search: SearchData) -> Repeat:
     for variant in search.verdicts[-1].variants if search.verdicts else ():
         several = {"placements, one a seed": to_json(variant.placements)} if variant.placements else {}
         configs[f"confirmed, {variant.role}: {variant.name}"] = _json(variant.config.to_json() | several)
-    if not metadata.settings.has_space:
+    if not metadata.settings.question.has_space:
         configs = {title: text for title, text in configs.items() if title.startswith("confirmed")}
         lines = {key: value for key, value in lines.items() if key not in ("space", "data")}
     configs["all settings of the search"] = _json(to_json(metadata.settings))
@@ -145,9 +145,9 @@ def repeat(search: SearchData) -> Repeat:
 
 
 def _seeds(search: SearchData) -> str:
-    if not search.metadata.settings.has_space:
+    if not search.metadata.settings.question.has_space:
         return ", ".join(sorted({str(trial.config.seed) for trial in search.trials}))
-    text = f"sampler and trials {search.metadata.settings.seed}"
+    text = f"sampler and trials {search.metadata.settings.question.seed}"
     if search.verdicts:
         seeds = sorted({int(seed) for variant in search.verdicts[-1].variants for seed in variant.scores})
         if seeds:

@@ -73,7 +73,7 @@ def _chosen(search: SearchData) -> tuple[str, TrialConfig | None]:
         variant = next((variant for variant in verdict.variants if variant.name == name), None)
         whose = "The winner" if verdict.winner else "The leading finalist, which is not shown to be better"
         return whose, None if variant is None else variant.config
-    if search.best is None or not search.metadata.settings.has_space:
+    if search.best is None or not search.metadata.settings.question.has_space:
         return "", None
     return f"The best trial, {search.best.number}, not confirmed", search.best.config
 

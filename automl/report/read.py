@@ -61,7 +61,7 @@ class SearchData:
     @property
     def storage(self) -> str:
         """Folder or object store of the search."""
-        return self.metadata.settings.storage
+        return self.metadata.storage
 
     @property
     def metric(self) -> str:
@@ -189,9 +189,10 @@ def read_search(
     data = read_folder(folder, storage)
     if not data.trials:
         check_not_lost(folder, metadata)
+        resume = metadata.settings.question.resume_command
         raise InputError(
             f"search {metadata.name!r} has no trials yet, so there is nothing to report; wait for its first "
-            f"one, or resume it: {format_command(metadata.settings.resume_command, metadata.name, storage)}"
+            f"one, or resume it: {format_command(resume, metadata.name, storage)}"
         )
     return data
 
@@ -247,7 +248,7 @@ def answered(search: SearchData) -> AnsweredSplit:
     if trainings:
         return AnsweredSplit(split="test", of=trainings)
     return AnsweredSplit(
-        split="test" if search.metadata.settings.test else "validation", of=_searched(search)
+        split="test" if search.metadata.settings.terms.test else "validation", of=_searched(search)
     )
 
 
@@ -290,7 +291,7 @@ def variant_folders(search: SearchData, verdict: WrittenVerdict, variant: str | 
     seeds = next((set(other.scores) for other in verdict.variants if other.name == variant), set())
     return [
         search.metadata.location / folder.name / record.folder
-        for record in read_records(folder, study_name(folder, search.metadata))
+        for record in read_records(folder, study_name(folder, search.search))
         if record.variant == variant and record.state is State.COMPLETE and str(record.config.seed) in seeds
     ]
 

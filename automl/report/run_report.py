@@ -108,7 +108,7 @@ def run_report(
         names = _make(loaded, drawn_folder)
         _move(drawn_folder, folder, names)
     files = _files(names)
-    if loaded.metadata.settings.is_grid:
+    if loaded.metadata.settings.plan.is_grid:
         with _writing(folder):
             write_grid(loaded, folder)
         files += GRID_FILES
@@ -138,7 +138,7 @@ def _prepare(folder: Path) -> None:
 
 def sections(search: SearchData) -> list[Section]:
     """Return the sections with plots, in the order of the page. Commands have none beside the verdict."""
-    if not search.metadata.settings.has_space:
+    if not search.metadata.settings.question.has_space:
         return []
     return [
         Section(
@@ -234,7 +234,7 @@ def _links(search: SearchData) -> dict[int, str]:
     from automl.tracking.runs import trial_links  # takes seconds to import
 
     try:
-        return trial_links(search.metadata)
+        return trial_links(search.metadata.identity)
     except InputError:
         return {}
 
@@ -244,7 +244,8 @@ def _track(search: SearchData, folder: Path, files: Sequence[str]) -> str | None
     from automl.tracking.runs import log_report  # takes seconds to import
 
     try:
-        return log_report(search.metadata, folder, files)
+        sync = format_command("sync", search.search, search.storage)
+        return log_report(search.metadata.identity, sync, folder, files)
     except InputError as error:
         print(f"warning: the report is not in MLflow: {error}", file=sys.stderr)
         return None
@@ -288,7 +289,7 @@ def write_page(search: SearchData, forest: Plot | None, sections: Sequence[Secti
         attributes=_attributes,
         pluralize=pluralize,
         # The path is relative to the folder where the report is made.
-        command=partial(format_command, name=search.metadata.name, storage=settings.storage),
+        command=partial(format_command, name=search.metadata.name, storage=search.metadata.storage),
     )
 
 

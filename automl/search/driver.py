@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,7 +33,6 @@ from automl.tracking.tracker import PATIENCE, MlflowSilent, Tracker
 from automl.trials.session import Stopped
 from search.callback import Callback
 from search.class_statistics import describe_imbalance
-from search.config import TrialConfig
 from search.drawn import Drawn
 from search.fixed_scheduler import GridScheduler
 from search.placement_effects import NO_PRIOR, Prior, parse_placement
@@ -70,35 +70,49 @@ def run_to_end(
     """
     # Importing Ray takes seconds. Invalid arguments are reported before.
     from automl.callbacks.retention import CheckpointRetention
+    from automl.callbacks.search_progress import search_summary
     from automl.trials.session import delete_tune_files, open_workers, share_data
+    from automl.trials.trial import Trainings
 
-    settings, plan = metadata.settings, metadata.plan
-    callbacks = UserCallbacks(settings.callbacks)
-    advice = f"resume with: {format_command('search --resume', metadata.name, settings.storage)}"
+    terms, place, plan = metadata.settings.terms, metadata.settings.place, metadata.plan
+    callbacks = UserCallbacks(place.callbacks)
+    advice = f"resume with: {format_command('search --resume', metadata.name, place.storage)}"
     with (
-        open_workers(settings, folder / "log.txt", advice) as workers,  # before MLflow makes a store
+        open_workers(place, folder / "log.txt", advice) as workers,  # before MLflow makes a store
         MlflowProcess(search_run_spec(metadata.location, metadata)) as writer,
     ):
-        tested: Sequence[Split] = ["test"] if settings.test else []
-        data = share_data(task, folder, metadata, "train", "validation", *tested)
-        workers = workers.share_gpus(folder, metadata, task.config, trials=plan.trials, data=data)
+        tested: Sequence[Split] = ["test"] if terms.test else []
+        data = share_data(task, folder, place.storage, "train", "validation", *tested)
+        trainings = Trainings(location=metadata.location, baseline=task.config, terms=terms, data=data)
+        workers = workers.share_gpus(folder, metadata.gpu_fraction, trainings, trials=plan.trials)
         with suppress(MlflowSilent):  # the tracker prints a warning
             writer.contact()
         tracker = Tracker(writer)
         page = "" if tracker.silent else writer.page()
-        forecast = Forecast(settings)
+        forecast = Forecast(terms)
         scheduler = _open_scheduler(_open_study(folder, metadata, drawn, task), metadata, drawn, forecast)
         known = list(scheduler.records.values())
         retention = CheckpointRetention(
-            metadata.location, plan, known, keep=settings.keep, deleted=tracker.update
+            metadata.location, plan, known, keep=place.keep, deleted=tracker.update
         )
         for record in known:  # MLflow may have missed some
             tracker.update(record)
-        _announce(metadata, task, advice)
+        print(
+            f"search {metadata.name} in {metadata.location}; if it is interrupted, {advice}", file=sys.stderr
+        )
+        _describe_data(task, metadata.settings.values())
         callbacks.on_search_start(metadata.record(folder))
         called = [forecast, retention, tracker, RememberCode(), callbacks]
         try:
-            _run_trials(workers, scheduler, folder, metadata, task.config, called, data, begun)
+            workers.run(
+                scheduler,
+                trainings,
+                folder=folder,
+                callbacks=called,
+                summary=lambda: search_summary(plan, scheduler.records),
+                budget=metadata.settings.plan.seconds,
+                stop=partial(_stop_late, scheduler, metadata.settings.plan.seconds, begun),
+            )
         finally:  # Keep the results also if the search was interrupted.
             missing = end_tracking(tracker, list(scheduler.records.values()), plan)
             delete_tune_files(folder)
@@ -128,7 +142,7 @@ def run_to_end(
 
 def _open_study(folder: Path, metadata: SearchMetadata, drawn: Drawn, task: Task) -> optuna.Study:
     """Open the study of the search. Or create it, with what is known before the first trial."""
-    settings, plan = metadata.settings, metadata.plan
+    asked, plan = metadata.settings.plan, metadata.plan
     if (folder / STUDY_FILE).exists():
         with suppress(KeyError):  # an earlier process was killed before it created the study
             return resume_study(folder, name=metadata.name, needed=plan.needed)
@@ -136,9 +150,9 @@ def _open_study(folder: Path, metadata: SearchMetadata, drawn: Drawn, task: Task
         StudyDirection.MAXIMIZE if plan.better(name) > 0 else StudyDirection.MINIMIZE
         for name in plan.objectives
     ]
-    prior = measure_prior(drawn, task) if starts_from_sensitivity(settings, task) else NO_PRIOR
+    prior = measure_prior(drawn, task) if starts_from_sensitivity(asked, task) else NO_PRIOR
     study = create_study(folder, name=metadata.name, directions=directions, objectives=plan.objectives)
-    if settings.warm_start is not None:
+    if asked.warm_start is not None:
         learn(study, folder, metadata, drawn)
     if prior:
         write_prior(study, prior)
@@ -156,65 +170,37 @@ def measure_prior(drawn: Drawn, task: Task) -> Prior:
 def _open_scheduler(
     study: optuna.Study, metadata: SearchMetadata, drawn: Drawn, forecast: Forecast
 ) -> Scheduler:
-    settings, plan = metadata.settings, metadata.plan
-    if settings.is_grid:
-        return GridScheduler(study, drawn.space, plan, cells_of(settings, drawn), seeds=settings.grid_seeds)
+    question, asked, plan = metadata.settings.question, metadata.settings.plan, metadata.plan
+    if asked.is_grid:
+        seeds = metadata.settings.grid_seeds
+        return GridScheduler(study, drawn.space, plan, cells_of(asked, drawn), seeds=seeds)
     # With the same seed, a resumed sampler would repeat its draws.
-    seed = (settings.seed + len(study.get_trials(deepcopy=False))) % 2**32
+    seed = (question.seed + len(study.get_trials(deepcopy=False))) % 2**32
     return SearchScheduler(
         study,
         drawn.space,
         plan,
-        load_sampler(settings.sampler, seed=seed, objectives=len(plan.objectives)),
-        adjust=settings.adjust,
+        load_sampler(asked.sampler, seed=seed, objectives=len(plan.objectives)),
         forecast=forecast,
-        shared_trainings=settings.shared_trainings if settings.shares_training else 0,
-        stop_decided=settings.stop == "decided" or (settings.stop is None and settings.shares_training),
+        shared_trainings=asked.shared_trainings if question.shares_training else 0,
+        stop_decided=asked.stop == "decided" or (asked.stop is None and question.shares_training),
     )
 
 
-def _announce(metadata: SearchMetadata, task: Task, advice: str) -> None:
-    print(f"search {metadata.name} in {metadata.location}; if it is interrupted, {advice}", file=sys.stderr)
+def _describe_data(task: Task, options: Mapping[str, Any]) -> None:
     print(task.describe_data(), file=sys.stderr)
     if changes := task.describe_changes():
         print(changes, file=sys.stderr)
     by_class = dict(zip(task.labels, task.class_counts("train"), strict=False))
-    if message := describe_imbalance(by_class, options=vars(metadata.settings)):
+    if message := describe_imbalance(by_class, options=options):
         print(message, file=sys.stderr)
 
 
-def _run_trials(
-    workers: "Workers",
-    scheduler: Scheduler,
-    folder: Path,
-    metadata: SearchMetadata,
-    baseline: TrialConfig,
-    callbacks: Sequence[Callback],
-    data: Mapping[str, Any] | None,
-    begun: float,
-) -> None:
-    from automl.callbacks.search_progress import search_summary  # imports Ray
-
-    settings = metadata.settings
-
-    def out_of_time() -> bool:
-        if settings.seconds is not None and time.monotonic() - begun > settings.seconds:
-            scheduler.closing = True
-        return False
-
-    workers.run(
-        scheduler,
-        folder=folder,
-        location=metadata.location,
-        callbacks=callbacks,
-        summary=lambda: search_summary(metadata.plan, scheduler.records),
-        baseline=baseline,
-        limits=settings.limits,
-        test=settings.test,
-        data=data,
-        budget=settings.seconds,
-        stop=out_of_time,
-    )
+def _stop_late(scheduler: Scheduler, seconds: float | None, begun: float) -> bool:
+    """Start no more trials once the time is used up. Return False, since those that run continue."""
+    if seconds is not None and time.monotonic() - begun > seconds:
+        scheduler.closing = True
+    return False
 
 
 def end_tracking(

@@ -5,7 +5,7 @@ Some defaults depend on the data: the space, the backbone, the image size, the e
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from os import PathLike, fspath
@@ -16,8 +16,9 @@ from automl.base.errors import InputError, unknown
 from automl.base.lazy import resolve
 from automl.base.units import pluralize
 from automl.callbacks.user import check_callbacks
+from automl.config.nouns import Question, SearchPlan
 from automl.config.runtime import Runtime
-from automl.config.settings import Settings
+from automl.config.settings import ParsedSettings, Settings
 from automl.costs.forecast import check_limits
 from automl.data import shared
 from automl.data.manifest import Manifest
@@ -55,7 +56,7 @@ class Prepared:
         manifest: List of examples and splits.
     """
 
-    settings: Settings
+    settings: ParsedSettings
     drawn: Drawn
     baseline: TrialConfig
     task: Task
@@ -65,120 +66,118 @@ class Prepared:
     @property
     def configs(self) -> list[TrialConfig]:
         """The baseline and random configurations."""
-        return [self.baseline, *map(self.settings.adjust, self.drawn.configs(LIMIT_DRAWS))]
+        return [self.baseline, *self.drawn.configs(LIMIT_DRAWS)]
 
 
-def prepare(settings: Settings) -> Prepared:
+def prepare(settings: ParsedSettings) -> Prepared:
     """Check the settings before a search starts, and complete them with defaults.
 
     `run_search` and `--dry-run` start with it. It writes only the cache of the data.
 
     Raise InputError if a setting is invalid.
     """
-    check_not_temporary(settings.storage)
-    check_new(settings)
-    check_callbacks(settings.callbacks)
-    if settings.prior not in (None, *PRIORS):  # An older search may have another one, and is still read.
-        raise unknown("value of --prior", settings.prior, PRIORS)
-    settings = with_weights(settings)
-    drawn = Drawn(settings.load_space())
-    settings = _with_sampler(settings, drawn)
+    question, plan, place = with_weights(settings.question), settings.plan, settings.place
+    check_not_temporary(place.storage)
+    check_new(place)
+    check_callbacks(place.callbacks)
+    if plan.prior not in (None, *PRIORS):  # An older search may have another one, and is still read.
+        raise unknown("value of --prior", plan.prior, PRIORS)
+    drawn, limits, runtime = question.open(), settings.terms.limits, settings.terms.runtime
+    plan = _with_sampler(plan, question, drawn)
     if drawn.space.types is not None:  # Stored, so that a later default does not change this search.
-        settings = replace(settings, attention=",".join(map(loading.make_absolute, drawn.space.types)))
+        question = replace(question, attention=",".join(map(loading.make_absolute, drawn.space.types)))
     mark = drawn.fingerprint
-    if settings.warm_start is not None:
-        find_warm_start(settings.warm_start, settings.storage, mark)
-    plain = drawn.baseline(settings.seed)
-    baseline = settings.adjust(plain)
+    if plan.warm_start is not None:
+        find_warm_start(plan.warm_start, place.storage, mark)
     shared.use(None)
-    task = open_task(baseline, settings.runtime)  # decodes the data, once and before any trial
-    if settings.prior == "sensitivity" and not starts_from_sensitivity(settings, task):
+    task = open_task(drawn.baseline, runtime)  # decodes the data, once and before any trial
+    if plan.prior == "sensitivity" and not starts_from_sensitivity(plan, task):
         raise InputError(
             "--prior sensitivity needs a decoder with trained weights, and --sampler placement. Add "
             "--init-from or --weights, take --backbone hf:FOLDER with weights, or leave --prior out"
         )
-    if chosen := fit_epochs(settings, task):
-        settings = replace(settings, **chosen.settings)
+    if chosen := fit_epochs(question, task):
+        question = replace(question, **chosen.settings)
         print(f"chosen    {chosen.why}", file=sys.stderr)
-        baseline = settings.adjust(plain)
-        task = open_task(baseline, settings.runtime)
-    if settings.shares_training and baseline.model.placement:
+        drawn = question.draw(drawn.space)
+        task = open_task(drawn.baseline, runtime)
+    baseline = drawn.baseline
+    if question.shares_training and baseline.model.placement:
         raise InputError(
             "--init shared continues a training of the model without a placement, but the baseline of this "
             "space has one. Leave --full or --init shared out"
         )
-    plan = make_plan(settings, baseline, task)
-    if settings.is_grid:
-        plan = replace(plan, trials=len(cells_of(settings, drawn)) * settings.seeds)
-    limits, runtime = settings.limits, settings.runtime
-    check_models([baseline, *map(settings.adjust, drawn.configs(MODEL_DRAWS))], runtime)
-    check_attentions(drawn, settings.adjust, runtime)
+    trials = make_plan(plan, question, task)
+    if plan.is_grid:
+        trials = replace(trials, trials=len(cells_of(plan, drawn)) * plan.seeds)
+    check_models([baseline, *drawn.configs(MODEL_DRAWS)], runtime)
+    check_attentions(drawn, runtime)
     if not limits.nothing:
-        check_limits([baseline, *map(settings.adjust, drawn.configs(LIMIT_DRAWS))], limits, runtime)
-    manifest = task.manifest(baseline)
+        check_limits([baseline, *drawn.configs(LIMIT_DRAWS)], limits, runtime)
+    settings, manifest = replace(settings, question=question, plan=plan), task.manifest(baseline)
     return Prepared(
-        settings=settings, drawn=drawn, baseline=baseline, task=task, plan=plan, manifest=manifest
+        settings=settings, drawn=drawn, baseline=baseline, task=task, plan=trials, manifest=manifest
     )
 
 
-def starts_from_sensitivity(settings: Settings, task: Task) -> bool:
+def starts_from_sensitivity(plan: SearchPlan, task: Task) -> bool:
     """Return True if the sampler of placements starts from the sensitivity of a trained decoder's layers."""
-    return settings.prior != "none" and settings.sampler == "placement" and task.has_trained_layers
+    return plan.prior != "none" and plan.sampler == "placement" and task.has_trained_layers
 
 
-def with_weights(settings: Settings) -> Settings:
-    """Return the settings with the file of the weights and its hash."""
-    if settings.weights in (None, PUBLISHED) or settings.weights_digest:
-        return settings
-    assert settings.weights is not None
-    file, digest = choose_weights(settings.weights)
-    return replace(settings, weights=file, weights_digest=digest)
+def with_weights(question: Question) -> Question:
+    """Return the question with the file of the weights and its hash."""
+    if question.weights in (None, PUBLISHED) or question.weights_digest:
+        return question
+    assert question.weights is not None
+    file, digest = choose_weights(question.weights)
+    return replace(question, weights=file, weights_digest=digest)
 
 
-def _with_sampler(settings: Settings, drawn: Drawn) -> Settings:
-    """Return the settings with a sampler chosen for `auto`. Raise InputError if the sampler does not fit."""
-    objectives = (settings.objective or "").count(",") + 1
-    sampler = choose_sampler(settings.sampler, drawn, objectives=objectives)
-    loaded = None if sampler == GRID else load_sampler(sampler, seed=settings.seed, objectives=objectives)
+def _with_sampler(plan: SearchPlan, question: Question, drawn: Drawn) -> SearchPlan:
+    """Return the plan with a sampler chosen for `auto`. Raise InputError if the sampler does not fit."""
+    objectives = (plan.objective or "").count(",") + 1
+    sampler = choose_sampler(plan.sampler, drawn, objectives=objectives)
+    loaded = None if sampler == GRID else load_sampler(sampler, seed=question.seed, objectives=objectives)
     check_sampler(sampler, drawn)
-    if settings.shares_training:
+    if question.shares_training:
         check_has_placements("--init shared", drawn, "use --init scratch")
-    models = objectives == 1 and (settings.shares_training or isinstance(loaded, PlacementSampler))
-    if settings.stop == "decided" and not models:
+    models = objectives == 1 and (question.shares_training or isinstance(loaded, PlacementSampler))
+    if plan.stop == "decided" and not models:
         raise InputError(
             "--stop decided needs --sampler placement or --init shared, and one objective; leave it out"
         )
-    return replace(settings, sampler=sampler)
+    return replace(plan, sampler=sampler)
 
 
-def make_plan(settings: Settings, baseline: TrialConfig, task: Task) -> Plan:
-    """Return the plan of a search."""
+def make_plan(plan: SearchPlan, question: Question, task: Task) -> Plan:
+    """Return the plan of the trials of a search. `task` is that of the baseline."""
     chance = task.chance("validation")
     return Plan(
-        trials=settings.most,
-        budget=float(baseline.training.epochs),
+        trials=plan.most,
+        budget=float(task.config.training.epochs),
         metric=task.metric,
-        objectives=settings.objectives(task.metric.name),
-        baseline_share=settings.baseline_share,
-        pruning=settings.pruning and not settings.is_grid and not settings.shares_training,
+        objectives=plan.objectives(task.metric.name),
+        baseline_share=plan.baseline_share,
+        pruning=plan.pruning and not plan.is_grid and not question.shares_training,
         guessing=None if chance is None else task.metric.guessing(chance, task.size("validation")),
     )
 
 
-def cells_of(settings: Settings, drawn: Drawn) -> list[Cell]:
+def cells_of(plan: SearchPlan, drawn: Drawn) -> list[Cell]:
     """Return the cells of a grid. Raise InputError if `--trials` is smaller than their number."""
-    cells = [replace(cell, config=settings.adjust(cell.config)) for cell in drawn.cells]
-    count = len(cells) * settings.seeds
-    if settings.trials is not None and settings.trials < count:
-        seeds = "" if settings.seeds == 1 else f" with {settings.seeds} seeds each"
+    cells = drawn.cells
+    count = len(cells) * plan.seeds
+    if plan.trials is not None and plan.trials < count:
+        seeds = "" if plan.seeds == 1 else f" with {plan.seeds} seeds each"
         raise InputError(
             f"--trials must be at least {count} for this grid of {len(cells)} cells{seeds}; got "
-            f"{settings.trials}. Leave --trials out, as a grid trains all its cells"
+            f"{plan.trials}. Leave --trials out, as a grid trains all its cells"
         )
     return cells
 
 
-def check_attentions(drawn: Drawn, adjust: Callable[[TrialConfig], TrialConfig], runtime: Runtime) -> None:
+def check_attentions(drawn: Drawn, runtime: Runtime) -> None:
     """Check attention types that are not in the table, at the sites and with the options of many draws.
 
     Name the formats that an export of a model with one will leave out.
@@ -188,8 +187,7 @@ def check_attentions(drawn: Drawn, adjust: Callable[[TrialConfig], TrialConfig],
     specs = [spec for config in drawn.configs(MODEL_DRAWS) for spec in config.model.placement.values()]
     if not any(spec.is_foreign for spec in specs):
         return
-    configs = list(map(adjust, drawn.configs(ATTENTION_DRAWS)))
-    for spec, site in checks.check_attentions(configs, runtime):
+    for spec, site in checks.check_attentions(drawn.configs(ATTENTION_DRAWS), runtime):
         for file, reason in find_missing_formats(spec, site).items():
             print(f"note      an export with {spec.name} will have no {file}: {reason}", file=sys.stderr)
 
@@ -253,15 +251,15 @@ def fit(data: str, *, backbone: str | None = None, size: int | None = None, is_t
     return chosen
 
 
-def open_settings(values: Mapping[str, Any]) -> Settings:
-    """Return the settings of a search with these fields. Without a space, the data choose it.
+def open_settings(values: Mapping[str, Any]) -> ParsedSettings:
+    """Return the settings of a search with these fields of `Settings`. Without a space, the data choose it.
 
     What was chosen is printed. Raises InputError if there is neither a space nor data.
     """
     options = {name: value for name, value in values.items() if value is not None}
     data = options.get("data")
     if options.get("space", "") != "" or "train" in options:
-        return Settings(**values)
+        return Settings(**values).parsed
     if not isinstance(data, str | PathLike):
         raise InputError(
             "--space, --data or --train is missing; give --data PHOTOS, --space digits, --train "
@@ -274,17 +272,17 @@ def open_settings(values: Mapping[str, Any]) -> Settings:
     default = fit(fspath(data), backbone=options.get("backbone"), size=options.get("size"), is_text=is_text)
     if default.why:
         print(f"chosen    {default.why}", file=sys.stderr)
-    return Settings(**{**values, **default.settings})
+    return Settings(**{**values, **default.settings}).parsed
 
 
-def may_fit_epochs(settings: Settings) -> bool:
+def may_fit_epochs(question: Question) -> bool:
     """Return True if epochs depend on the data, unlike with a study, a user's space or bundled data."""
-    of_the_table = isinstance(settings.space, str) and settings.space in SPACES
-    is_free = settings.epochs is None and settings.study is None
-    return is_free and of_the_table and (settings.data is not None or (settings.subset or 1) < 1)
+    of_the_table = isinstance(question.space, str) and question.space in SPACES
+    is_free = question.epochs is None and question.study is None
+    return is_free and of_the_table and (question.data is not None or (question.subset or 1) < 1)
 
 
-def fit_epochs(settings: Settings, task: Task) -> Fit | None:
+def fit_epochs(question: Question, task: Task) -> Fit | None:
     """Choose the epochs of a training with few steps per epoch. Return None if the space's suffice.
 
     `task` is that of the baseline, with the data and the batch size of the search.
@@ -292,7 +290,7 @@ def fit_epochs(settings: Settings, task: Task) -> Fit | None:
     training = task.config.training
     steps = max(1, task.steps() // training.accumulate)  # optimiser steps
     enough = ceil(STEPS / steps)
-    if not may_fit_epochs(settings) or training.epochs >= enough:
+    if not may_fit_epochs(question) or training.epochs >= enough:
         return None
     why = (
         f"{pluralize(enough, 'epochs')} instead of {training.epochs}, since an epoch has "

@@ -13,17 +13,19 @@ from scipy.stats import t as student
 from automl.base.options import with_keywords_of
 from automl.base.units import format_count, format_duration, pluralize
 from automl.config.runtime import threads
-from automl.config.settings import Settings
+from automl.config.search_options import SearchOptions
+from automl.config.settings import ParsedSettings, Settings
 from automl.costs.forecast import predict_cost
 from automl.costs.profile import make_worker_config
 from automl.costs.time_ratio import ALLOWED, MEASURING_FRACTION
 from automl.search.prepare import Prepared, open_settings, prepare
+from automl.storage.storage import Storage
 from automl.task import Task
 from automl.trials import measurements
 from automl.trials.session import list_open_nodes
+from automl.trials.trial import Trainings
 from cluster.connect import connect, joins_cluster
 from cluster.resources import TrialResources, count_slots
-from search.config import TrialConfig
 from search.drawn import Size
 from search.record import describe_placement, model_name
 from search.time_left import expected_resource
@@ -152,7 +154,7 @@ class Preview:
             )
 
 
-@with_keywords_of(Settings)
+@with_keywords_of(SearchOptions)
 def preview_search(*positional: Any, **settings: Any) -> Preview:
     """Estimate the duration, disk space and power of a search, without training: `--dry-run`.
 
@@ -188,7 +190,7 @@ class Timing:
     until: float  # when the forecast has to end
 
 
-def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None) -> Preview:
+def preview(settings: ParsedSettings, tell: Callable[[str], None] = lambda text: None) -> Preview:
     """Forecast a search. Time a few steps on the nodes of trials, several at once, without training.
 
     It takes at most 20 s beside the checks, which are those of the search.
@@ -203,7 +205,7 @@ def preview(settings: Settings, tell: Callable[[str], None] = lambda text: None)
     def count_until(stop: Callable[[], bool]) -> None:
         while len(models) < len(configs) and not (len(models) >= MIN_MODELS and stop()):
             config = configs[len(models)]
-            cost = predict_cost(config, ready.settings.runtime)
+            cost = predict_cost(config, ready.settings.terms.runtime)
             what = f"{model_name(config)}, {describe_placement(config)}"
             models.append(ExampleModel(what=what, params=cost.params, macs=cost.macs))
 
@@ -218,19 +220,21 @@ def _time_trainings(
 ) -> Timing:
     """Time trainings of the baseline, as many at once as the search would run."""
     # The forecast began at `started`. The imports before took the processor time `imported`.
-    settings, plan, baseline = ready.settings, ready.plan, ready.baseline
+    place, plan = ready.settings.place, ready.plan
     until = started + LIMIT
     tell("starting Ray")
-    with connect(with_mps=settings.overlap_kernels):
-        available = list_open_nodes(settings)
-        shape = measurements.trial_resources(settings, available)
+    with connect(with_mps=place.overlap_kernels):
+        available = list_open_nodes(place)
+        shape = measurements.trial_resources(place, available)
         if shape.gpus:
             tell("measuring the baseline on a GPU")
-        fraction = measurements.find_fraction(settings, shape, available, baseline, trials=plan.trials)
+        location, terms = Storage(place.storage), ready.settings.terms
+        trainings = Trainings(location=location, baseline=ready.baseline, terms=terms)
+        fraction = measurements.find_fraction(place, shape, available, trainings, trials=plan.trials)
         if fraction is not None:
             shape = replace(shape, gpus=fraction.gpus)
         # With --concurrent, the search waits for nodes that are not there yet.
-        slots = settings.concurrent or count_slots(shape, available)
+        slots = place.concurrent or count_slots(shape, available)
         timed = max(1, min(slots, plan.trials or slots, AT_ONCE)) * shape.workers
         pace, startup = None, monotonic() - started
         here = shape.gpus == 0 and not joins_cluster()
@@ -238,7 +242,7 @@ def _time_trainings(
             until = max(until, monotonic() + WORKERS)
             tell(f"starting {timed} workers and counting models of the space")
             actor = ray.remote(**shape.remote_options)(measurements.PaceWorker)
-            workers = [actor.remote(*_arguments(baseline, settings, shape)) for _ in range(timed)]
+            workers = [actor.remote(*_arguments(trainings, shape)) for _ in range(timed)]
             starting = [worker.ready.remote() for worker in workers]
             count_until(lambda: not _pending(starting, 0) or monotonic() > until - LAST)
             if not _pending(starting, until - LAST - monotonic()):
@@ -251,7 +255,7 @@ def _time_trainings(
         tell(f"timing one of {timed} simultaneous trainings")
         # The worker sets as many threads as a trial has.
         with threads(torch.get_num_threads()), measurements.keep_busy((timed - 1) * max(1, int(shape.cpus))):
-            pace = measurements.PaceWorker(*_arguments(baseline, settings, shape)).measure(TIMED)
+            pace = measurements.PaceWorker(*_arguments(trainings, shape)).measure(TIMED)
         # MLflow's process, and then the workers, import about the same modules as this process.
         importing = min(imported, IMPORTS) * pace.load
         startup += importing * (1 + max(1.0, timed / sum(node.get("CPU", 0) for node in available)))
@@ -267,8 +271,8 @@ def _time_trainings(
 
 
 def _forecast(ready: Prepared, models: Sequence[ExampleModel], timing: Timing) -> Preview:
-    settings, plan, baseline, pace = ready.settings, ready.plan, ready.baseline, timing.pace
-    shared_trainings = settings.shared_trainings if settings.shares_training else 0
+    question, plan, baseline, pace = ready.settings.question, ready.plan, ready.baseline, timing.pace
+    shared_trainings = ready.settings.plan.shared_trainings if question.shares_training else 0
     resource = (
         continued_resource(plan.budget, baseline.training.insert_at, shared_trainings, plan.trials)
         if shared_trainings
@@ -290,7 +294,7 @@ def _forecast(ready: Prepared, models: Sequence[ExampleModel], timing: Timing) -
     checkpoint = (16 if baseline.training.average else 12) * large.params
     error = ready.task.metric.standard_error(LIKELY, ready.task.size("validation"))
     return Preview(
-        space=settings.space_name,
+        space=question.space_name,
         size=ready.drawn.measure_size(seconds=timing.until - monotonic()),
         smallest=min(models, key=lambda model: model.macs),
         largest=large,
@@ -307,7 +311,7 @@ def _forecast(ready: Prepared, models: Sequence[ExampleModel], timing: Timing) -
         trials=plan.trials,
         slots=timing.slots,
         hours=hours,
-        disk=checkpoint * (settings.keep + 1 + shared_trainings + 2 * timing.slots),
+        disk=checkpoint * (ready.settings.place.keep + 1 + shared_trainings + 2 * timing.slots),
         gpus=timing.fraction,
         detectable=None if error is None else detectable(error, SEEDS),
     )
@@ -318,10 +322,10 @@ def _pending(calls: Sequence[Any], seconds: float) -> bool:
     return len(ray.wait(list(calls), num_returns=len(calls), timeout=max(0.0, seconds))[0]) < len(calls)
 
 
-def _arguments(baseline: TrialConfig, settings: Settings, shape: TrialResources) -> tuple[Any, ...]:
+def _arguments(trainings: Trainings, shape: TrialResources) -> tuple[Any, ...]:
+    baseline, arithmetic = trainings.baseline, trainings.terms.arithmetic
     config = make_worker_config(baseline, shape.workers)
-    runtime = {"precision": settings.precision, "compile": settings.compile}
-    return config, baseline.code(), shape.cpus, shape.gpus, runtime
+    return config, baseline.code(), shape.cpus, shape.gpus, arithmetic
 
 
 def _epoch(task: Task, pace: measurements.Pace, shape: TrialResources) -> float:

@@ -47,7 +47,7 @@ class SearchResult(Summary, SearchData):
     @property
     def space(self) -> str:
         """Return the name of the space."""
-        return self.metadata.settings.space_name
+        return self.metadata.settings.question.space_name
 
     @property
     def hours(self) -> float:
@@ -97,13 +97,13 @@ class SearchResult(Summary, SearchData):
     def missing(self) -> list[str]:
         """Return the cells of a grid without a result, with the reason."""
         settings = self.metadata.settings
-        cells = read_attribute(self.folder, self.metadata.name, CELLS) if settings.is_grid else None
+        cells = read_attribute(self.folder, self.metadata.name, CELLS) if settings.plan.is_grid else None
         return find_missing(self.trials, cells or (), settings.grid_seeds)
 
     @cached_property
     def grid(self) -> "Table | None":
         """Return the table of a grid. None for other searches."""
-        if not self.metadata.settings.is_grid or not self.trials:
+        if not self.metadata.settings.plan.is_grid or not self.trials:
             return None
         from automl.report.grid_table import grid_table  # importing plots takes seconds
 

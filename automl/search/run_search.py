@@ -13,7 +13,7 @@ from automl.base.errors import InputError
 from automl.base.loading import outside_imports
 from automl.base.options import format_option, with_keywords_of
 from automl.callbacks.user import check_callbacks
-from automl.config.settings import SCHEDULING_OPTIONS, Settings
+from automl.config.settings import SCHEDULING_OPTIONS, ParsedSettings, Settings
 from automl.data import shared
 from automl.report.read import read_folder
 from automl.search.driver import run_to_end
@@ -28,15 +28,14 @@ from automl.storage.folder import (
     old_folder,
     resolve_search,
 )
-from automl.storage.metadata import SPACE_FILE, SearchMetadata, write_metadata
+from automl.storage.metadata import SPACE_FILE, write_metadata
 from automl.storage.storage import Storage, check_not_temporary
 from automl.storage.user_code import check_trusted, remember, user_code
 from automl.task import open_task
 from automl.task.same_data import check_same_data, restore_manifest, write_manifest
 from automl.tracking.process import prepared
-from search.drawn import Drawn
 from search.samplers import AUTO
-from search.space import Space, SpaceFunction, get_source
+from search.space import Space, SpaceFunction, get_source, space_name
 from search.spaces import SPACES
 from search.study import read_records
 
@@ -239,7 +238,7 @@ def run_search(*positional: Any, resume: str | NamedSearch | None = None, **sett
 
 
 @prepared()
-def start_search(settings: Settings, describe: Callable[[Prepared], str] = lambda ready: "") -> Search:
+def start_search(settings: ParsedSettings, describe: Callable[[Prepared], str] = lambda ready: "") -> Search:
     """Run a new search with these settings, as `run_search` does.
 
     `describe` returns the `scale` of a study's search.
@@ -252,7 +251,7 @@ def start_search(settings: Settings, describe: Callable[[Prepared], str] = lambd
         ready.settings, ready.plan, fingerprint=drawn.fingerprint, data=manifest.digest, scale=describe(ready)
     ) as (folder, metadata):
         write_manifest(folder, manifest)
-        if not isinstance(ready.settings.space, str) and (source := get_source(drawn.space)):
+        if not isinstance(ready.settings.question.space, str) and (source := get_source(drawn.space)):
             (folder / SPACE_FILE).write_text(source, encoding="utf-8")
         return run_to_end(folder, metadata, drawn, ready.task, begun, Search)
 
@@ -277,77 +276,70 @@ def resume_search(
         records = read_records(folder, metadata.name, metadata.plan.needed)
         if metadata.location.local is not None:  # in a store, checkpoints may precede the study
             check_not_lost(folder, metadata)
-        check_trusted(f"search {name!r}", user_code(metadata.settings, records), trust=trust)
-        drawn = _draw_again(metadata, space)
+        check_trusted(f"search {name!r}", user_code(metadata.settings.user_code(), records), trust=trust)
+        earlier = metadata.settings.question
+        if isinstance(space, str) and space in SPACES and space != earlier.space:
+            raise InputError(
+                f"search {name!r} was made with --space {earlier.space_name} and cannot resume with "
+                f"{space!r}. Leave --space out, or start another search with --warm-start {name}."
+            )
+        drawn = metadata.draw_space(space)
         # The file of the space may have moved.
-        settings = metadata.settings if space is None else metadata.settings.with_space(space).absolute()
+        question = earlier if space is None else earlier.with_space(space)
         more = None if trials is None else str(trials)
-        settings = settings.extended(more, budget, len(records), scheduling, seeds).absolute()
-        check_callbacks(settings.callbacks)
-        planned = len(cells_of(settings, drawn)) * settings.seeds if settings.is_grid else settings.most
+        plan = metadata.settings.plan.extended(more, budget, len(records), seeds)
+        plan = replace(plan, stop=scheduling.pop("stop", plan.stop))
+        settings = replace(metadata.settings, question=question, plan=plan)
+        settings = settings.change(place=scheduling).absolute()
+        check_callbacks(settings.place.callbacks)
+        planned = len(cells_of(plan, drawn)) * plan.seeds if plan.is_grid else plan.most
         metadata = replace(metadata, settings=settings, plan=replace(metadata.plan, trials=planned))
-        baseline = settings.adjust(drawn.baseline(settings.seed))
+        baseline = drawn.baseline
         shared.use_saved(folder, Storage(storage))
-        restore_manifest(folder, metadata, baseline)
+        restore_manifest(folder, metadata.data, baseline)
         check_same_data(baseline, folder, name, ("train", "validation"))
-        task = open_task(baseline, settings.runtime)  # decodes the data if they are no longer cached
+        task = open_task(baseline, settings.terms.runtime)  # decodes the data if they are no longer cached
         write_metadata(folder, metadata)
         return run_to_end(folder, metadata, drawn, task, begun, Search)
 
 
-def _draw_again(metadata: SearchMetadata, space: str | SpaceFunction | Space | None) -> Drawn:
-    """Load the space of a search. Raise InputError if it is another one."""
-    earlier = metadata.settings
-    if isinstance(space, str) and space in SPACES and space != earlier.space:
-        raise InputError(
-            f"search {metadata.name!r} was made with --space {earlier.space_name} and cannot resume with "
-            f"{space!r}. Leave --space out, or start another search with --warm-start {metadata.name}."
-        )
-    return metadata.draw_space(space)
-
-
-def start_or_resume(settings: Settings, describe: Callable[[Prepared], str] = lambda ready: "") -> Search:
-    """Resume the search called `settings.name`, or start it, for jobs that are repeated after a failure.
+def start_or_resume(
+    settings: ParsedSettings, describe: Callable[[Prepared], str] = lambda ready: ""
+) -> Search:
+    """Resume the search of this name, or start it, for jobs that are repeated after a failure.
 
     Raise InputError if there is no name, or the search has other settings. Number of trials, time limit and
     scheduling may differ.
     """
-    if settings.name is None:
+    name, storage = settings.place.name, settings.place.storage
+    if name is None:
         raise InputError("--resume auto needs the --name of the search to resume; add --name NAME")
-    if not exists(settings.name, settings.storage):
+    if not exists(name, storage):
         return start_search(settings, describe)
-    name, settings = settings.name, with_weights(settings).absolute()
-    stored = find_search(name, settings.storage)[1].settings
-    scheduling = {key: getattr(settings, key) for key in SCHEDULING_OPTIONS}
-    may_differ: dict[str, Any] = {
-        key: getattr(settings, key) for key in ("trials", "budget", "storage", "seeds")
-    }
-    space = settings.space if settings.space_name == stored.space_name else stored.space
-    if settings.sampler == AUTO:
-        settings = replace(settings, sampler=stored.sampler)
-    if settings.attention is None:
-        settings = replace(settings, attention=stored.attention)
-    if settings.epochs is None and may_fit_epochs(settings):
-        settings = replace(settings, epochs=stored.epochs)
-    same = replace(stored.with_space(space), **may_differ, **scheduling)
-    if same != settings:
-        other = [key for key, value in vars(settings).items() if getattr(same, key) != value]
-        if other == ["weights_digest"]:
-            raise InputError(
-                f"the weights {settings.weights} have changed since search {settings.name!r} was made; "
-                f"restore them, or give another --name"
-            )
-        values = ", ".join(format_option(key, getattr(stored, key)) for key in other)
+    settings = replace(settings, question=with_weights(settings.question)).absolute()
+    question, plan = settings.question, settings.plan
+    given, stored = settings.values(), find_search(name, storage)[1].settings.values()
+    may_differ = {"trials", "budget", "storage", "seeds", *SCHEDULING_OPTIONS}
+    may_differ |= {"sampler"} if plan.sampler == AUTO else set()
+    may_differ |= {"attention"} if question.attention is None else set()
+    may_differ |= {"epochs"} if question.epochs is None and may_fit_epochs(question) else set()
+    may_differ |= {"space"} if question.space_name == space_name(stored["space"]) else set()
+    other = [key for key in given if key not in may_differ and given[key] != stored[key]]
+    if other == ["weights_digest"]:
         raise InputError(
-            f"search {settings.name!r} was made with {values}; give it the same again, or another --name"
+            f"the weights {question.weights} have changed since search {name!r} was made; "
+            f"restore them, or give another --name"
         )
+    if other:
+        values = ", ".join(format_option(key, stored[key]) for key in other)
+        raise InputError(f"search {name!r} was made with {values}; give it the same again, or another --name")
     return resume_search(
         name,
-        storage=settings.storage,
-        space=None if isinstance(settings.space, str) else settings.space,
-        trials=settings.trials,
-        seeds=settings.seeds if settings.is_grid else None,
-        budget=settings.budget,
+        storage=storage,
+        space=None if isinstance(question.space, str) else question.space,
+        trials=plan.trials,
+        seeds=plan.seeds if plan.is_grid else None,
+        budget=plan.budget,
         trust=True,  # the same code was named again
-        **scheduling,
+        **{key: given[key] for key in SCHEDULING_OPTIONS},
     )

@@ -19,7 +19,8 @@ from automl.base.errors import InputError
 from automl.base.options import format_command, option_name
 from automl.base.serialise import convert_fields
 from automl.base.units import format_count
-from automl.config.settings import Settings
+from automl.config.nouns import Question, Terms
+from automl.config.settings import normalise
 from automl.confirm.statistics import ALPHA
 from automl.confirm.verdict import read_verdicts
 from automl.data import shared
@@ -155,14 +156,9 @@ def run_solve(
         >>> solved.best.costs["params"] <= 5e6
         True
     """
-    settings = Settings(
-        space="digits",
-        max_latency_ms=max_latency_ms,
-        max_params=max_params,
-        max_macs=max_macs,
-        max_memory=max_memory,
-    )
-    limits = {name: limit for name, limit in asdict(settings.limits).items() if limit is not None}
+    given = {"max_params": max_params, "max_macs": max_macs, "max_memory": max_memory}
+    terms = Terms(**normalise({**given, "max_latency_ms": max_latency_ms}))
+    limits = {name: limit for name, limit in asdict(terms.limits).items() if limit is not None}
     name, storage = resolve_search(search, storage)
     folder, metadata = find_model_search(name, storage)
     check_not_lost(folder, metadata)
@@ -173,11 +169,11 @@ def run_solve(
         )
     shared.use_saved(folder, Storage(storage))
     records = read_records(folder, metadata.name, metadata.plan.needed)
-    _check_names(metadata, records, space, trust)
+    _check_names(name, metadata.settings.question, records, space, trust)
     loaded = metadata.draw_space(space).space
-    study, model = _fit_study(folder, metadata, records)
+    study, model = _fit_study(folder, name, storage, records)
     problem = PlacementProblem(loaded, study, full)
-    runtime = metadata.settings.runtime
+    runtime = metadata.settings.terms.runtime
     additive = {limit: problem.costs(limit, records, runtime) for limit in limits}
     baseline = select_leaders(records, metadata.plan)[1]
     return _solve(problem, model, additive, limits, metadata, baseline, _read_outcomes(folder))
@@ -201,16 +197,15 @@ def _read_outcomes(folder: Path) -> list[tuple[Placement, str, str]]:
 
 
 def _fit_study(
-    folder: Path, metadata: SearchMetadata, records: Sequence[TrialRecord]
+    folder: Path, name: str, storage: str, records: Sequence[TrialRecord]
 ) -> tuple[Study, EffectModel]:
     """Return the study of a search and the model of its placements. Raise InputError if there are none."""
-    study = open_study(folder, name=metadata.name) if records else None
+    study = open_study(folder, name=name) if records else None
     model = None if study is None else fit_model(study)
     if study is None or model is None or not any(placement.modules for placement in model.tried[0]):
-        storage = metadata.settings.storage
         raise InputError(
-            f"no trial of {metadata.name!r} with a placement has completed; train some: "
-            f"{format_command('search --resume', metadata.name, storage)} --trials +10"
+            f"no trial of {name!r} with a placement has completed; train some: "
+            f"{format_command('search --resume', name, storage)} --trials +10"
         )
     return study, model
 
@@ -249,7 +244,7 @@ def _solve(
     return SolveResult(
         search=metadata.name,
         identity=metadata.identity,
-        storage=metadata.settings.storage,
+        storage=metadata.storage,
         metric=metric,
         trial=problem.best.number,
         baseline=against,
@@ -262,16 +257,15 @@ def _solve(
 
 
 def _check_names(
-    metadata: SearchMetadata, records: Sequence[TrialRecord], space: object, trust: bool
+    search: str, question: Question, records: Sequence[TrialRecord], space: object, trust: bool
 ) -> None:
     """Raise InputError for code that only the files of the search name, and for a model to be downloaded."""
     # `space` is the space that the user gave instead of the search's own, or None.
-    settings = metadata.settings
-    names = [] if space is not None else [settings.space_name]
-    names += [settings.backbone or "", *(settings.attention_types or ())]
+    names = [] if space is not None else [question.space_name]
+    names += [question.backbone or "", *(question.attention_types or ())]
     names += [name for r in records for name in (r.config.model.backbone, *r.config.user_code())]
     code = [name for name in names if loading.is_user_defined(name) and not loading.is_in_process(name)]
-    check_trusted(f"solving {metadata.name!r}", code, trust=trust)
+    check_trusted(f"solving {search!r}", code, trust=trust)
     for model in {r.config.model.backbone: r.config.model for r in records}.values():
         model.check_local()
 

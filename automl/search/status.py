@@ -145,8 +145,9 @@ def _read(name: str, storage: str, *, configs: bool = True) -> Status:
     trials_folder, study, plan = trials_of(folder, metadata)
     records = read_records(trials_folder, study, plan.needed, configs=configs)
     settings = metadata.settings
-    best, baseline = select_leaders(records, plan) if settings.has_space else (None, None)
-    milestones = plan.rungs().milestones if settings.has_space and not settings.is_grid else []
+    has_space = settings.question.has_space
+    best, baseline = select_leaders(records, plan) if has_space else (None, None)
+    milestones = plan.rungs().milestones if has_space and not settings.plan.is_grid else []
     first = plan.objectives[0]
     leaders = {title: trial for title, trial in (("best", best), ("baseline", baseline)) if trial is not None}
     scores = {
@@ -177,7 +178,7 @@ def _read(name: str, storage: str, *, configs: bool = True) -> Status:
         counts[INTERRUPTED] = counts.pop(State.RUNNING, 0)
     return Status(
         search=metadata.name,
-        space=metadata.settings.space_name,
+        space=settings.question.space_name,
         folder=str(metadata.location),
         state=state,
         trials=plan.trials,
@@ -208,9 +209,10 @@ def _find_state(
 ) -> tuple[str, str]:
     """Return the state of a search and the command that resumes or deletes it."""
     # `started` tells that it has a confirmation, and `unfinished` that the latest one has no final verdict.
-    if not records and search_folder.is_lost(folder, metadata):
+    if not records and search_folder.is_lost(folder, metadata.location):
         return "lost", "remove"
-    has_space, resume = metadata.settings.has_space, metadata.settings.resume_command
+    question = metadata.settings.question
+    has_space, resume = question.has_space, question.resume_command
     if search_folder.is_running(folder, metadata.location):
         return "confirming" if unfinished else "running", resume
     if not has_space:  # a verdict may need fewer runs than were planned

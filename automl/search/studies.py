@@ -16,7 +16,7 @@ from automl.base.escape import markdown
 from automl.base.lazy import contributed, resolve
 from automl.base.options import STORAGE, with_keywords_of
 from automl.config.search_options import StudyOptions
-from automl.config.settings import Settings
+from automl.config.settings import ParsedSettings, Settings
 from automl.report import grid_table
 from automl.report.figure import Cell, Table
 from automl.report.grid_table import LAST, GridCell
@@ -231,7 +231,7 @@ def run_study(name: str, *, small: bool = False, **settings: Any) -> StudyResult
     return StudyResult(study=study, tables=tables, results=results, files=files)
 
 
-def study_settings(name: str, *, small: bool = False, **settings: Any) -> Settings:
+def study_settings(name: str, *, small: bool = False, **settings: Any) -> ParsedSettings:
     """Return the settings of the search of a study, with the arguments of `run_study`.
 
     Raises InputError if `run_study` would, or if later searches of the study depend on its first.
@@ -243,7 +243,7 @@ def study_settings(name: str, *, small: bool = False, **settings: Any) -> Settin
             f"known before. Leave --dry-run out"
         )
     space = f"{name}{form_of(study, small, fields)}"
-    return Settings(space=space, sampler=GRID, name=search_name(study, small), **fields)
+    return Settings(space=space, sampler=GRID, name=search_name(study, small), **fields).parsed
 
 
 def _open(name: str, small: bool, settings: Mapping[str, Any]) -> tuple[Study, dict[str, Any]]:
@@ -283,7 +283,7 @@ def search_name(study: Study, small: bool) -> str:
 
 def train_grid(study: Study, space: str, name: str, settings: Mapping[str, Any]) -> Search:
     """Train the cells of a grid, or resume that."""
-    grid = Settings(space=space, sampler=GRID, name=name, **settings)
+    grid = Settings(space=space, sampler=GRID, name=name, **settings).parsed
     return start_or_resume(grid, partial(describe_scale, study.setup))
 
 

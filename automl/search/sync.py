@@ -43,7 +43,7 @@ def run_sync(search: str | NamedSearch, storage: str | None = None) -> int:
         check_not_lost(folder, metadata)
         trials = len(records)
         missing = 0
-        if metadata.settings.has_space:
+        if metadata.settings.question.has_space:
             tracker = _mirror(records, search_run_spec(metadata.location, metadata))
             missing = end_tracking(tracker, records, metadata.plan, PATIENCE)
         for confirmation_folder in confirmations(folder):
@@ -52,7 +52,7 @@ def run_sync(search: str | NamedSearch, storage: str | None = None) -> int:
             scheduler.update(False)
             records = list(scheduler.planned.records.values())
             tracker = _mirror(records, confirmation.run_spec(scheduler.location, metadata))
-            missing += conclude_in(tracker, metadata, scheduler, patience=PATIENCE)
+            missing += conclude_in(tracker, metadata.identity, scheduler, patience=PATIENCE)
             trials += len(records)
         if missing:
             raise InputError(

@@ -12,7 +12,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
@@ -24,7 +23,8 @@ from automl.base.atomic import is_temporary, remove
 from automl.base.errors import InputError
 from automl.base.options import STORAGE, format_command
 from automl.base.serialise import read_file
-from automl.config.settings import Settings
+from automl.config.nouns import Place
+from automl.config.settings import ParsedSettings
 from automl.storage import working_copy
 from automl.storage.disk import STUDY_ROOM, format_disk_full, full_disk_errno
 from automl.storage.metadata import (
@@ -46,7 +46,7 @@ PREPARED = "confirm"  # what a comparison of commands writes before `search.json
 
 @contextmanager
 def new_folder(
-    settings: Settings,
+    settings: ParsedSettings,
     plan: Plan,
     *,
     fingerprint: str,
@@ -59,10 +59,11 @@ def new_folder(
     `prepare` writes what the search needs before `search.json`, with which it exists. Raise InputError if the
     folder exists or cannot be written.
     """
-    name = settings.name or f"{settings.title}-{time.strftime('%Y%m%d-%H%M%S')}"
+    place = settings.place
+    name = place.name or f"{settings.question.title}-{time.strftime('%Y%m%d-%H%M%S')}"
     metadata = SearchMetadata(
         identity=uuid.uuid4().hex,
-        settings=replace(settings.absolute(), name=name),
+        settings=settings.absolute().change(place={"name": name}),
         plan=plan,
         fingerprint=fingerprint,
         data=data,
@@ -73,10 +74,10 @@ def new_folder(
     folder = _folder(location)
     try:
         if location.exists(SEARCH_FILE) or (location.local is not None and not _is_unused(folder)):
-            raise _name_taken(name, metadata.settings.storage)
+            raise _name_taken(name, place.storage)
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _not_written(settings, folder, error) from error
+        raise _not_written(place.storage, folder, error) from error
     with locked(folder, name):
         folder.mkdir(exist_ok=True)  # the previous holder of the lock may have deleted it
         # Another process may have created the search since the check above.
@@ -85,16 +86,16 @@ def new_folder(
                 if path.name != LOCK:
                     remove(path)
         elif not _is_unused(folder):
-            raise _name_taken(name, metadata.settings.storage)
+            raise _name_taken(name, place.storage)
         with _writing(location, folder) as delete:
             if (folder / SEARCH_FILE).exists():
-                raise _name_taken(name, metadata.settings.storage)
+                raise _name_taken(name, place.storage)
             try:
                 try:
                     prepare(folder)
                     write_metadata(folder, metadata)
                 except OSError as error:
-                    raise _not_written(settings, folder, error) from error
+                    raise _not_written(place.storage, folder, error) from error
                 yield folder, metadata
             except InputError:
                 if not (folder / TRIALS_FOLDER).exists():
@@ -102,43 +103,41 @@ def new_folder(
                 raise
 
 
-def check_new(settings: Settings) -> None:
+def check_new(place: Place) -> None:
     """Raise InputError if `new_folder` would: the search exists, or its storage cannot be written.
 
     On a disk, create a folder and remove it. In an object store, only check that the bucket exists.
     """
-    root = Storage(settings.storage)
+    root = Storage(place.storage)
     try:
-        if settings.name is not None:
-            location = root / settings.name
+        if place.name is not None:
+            location = root / place.name
             if location.exists(SEARCH_FILE) or not (location.local is None or _is_unused(location.local)):
-                raise _name_taken(settings.name, settings.storage)
+                raise _name_taken(place.name, place.storage)
         if root.local is None:
             # Write no file, as pyarrow would leave a marker of the folder above it.
             if not root.has_bucket():
-                raise InputError(
-                    f"--storage {settings.storage} names a bucket that does not exist; create it"
-                )
+                raise InputError(f"--storage {place.storage} names a bucket that does not exist; create it")
         else:
             above = next(path for path in (root.local, *root.local.parents) if path.exists())
             Path(tempfile.mkdtemp(dir=above)).rmdir()
     except OSError as error:
-        raise _not_written(settings, root.local or Path.cwd(), error) from error
+        raise _not_written(place.storage, root.local or Path.cwd(), error) from error
 
 
 def _name_taken(name: str, storage: str) -> InputError:
     taken = f"a search called {name!r} exists already in {storage}; choose another --name"
     with suppress(InputError):  # It is another folder.
         _, metadata = find_search(name, storage)
-        taken += f", or resume it: {format_command(metadata.settings.resume_command, name, storage)}"
+        taken += f", or resume it: {format_command(metadata.settings.question.resume_command, name, storage)}"
     return InputError(taken)
 
 
-def _not_written(settings: Settings, folder: Path, error: OSError) -> InputError:
+def _not_written(storage: str, folder: Path, error: OSError) -> InputError:
     code = full_disk_errno(error)
     reason = error.strerror or error if code is None else format_disk_full(folder, STUDY_ROOM, code)
     return InputError(
-        f"--storage {settings.storage} cannot be written ({reason}); choose a folder that can be written"
+        f"--storage {storage} cannot be written ({reason}); choose a folder that can be written"
     )
 
 
@@ -180,7 +179,7 @@ def find_search(name: str, storage: str) -> tuple[Path, SearchMetadata]:
 def find_model_search(name: str, storage: str) -> tuple[Path, SearchMetadata]:
     """Return the folder and metadata of a search for models. Raise InputError if it compares commands."""
     folder, metadata = find_search(name, storage)
-    if not metadata.settings.has_space:
+    if not metadata.settings.question.has_space:
         raise InputError(
             f"{name!r} compares commands, so it has no models and no space; name a search. Its result: "
             f"{format_command('report', name, storage)}"
@@ -285,20 +284,20 @@ def is_running(folder: Path, location: Storage) -> bool:
     return False
 
 
-def is_lost(folder: Path, metadata: SearchMetadata) -> bool:
+def is_lost(folder: Path, location: Storage) -> bool:
     """Return True if there are files of trials, but the study is missing or empty."""
     study = folder / STUDY_FILE
     if study.exists() and b"\n" in read_file(study):
         return False
-    return (folder / TRIALS_FOLDER).exists() or bool((metadata.location / TRIALS_FOLDER).files())
+    return (folder / TRIALS_FOLDER).exists() or bool((location / TRIALS_FOLDER).files())
 
 
 def check_not_lost(folder: Path, metadata: SearchMetadata) -> None:
     """Raise InputError if there are files of trials, but the study is missing or empty."""
-    if is_lost(folder, metadata):
+    if is_lost(folder, metadata.location):
         raise InputError(
             f"{folder / STUDY_FILE} is missing or empty, but trials were started; restore it from a backup, "
-            f"or delete the search: {format_command('remove', metadata.name, metadata.settings.storage)}"
+            f"or delete the search: {format_command('remove', metadata.name, metadata.storage)}"
         )
 
 

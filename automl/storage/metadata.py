@@ -14,7 +14,7 @@ from automl.base.escape import redact
 from automl.base.options import format_command
 from automl.base.process import count_cores
 from automl.base.serialise import read_json, write_json
-from automl.config.settings import Settings
+from automl.config.settings import ParsedSettings
 from automl.storage.git import GitError, run_git
 from automl.storage.storage import Storage
 from search.callback import SearchRecord
@@ -104,7 +104,7 @@ class SearchMetadata:
     """
 
     identity: str
-    settings: Settings
+    settings: ParsedSettings
     plan: Plan
     fingerprint: str
     data: str
@@ -112,19 +112,20 @@ class SearchMetadata:
     gpu_fraction: float | None = None
     scale: str = ""
 
-    def __post_init__(self) -> None:
-        if self.settings.name is None:
-            raise InputError("settings.name is missing")
-
     @property
     def name(self) -> str:
-        assert self.settings.name is not None
-        return self.settings.name
+        assert self.settings.place.name is not None
+        return self.settings.place.name
+
+    @property
+    def storage(self) -> str:
+        """The storage of the search."""
+        return self.settings.place.storage
 
     @property
     def location(self) -> Storage:
         """Folder of the search in its storage, with the checkpoints of trials."""
-        return Storage(self.settings.storage) / self.name
+        return Storage(self.storage) / self.name
 
     def record(self, folder: Path) -> SearchRecord:
         """Return the record that callbacks get. `folder` is that of the search or the confirmation."""
@@ -132,7 +133,7 @@ class SearchMetadata:
         return SearchRecord(
             name=self.name,
             folder=folder,
-            storage=self.settings.storage,
+            storage=self.storage,
             metric=metric.name,
             maximize=metric.maximize,
             trials=self.plan.trials,
@@ -144,16 +145,16 @@ class SearchMetadata:
 
         `moved` replaces its name, if it was a function of a notebook or its file has moved.
         """
-        settings = self.settings
-        if not settings.has_space:
+        question = self.settings.question
+        if not question.has_space:
             raise InputError(
                 f"{self.name!r} compares commands and has no search space. Resume it: "
-                f"{format_command('referee --resume', self.name, settings.storage)}"
+                f"{format_command('referee --resume', self.name, self.storage)}"
             )
         try:
-            drawn = Drawn((settings if moved is None else settings.with_space(moved)).load_space())
+            drawn = (question if moved is None else question.with_space(moved)).open()
         except InputError as error:
-            name = settings.space_name
+            name = question.space_name
             if moved is not None or not (name.startswith(NOTEBOOK) or "<" in name):
                 raise
             raise InputError(
@@ -164,7 +165,7 @@ class SearchMetadata:
             ) from error
         if drawn.fingerprint != self.fingerprint:
             raise InputError(
-                f"space {space_name(settings.space if moved is None else moved)!r} differs from that of "
+                f"space {space_name(question.space if moved is None else moved)!r} differs from that of "
                 f"search {self.name!r}, so new trials would not be comparable. Restore the old space, or "
                 f"start another search with --warm-start {self.name}."
             )
@@ -178,7 +179,7 @@ def read_metadata(folder: Path, storage: str) -> SearchMetadata:
     """
     metadata = read_json(SearchMetadata, folder / SEARCH_FILE, format=FORMAT)
     try:
-        settings = replace(metadata.settings, storage=storage, name=folder.name)
+        settings = metadata.settings.change(place={"storage": storage, "name": folder.name})
     except InputError as error:
         raise InputError(
             f"the folder {folder} has a name that no search may have; rename it: {error}"

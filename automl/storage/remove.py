@@ -64,7 +64,7 @@ def find_removable(name: str, storage: str = "searches") -> Removable:
             )
         size = location.total()
     try:
-        experiment = search_folder.find_search(name, storage)[1].settings.title
+        experiment = search_folder.find_search(name, storage)[1].settings.question.title
     except InputError:  # a damaged search can be deleted, too
         experiment = None
     return Removable(name=name, location=location, size=size, experiment=experiment)

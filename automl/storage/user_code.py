@@ -15,14 +15,13 @@ from pathlib import Path
 from automl.base import live_objects
 from automl.base.errors import InputError
 from automl.base.escape import redact
-from automl.config.settings import Settings
 from automl.storage.cache_folder import cache_root
 from search.record import TrialRecord
 
 
-def user_code(settings: Settings, records: Iterable[TrialRecord]) -> list[str]:
-    """Return the names of the user-defined code that resuming a search may run."""
-    return [*settings.user_code(), *(name for record in records for name in record.config.user_code())]
+def user_code(names: Iterable[str], records: Iterable[TrialRecord]) -> list[str]:
+    """Return the names of the user-defined code of a search's settings and trials, which it runs again."""
+    return [*names, *(name for record in records for name in record.config.user_code())]
 
 
 def announce(what: str, names: Iterable[str]) -> None:

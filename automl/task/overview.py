@@ -9,13 +9,12 @@ from typing import Any
 import torch
 
 from automl.base.lazy import resolve
+from automl.config.nouns import Question
 from automl.config.runtime import Runtime
-from automl.config.settings import Settings
 from automl.data.splits import SPLITS
 from automl.task.opening import open_task, task_of_data
 from search.config import TrialConfig
 from search.config.tasks import find_spec
-from search.space import draw_randomly
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,11 +75,7 @@ def describe_data(path: str, *, space: str | None = None, size: int = 128) -> An
     spec = (task_of_data(path) or find_spec(TrialConfig.task)) if space is None else None
     config = None
     if spec is None or not spec.overview:
-        settings = Settings(space=space or (spec.space if spec else ""), data=path)
-        loaded = settings.load_space()
-        _, config = next(draw_randomly(loaded, 1, first=loaded.baseline))
-        assert config is not None
-        config = settings.adjust(config)
+        config = Question(space=space or (spec.space if spec else ""), data=path).open().baseline
         spec = find_spec(config.task)
     if not spec.overview:
         assert config is not None

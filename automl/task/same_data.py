@@ -11,7 +11,7 @@ import pyarrow as pa
 from automl.base.errors import InputError
 from automl.data import shared
 from automl.data.manifest import MANIFEST_FILE, Manifest, compare_manifests
-from automl.storage.metadata import SEARCH_FILE, SearchMetadata
+from automl.storage.metadata import SEARCH_FILE
 from automl.storage.storage import Storage
 from automl.task import Split, task_of
 from automl.task.task_data import SPLITS
@@ -23,11 +23,11 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     Storage(str(folder)).write(MANIFEST_FILE, manifest.to_bytes())
 
 
-def restore_manifest(folder: Path, metadata: SearchMetadata, config: TrialConfig) -> None:
-    """Write the manifest of a search that was killed before it did so, if its data have the same digest."""
+def restore_manifest(folder: Path, digest: str, config: TrialConfig) -> None:
+    """Write the manifest of a search that was killed before it did so, if its data have the same `digest`."""
     if not (folder / MANIFEST_FILE).exists():
         manifest = task_of(config).manifest(config)
-        if manifest.digest == metadata.data:
+        if manifest.digest == digest:
             write_manifest(folder, manifest)
 
 

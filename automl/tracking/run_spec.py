@@ -67,28 +67,31 @@ class RunSpec:
 
 def search_run_spec(location: Storage, metadata: SearchMetadata) -> RunSpec:
     """Return the specification of a search's runs. `location` is the folder of the search."""
-    settings, plan = metadata.settings, metadata.plan
+    settings, plan, command = metadata.settings, metadata.plan, metadata.provenance.command
+    origin = markdown_code(shell(command)) if command else "a notebook"
+    space, kept = settings.question.space_name, redact(str(metadata.location))
+    note = f"Search of the space {markdown_code(space)} by {origin}, kept in {markdown_code(kept)}."
     return RunSpec(
         name=metadata.name,
         tags={SEARCH: metadata.name},
         identity=metadata.identity,
-        experiment=settings.title,
+        experiment=settings.question.title,
         metric=plan.metric.name,
         maximize=plan.metric.maximize,
         primary=plan.metric,
         checkpoint=partial(below, location),
-        note=_note(metadata),
+        note=f"{note} {markdown(metadata.scale)}".rstrip(),
         source=source(metadata.provenance, metadata.scale),
         data=metadata.data,
         params={
-            "space": settings.space_name,
+            "space": space,
             "trials": plan.trials,
             "epochs": f"{plan.budget:g}",
-            "equal": settings.equal,
-            "sampler": settings.sampler,
+            "equal": settings.terms.equal,
+            "sampler": settings.plan.sampler,
             "metric": plan.metric.name,
             "objective": ",".join(plan.objectives),
-            "seed": settings.seed,
+            "seed": settings.question.seed,
             "data": metadata.data[:16],
         },
         settings=to_json(metadata),
@@ -118,14 +121,6 @@ def source(provenance: Provenance, scale: str = "") -> dict[str, str]:
     name, kind = (shell(command), "LOCAL") if command else ("notebook", "NOTEBOOK")
     tags = {SOURCE: name, SOURCE_TYPE: kind, COMMIT: provenance.commit, VERSION: version, SCALE: scale}
     return {key: value for key, value in tags.items() if value}
-
-
-def _note(metadata: SearchMetadata) -> str:
-    command = metadata.provenance.command
-    origin = markdown_code(shell(command)) if command else "a notebook"
-    space, location = metadata.settings.space_name, redact(str(metadata.location))
-    note = f"Search of the space {markdown_code(space)} by {origin}, kept in {markdown_code(location)}."
-    return f"{note} {markdown(metadata.scale)}".rstrip()
 
 
 def below(location: Storage, trial: TrialRecord) -> Storage:

@@ -13,9 +13,7 @@ from mlflow.exceptions import MlflowException
 from automl.base import loading
 from automl.base.errors import InputError, error_message
 from automl.base.escape import redact
-from automl.base.options import format_command
 from automl.base.serialise import from_json, parse_json
-from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
 from automl.task import task_of
 from automl.tracking.client import find_runs, open_client, pages, without_twin
@@ -115,8 +113,8 @@ def _trial_runs(client: Any, identity: str, tags: Mapping[str, str]) -> Iterator
         raise InputError(f"MLflow at {uri} does not answer ({redact(str(error))})") from error
 
 
-def trial_links(metadata: SearchMetadata) -> dict[int, str]:
-    """Return the address of the MLflow page of each trial's run, by number. Missing runs are left out.
+def trial_links(identity: str) -> dict[int, str]:
+    """Return the address of the MLflow page of each trial of a search, by number. Missing runs are left out.
 
     Raise InputError if MLflow does not answer.
     """
@@ -125,22 +123,24 @@ def trial_links(metadata: SearchMetadata) -> dict[int, str]:
         int(run.data.tags[TRIAL]): (
             f"{pages(client)}/#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}"
         )
-        for run in _trial_runs(client, metadata.identity, {})
+        for run in _trial_runs(client, identity, {})
     }
 
 
-def log_report(metadata: SearchMetadata, folder: Path, files: Sequence[str]) -> str:
+def log_report(identity: str, sync: str, folder: Path, files: Sequence[str]) -> str:
     """Log `files` of `folder` to the run of a search, below `report/`. Return the run's ID.
+
+    `sync` is the command that writes the search to MLflow.
 
     Raise InputError if MLflow does not answer, has no such run, or rejects them.
     """
     client = open_client()
-    run = next(find_runs(client, None, {IDENTITY: metadata.identity}), None)
+    run = next(find_runs(client, None, {IDENTITY: identity}), None)
     if run is None:
         raise InputError(
-            f"MLflow at {redact(mlflow.get_tracking_uri())} has no run of search {metadata.name!r}; run this "
+            f"MLflow at {redact(mlflow.get_tracking_uri())} has no run of the search; run this "
             f"where the search ran or set MLFLOW_TRACKING_URI, or write the search there: "
-            f"{format_command('sync', metadata.name, metadata.settings.storage)}"
+            f"{sync}"
         )
     run_id = str(run.info.run_id)
     try:

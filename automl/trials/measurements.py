@@ -24,8 +24,8 @@ from ray.exceptions import GetTimeoutError, RayError
 
 from automl.base.loading import Code, receive
 from automl.config.device import synchronise
+from automl.config.nouns import Place
 from automl.config.runtime import runtime_for
-from automl.config.settings import Settings
 from automl.costs.gpu_fraction import GpuFraction, GpuUse, check_fraction, choose_fraction, measure_gpu_use
 from automl.costs.time_ratio import Epoch
 from automl.data import shared
@@ -33,36 +33,35 @@ from automl.storage.storage import Storage
 from automl.task import open_task
 from automl.training import checkpoint
 from automl.training.clock import time_in_turn, wall_seconds
+from automl.trials.trial import Trainings
 from cluster.resources import TrialResources
 from search.config import TrialConfig
 
 LIMIT = 300.0  # seconds to wait for a GPU and the measurement
 
 
-def trial_resources(settings: Settings, nodes: Sequence[Mapping[str, float]]) -> TrialResources:
+def trial_resources(place: Place, nodes: Sequence[Mapping[str, float]]) -> TrialResources:
     """Return the resources of a trial, with a whole GPU if any node has one and none was requested."""
-    has_gpu = settings.gpus_per_trial is None and any(node.get("GPU") for node in nodes)
-    return replace(settings.shape, gpus=1) if has_gpu else settings.shape
+    has_gpu = place.gpus_per_trial is None and any(node.get("GPU") for node in nodes)
+    return replace(place.shape, gpus=1) if has_gpu else place.shape
 
 
 def find_fraction(
-    settings: Settings,
+    place: Place,
     shape: TrialResources,
     nodes: Sequence[Mapping[str, float]],
-    baseline: TrialConfig,
+    trainings: Trainings,
     *,
     trials: int | None,
-    data: Mapping[str, Any] | None = None,
 ) -> GpuFraction | None:
     """Choose the fraction of a GPU for each trial, or check the one that the settings request.
 
     Args:
-        settings: Settings of the search.
+        place: Where the trials run.
         shape: Result of `trial_resources`.
         nodes: Resources of each node.
-        baseline: Configuration whose training is measured.
+        trainings: What the trials have in common. The training of the baseline is measured.
         trials: Number of trials. None if only the time is limited.
-        data: Result of `session.share_data` if the data come from the storage.
 
     Returns:
         The fraction. None if there is no choice: trials get no GPU, the settings request whole ones, or the
@@ -71,14 +70,14 @@ def find_fraction(
     Raises:
         InputError: The baseline does not fit into the requested fraction.
     """
-    requested = settings.gpus_per_trial
+    requested, baseline = place.gpus_per_trial, trainings.baseline
     if not shape.gpus or (requested or 0) >= 1 or not baseline.opens:
         return None
     if requested is None and shape.workers > 1:
         return GpuFraction(gpus=1, reason=f"its {shape.workers} workers cannot share one")
     measure = ray.remote(max_calls=1, **shape.remote_options)(_measure)
-    runtime = {"precision": settings.precision, "compile": settings.compile}
-    waiting = measure.remote(baseline, baseline.code(), data, shape.cpus, runtime)
+    arithmetic = trainings.terms.arithmetic
+    waiting = measure.remote(baseline, baseline.code(), trainings.data, shape.cpus, arithmetic)
     try:
         use = ray.get(waiting, timeout=LIMIT)
     except RayError as error:
@@ -91,7 +90,7 @@ def find_fraction(
     if requested is not None:
         return check_fraction(requested, use)
     with_gpu = [node for node in nodes if node.get("GPU")]
-    at_once = [number for number in (trials, settings.concurrent) if number is not None]
+    at_once = [number for number in (trials, place.concurrent) if number is not None]
     return choose_fraction(
         use,
         gpus=sum(node["GPU"] for node in with_gpu),

@@ -24,17 +24,17 @@ from automl.base.errors import InputError
 from automl.base.options import format_command
 from automl.base.process import count_cores
 from automl.config.device import device_for, is_gpu
-from automl.config.limits import Limits
+from automl.config.nouns import Terms
 from automl.config.runtime import Runtime, memory_fraction
 from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
 from automl.training.loop import Diverged
 from automl.trials.job import classify_error
-from automl.trials.trial import build_assignment, train_trial
+from automl.trials.trial import Trainings, build_assignment, train_trial
 from cluster.connect import connect, joins_cluster, list_nodes, wait_for_capacity
 from cluster.resources import TrialResources, count_slots
 from search.config import TrialConfig
-from search.record import SHARED_FOLDER, Metrics, Report
+from search.record import Metrics, Report
 from search.tuner import LABELS, NODE, REPORT, RETRIES
 
 CHANNEL = "channel"  # key of the queue for the first worker's reports, in a training without Tune
@@ -179,16 +179,9 @@ def _reports(config: TrialConfig, folder: Path, shape: TrialResources, runtime: 
 
     location = Storage(str(folder))
     channel = Queue()
+    terms = Terms(equal="epochs", precision=runtime.precision, compile=runtime.compile)
     content = build_assignment(
-        config,
-        location,
-        shared_trainings=location / SHARED_FOLDER,
-        baseline=config,
-        equal="epochs",
-        limits=Limits(),
-        precision=runtime.precision,
-        compile=runtime.compile,
-        profile=False,
+        config, location, Trainings(location=location, baseline=config, terms=terms, profile=False)
     )
     trainer = make_trainer({**content, CHANNEL: channel}, shape, location / RAY, name="train")
     errors: list[BaseException] = []

@@ -19,24 +19,22 @@ from automl.base.errors import InputError, error_message
 from automl.base.process import handle_signals
 from automl.callbacks.retention import ErrorTraces
 from automl.callbacks.search_progress import Progress
-from automl.config.limits import Limits
-from automl.config.settings import Settings
+from automl.config.nouns import Place
 from automl.data import shared
 from automl.storage.disk import STUDY_ROOM, format_disk_full, full_disk_errno
 from automl.storage.logs import capture_library_logs
-from automl.storage.metadata import SearchMetadata, write_gpu_fraction
+from automl.storage.metadata import write_gpu_fraction
 from automl.storage.storage import Storage
 from automl.storage.trial_files import read_part
 from automl.task import Split, Task
 from automl.trials.measurements import find_fraction, trial_resources
 from automl.trials.multi_worker import PLACEMENT_LIMIT, RAY, make_trainable
-from automl.trials.trial import TrialActor, build_assignment, make_sender
+from automl.trials.trial import Trainings, TrialActor, build_assignment, make_sender
 from cluster.capacity import ClusterCapacity
 from cluster.connect import connect, joins_cluster, list_nodes, wait_for_capacity, watch_head
 from cluster.resources import TrialResources, count_slots
 from search.callback import Callback
-from search.config import TrialConfig
-from search.record import SHARED_FOLDER, TRIALS_FOLDER, TrialRecord
+from search.record import TRIALS_FOLDER, TrialRecord
 from search.study import STUDY_FILE
 from search.trial_scheduler import TrialScheduler
 from search.tuner import run_trials
@@ -94,7 +92,7 @@ class Workers:
         advice: How to resume the run if something ends it.
     """
 
-    settings: Settings
+    place: Place
     shape: TrialResources
     capacity: ClusterCapacity
     interrupt: Interrupt
@@ -106,49 +104,37 @@ class Workers:
         return self.shape.workers * (self.shape.gpus or self.shape.cpus)
 
     def share_gpus(
-        self,
-        folder: Path,
-        metadata: SearchMetadata,
-        baseline: TrialConfig,
-        *,
-        trials: int | None,
-        data: Mapping[str, Any] | None = None,
+        self, folder: Path, gpus: float | None, trainings: Trainings, *, trials: int | None
     ) -> "Workers":
-        """Return the workers with the fraction of a GPU for each trial, and print it.
+        """Return the workers with the fraction `gpus` of a GPU for each trial, and print it.
 
-        It is measured once for a search, on a training of `baseline`, and recorded in its `search.json` in
-        `folder`. `trials` is their number, or None if only the time is limited, and `data` as in
-        `automl.trials.trial.build_assignment`. Raises InputError if the baseline does not fit into the
-        requested fraction.
+        It is measured once for a search, on a training of the baseline, and recorded in its `search.json` in
+        `folder`. `trials` is their number, or None if only the time is limited. Raises InputError if the
+        baseline does not fit into the requested fraction.
         """
-        settings, gpus = self.settings, metadata.gpu_fraction
+        place = self.place
         if not self.shape.gpus:
             return self
         if gpus is None:
-            nodes = list_open_nodes(settings)
-            fraction = find_fraction(settings, self.shape, nodes, baseline, trials=trials, data=data)
+            fraction = find_fraction(place, self.shape, list_open_nodes(place), trainings, trials=trials)
             if fraction is None:
                 return self
             print(f"gpus      {fraction}", file=sys.stderr)
             gpus = fraction.gpus
-            write_gpu_fraction(folder, settings.storage, gpus)
+            write_gpu_fraction(folder, place.storage, gpus)
         else:
             print(f"gpus      {gpus:g} for each trial, as at the start of the search", file=sys.stderr)
         shape = replace(self.shape, gpus=gpus)
-        return replace(self, shape=shape, capacity=ClusterCapacity(shape, settings.concurrent))
+        return replace(self, shape=shape, capacity=ClusterCapacity(shape, place.concurrent))
 
     def run(
         self,
         scheduler: TrialScheduler,
+        trainings: Trainings,
         *,
         folder: Path,
-        location: Storage,
         callbacks: Sequence[Callback],
         summary: Callable[[], str],
-        baseline: TrialConfig,
-        limits: Limits = Limits(),  # noqa: B008 (it is frozen)
-        test: bool = False,
-        data: Mapping[str, Any] | None = None,
         budget: float | None = None,
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -156,35 +142,23 @@ class Workers:
 
         Args:
             scheduler: The scheduler of a search or a confirmation.
+            trainings: What the trials have in common.
             folder: The folder for Tune's own files and error traces.
-            location: The storage for checkpoints.
             callbacks: Called for each trial before the progress display and the error traces.
             summary: Returns the end of the progress line.
-            baseline: As in `automl.trials.trial.build_assignment`, like `limits`, `test` and `data`.
             budget: The time for the run, to show the time left [s].
             stop: Ends the run gracefully when it returns True.
 
         Raises:
             InputError: The study cannot be written, or there is no more capacity for a trial.
         """
+        location = trainings.location
         progress = self._open_progress(scheduler, location, summary, budget)
         scheduler.callbacks = [*callbacks, progress, ErrorTraces(folder)]
         send = make_sender()
 
         def assign(record: TrialRecord) -> dict[str, Any]:
-            return build_assignment(
-                record.config,
-                location / record.folder,
-                shared_trainings=location / SHARED_FOLDER,
-                baseline=baseline,
-                equal=self.settings.equal,
-                limits=limits,
-                precision=self.settings.precision,
-                compile=self.settings.compile,
-                test=test,
-                data=data,
-                send=send,
-            )
+            return build_assignment(record.config, location / record.folder, trainings, send)
 
         def stops() -> bool:  # Called several times a second.
             progress.read_progress()
@@ -254,7 +228,7 @@ class Workers:
 
 
 @contextmanager
-def open_workers(settings: Settings, log: Path, advice: str) -> Iterator[Workers]:
+def open_workers(place: Place, log: Path, advice: str) -> Iterator[Workers]:
     """Connect to Ray with capacity for a trial and record signals, inside the block.
 
     Messages of libraries go to the file `log`. `advice` says how to resume the run if something ends it.
@@ -262,22 +236,22 @@ def open_workers(settings: Settings, log: Path, advice: str) -> Iterator[Workers
     """
     with (
         capture_library_logs(log),
-        connect(dashboard=settings.workers_per_trial > 1, with_mps=settings.overlap_kernels),
+        connect(dashboard=place.workers_per_trial > 1, with_mps=place.overlap_kernels),
         record_signals(advice) as interrupt,
         watch_head(partial(_report_lost_head, advice, interrupt)),
     ):
-        node_resources = list_open_nodes(settings)
-        shape = trial_resources(settings, node_resources)
-        if settings.concurrent is None:
+        node_resources = list_open_nodes(place)
+        shape = trial_resources(place, node_resources)
+        if place.concurrent is None:
             count_slots(shape, node_resources)
             wait_for_capacity(shape, PLACEMENT_LIMIT)
-        capacity = ClusterCapacity(shape, settings.concurrent)
-        yield Workers(settings=settings, shape=shape, capacity=capacity, interrupt=interrupt, advice=advice)
+        capacity = ClusterCapacity(shape, place.concurrent)
+        yield Workers(place=place, shape=shape, capacity=capacity, interrupt=interrupt, advice=advice)
 
 
-def list_open_nodes(settings: Settings) -> list[Mapping[str, float]]:
+def list_open_nodes(place: Place) -> list[Mapping[str, float]]:
     """Return the resources of each node that may run trials."""
-    return [node.resources for node in list_nodes(settings.shape.labels).values() if not node.draining]
+    return [node.resources for node in list_nodes(place.shape.labels).values() if not node.draining]
 
 
 def _exit(advice: str, number: int) -> NoReturn:
@@ -297,12 +271,12 @@ def _report_lost_head(advice: str, interrupt: Interrupt, address: str) -> None:
     )
 
 
-def share_data(task: Task, folder: Path, metadata: SearchMetadata, *splits: Split) -> dict[str, Any] | None:
+def share_data(task: Task, folder: Path, storage: str, *splits: Split) -> dict[str, Any] | None:
     """Copy the data to the storage if trials may run on machines without them. Otherwise return None."""
-    name = task.shared_name(task.config)
-    if name is None or (metadata.location.local is not None and not joins_cluster()):
+    name, root = task.shared_name(task.config), Storage(storage)
+    if name is None or (root.local is not None and not joins_cluster()):
         return None
-    return shared.publish(Storage(metadata.settings.storage), name, task.stored_files(splits), folder)
+    return shared.publish(root, name, task.stored_files(splits), folder)
 
 
 def delete_tune_files(folder: Path) -> None:

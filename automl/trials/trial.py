@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from automl.base.loading import Code, receive
 from automl.base.serialise import to_json
 from automl.config.device import check_memory_of_others, device_name, empty_cache, is_out_of_memory
 from automl.config.limits import Limits
+from automl.config.nouns import Terms
 from automl.config.runtime import Runtime, runtime_for
 from automl.costs.profile import measure
 from automl.data import shared
@@ -34,7 +36,7 @@ from automl.training import checkpoint
 from automl.training.loop import Diverged, NotStopped, TooSlow
 from automl.trials.job import Job, classify_error, train
 from search.config import TrialConfig
-from search.record import CHECKPOINT_FILE, Metrics, Report
+from search.record import CHECKPOINT_FILE, SHARED_FOLDER, Metrics, Report
 from search.tuner import NODE, REPORT
 
 # Ray's own folder of a job that brings its files, or of a cluster. Tune then moves to a temporary one.
@@ -48,49 +50,50 @@ _fetched: dict[str, ray.ObjectRef] = {}  # Large code that this process has, by 
 SentCode = Mapping[str, bytes | ray.ObjectRef]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Trainings:
+    """What the trainings of a search, a confirmation or a command have in common.
+
+    Attributes:
+        location: Folder of the trials' folders, with their checkpoints, and of the shared partial trainings.
+        baseline: Configuration whose epochs are the unit of time.
+        terms: How each training runs.
+        data: Result of `session.share_data` if the data come from the storage.
+        profile: Measure the costs before training. Needed for limits and for equal time.
+    """
+
+    location: Storage
+    baseline: TrialConfig
+    terms: Terms
+    data: Mapping[str, Any] | None = None
+    profile: bool = True
+
+
 def build_assignment(
-    config: TrialConfig,
-    folder: Storage,
-    *,
-    shared_trainings: Storage,
-    baseline: TrialConfig,
-    equal: str,
-    limits: Limits,
-    precision: str,
-    compile: str,
-    test: bool = False,
-    data: Mapping[str, Any] | None = None,
-    profile: bool = True,
-    send: Callable[[Code], SentCode] = dict,
+    config: TrialConfig, folder: Storage, of: Trainings, send: Callable[[Code], SentCode] = dict
 ) -> dict[str, Any]:
     """Return the configuration that is sent to a trial's process.
 
     Args:
         config: Configuration of the trial.
         folder: Folder of its checkpoint, which is loaded if the trial is resumed.
-        shared_trainings: Folder of the shared partial trainings.
-        baseline: Configuration whose epochs are the unit of time.
-        equal: `time` for equal time, or `epochs` for the same number of epochs.
-        limits: Limits of the search.
-        precision: Precision of the `Runtime`, which also takes `compile`.
-        test: Score the test split after the last epoch, as `test_NAME` for each of the task's metrics.
-        data: Result of `session.share_data` if the data come from the storage.
-        profile: Measure the costs before training. Needed for limits and for equal time.
+        of: What it has in common with other trials.
         send: Returns the user-defined code as it is sent, of `make_sender`.
     """
-    measured = profile and config.opens  # otherwise nothing is known before it has run
+    terms, baseline = of.terms, of.baseline
+    measured = of.profile and config.opens  # otherwise nothing is known before it has run
     return {
         "current": os.getcwd(),
         "code": send({**config.code(), **baseline.code()}),
         "trial": config.to_json(),
         "folder": str(folder),
-        "shared_trainings": str(shared_trainings),
+        "shared_trainings": str(of.location / SHARED_FOLDER),
         "baseline": baseline.to_json(),
-        "equal": equal if measured else "epochs",
-        "limits": dict(vars(limits)),
-        "runtime": {"precision": precision, "compile": compile},
-        "test": test,
-        "data": data,
+        "equal": terms.equal if measured else "epochs",
+        "limits": dict(vars(terms.limits)),
+        "runtime": terms.arithmetic,
+        "test": terms.test,
+        "data": of.data,
         "profile": measured,
     }
 

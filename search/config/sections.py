@@ -50,6 +50,8 @@ class Data:
         subset: The fraction of the training and validation inputs that is used, stratified by class.
     """
 
+    OPTIONS: ClassVar[Mapping[str, str]] = {}  # fields that options of another name set
+
     source: str = ""
     path: str | None = None
     subset: float = 1.0

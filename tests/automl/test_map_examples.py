@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from attention import Spec, attention_maps
-from automl.config.limits import Limits
+from automl.config.nouns import Terms
 from automl.maps import kept as examples
 from automl.maps.kept import MAPS_FILE, MapExamples, read_examples, record_examples, save_examples
 from automl.storage.storage import Storage
 from automl.task import Task, open_task
 from automl.task.classification import spread_over_classes
 from automl.tasks.code_retrieval import CodeData, CodeModel, RetrievalTraining
-from automl.trials.trial import build_assignment, train_trial
+from automl.trials.trial import Trainings, build_assignment, train_trial
 from backbones import call, sites
 from search.config import TrialConfig
 from tests.helpers.automl_cases import HERE, TINY, opened, sequence_config, tiny
@@ -136,10 +136,10 @@ def test_a_confirmation_keeps_the_examples_of_each_training(
     test: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tiny(model={"placement": {"stage1.block1": Spec("multihead")}})
-    assignment = build_assignment(
-        config, Storage(tmp_path / "0"), shared_trainings=Storage(tmp_path / "shared"), baseline=TINY,
-        equal="epochs", limits=Limits(), precision="auto", compile="auto", test=test, profile=False,
-    )  # fmt: skip
+    trainings = Trainings(
+        location=Storage(tmp_path), baseline=TINY, terms=Terms(equal="epochs", test=test), profile=False
+    )
+    assignment = build_assignment(config, Storage(tmp_path / "0"), trainings)
     *_, last = train_trial(assignment, HERE)
     assert last.finished
     kept = read_examples(Storage(tmp_path / "0"))

@@ -14,11 +14,11 @@ import ray
 from ray import tune
 from ray.util.state import list_actors
 
-from automl.config.limits import Limits
+from automl.config.nouns import Terms
 from automl.storage.storage import Storage
 from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.trials.multi_worker import make_trainable
-from automl.trials.trial import build_assignment
+from automl.trials.trial import Trainings, build_assignment
 from cluster.connect import connect
 from cluster.resources import TrialResources
 from search.config import Model, TrialConfig
@@ -105,12 +105,7 @@ def test_stopped_trials_give_everything_back(tmp_path):
                 **build_assignment(
                     trial,
                     tmp_path / "checkpoints",
-                    shared_trainings=tmp_path / "shared_trainings",
-                    baseline=trial,
-                    equal="time",
-                    limits=Limits(),
-                    precision="auto",
-                    compile="auto",
+                    Trainings(location=tmp_path, baseline=trial, terms=Terms()),
                 ),
             },
             tune_config=tune.TuneConfig(max_concurrent_trials=1),

@@ -19,15 +19,14 @@ from PIL import Image
 from ray.util.state import list_actors
 
 from automl.base.errors import InputError
-from automl.config.limits import Limits
-from automl.config.settings import Settings
+from automl.config.nouns import Question, Terms
 from automl.costs.profile import measure
 from automl.report.read import read_search
 from automl.search.run_search import run_search
 from automl.storage.folder import old_folder
 from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.tasks.image_classification.data import open_split
-from automl.trials.trial import TrialActor, build_assignment
+from automl.trials.trial import Trainings, TrialActor, build_assignment
 from cluster.capacity import ClusterCapacity
 from cluster.connect import connect
 from cluster.resources import TrialResources
@@ -36,8 +35,7 @@ from search.config import Model, TrialConfig
 from search.halving import Rungs
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
-from search.space import Space, draw_randomly
-from search.spaces import load_space
+from search.space import Space
 from search.study import create_study, open_study, read_history, read_record
 from search.trial_scheduler import Plan
 from search.tuner import run_trials
@@ -187,12 +185,7 @@ def test_trials_stopped_half_way_give_everything_back(tmp_path):
             assign=lambda record: build_assignment(
                 record.config,
                 tmp_path / record.folder,
-                shared_trainings=tmp_path / "shared_trainings",
-                baseline=record.config,
-                equal="time",
-                limits=Limits(),
-                precision="auto",
-                compile="auto",
+                Trainings(location=tmp_path, baseline=record.config, terms=Terms()),
             ),
             resources={"CPU": 1},
             capacity=ClusterCapacity(TrialResources()),
@@ -216,16 +209,15 @@ def test_trials_stopped_half_way_give_everything_back(tmp_path):
 @pytest.mark.timeout(900)
 def test_the_sampler_learns_a_limit(storage):
     """Half of all placements need more memory than allowed; of the last 20 of 40 trials at most 2 do."""
-    space = load_space("small.py:draw")
-    settings = Settings(space="small.py:draw", subset=0.2)
+    drawn = Question(space="small.py:draw", subset=0.2).open()
     needed = sorted(
         measure(
-            settings.adjust(config).change(training={"batch_size": 64, "optimizer": "adamw", "mixup": 0.0}),
-            settings.adjust(config),
-            settings.runtime,
+            config.change(training={"batch_size": 64, "optimizer": "adamw", "mixup": 0.0}),
+            config,
+            Terms().runtime,
         ).memory
-        for _, config in draw_randomly(space, 24)
-        if config is not None and config.model.placement
+        for config in drawn.configs(24)
+        if config.model.placement
     )
     limit = needed[len(needed) // 2]
     result = run_search(space="small.py:draw", trials=40, subset=0.2, name="limited", max_memory=str(limit))

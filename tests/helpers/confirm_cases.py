@@ -12,6 +12,7 @@ from optuna.study import StudyDirection
 
 from attention import Spec
 from automl.base.serialise import write_json
+from automl.config.nouns import Place
 from automl.config.settings import Settings
 from automl.confirm.design import Design
 from automl.confirm.protocol import CONFIRM_FILE, FORMAT, Confirmation, Options
@@ -27,6 +28,7 @@ from automl.task import task_of
 from automl.task.same_data import write_manifest
 from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.trials.session import Interrupt
+from automl.trials.trial import Trainings
 from cluster.capacity import ClusterCapacity
 from cluster.resources import TrialResources
 from search.class_metrics import ACCURACY
@@ -161,10 +163,11 @@ def fake_search(
     storage: Path | Storage, records: Sequence[TrialRecord] = RECORDS, name: str = "mine", **more: Any
 ) -> Path:
     """Create the folder of a search with these trials, without checkpoints. `more` are settings."""
-    settings = Settings(**{"space": "digits", "name": name, "storage": str(storage), **more})
+    settings = Settings(**{"space": "digits", "name": name, "storage": str(storage), **more}).parsed
     config = (records or RECORDS)[0].config
     manifest = task_of(config).manifest(config)
-    mark = _fingerprint(settings.space) if settings.space in SPACES else _drawn_fingerprint(settings.space)
+    space = settings.question.space
+    mark = _fingerprint(space) if space in SPACES else _drawn_fingerprint(space)
     with new_folder(settings, PLAN, fingerprint=mark, data=manifest.digest) as (folder, _):
         write_manifest(folder, manifest)
         study = create_study(folder, name=name, directions=[StudyDirection.MAXIMIZE])
@@ -233,14 +236,15 @@ class FakeWorkers:
         self.capacity = ClusterCapacity(TrialResources(), most=1, list_nodes=lambda labels: {})
 
     @contextmanager
-    def open(self, settings: Settings, log: Path, advice: str) -> Iterator["FakeWorkers"]:
+    def open(self, place: Place, log: Path, advice: str) -> Iterator["FakeWorkers"]:
         yield self
 
     def share_gpus(self, *arguments: Any, **how: Any) -> "FakeWorkers":
         return self
 
-    def run(self, scheduler: TrialScheduler, *, location: Storage, **how: Any) -> None:
-        assert how["test"]
+    def run(self, scheduler: TrialScheduler, trainings: Trainings, **how: Any) -> None:
+        assert trainings.terms.test
+        location = trainings.location
         scheduler.callbacks = how["callbacks"]
         running = []
         while (trial := scheduler.ask()) is not None:
@@ -280,9 +284,9 @@ class FakeWorkers:
 class PlayedWorkers(FakeWorkers):
     """Workers that do not train in a search either: each trial has two epochs and the accuracy 0.5."""
 
-    def run(self, scheduler: TrialScheduler, *, location: Storage, **how: Any) -> None:
-        if how["test"]:
-            return super().run(scheduler, location=location, **how)
+    def run(self, scheduler: TrialScheduler, trainings: Trainings, **how: Any) -> None:
+        if trainings.terms.test:
+            return super().run(scheduler, trainings, **how)
         scheduler.callbacks = how["callbacks"]
         while (trial := scheduler.ask()) is not None:
             scheduler.started(trial.number)

@@ -197,7 +197,7 @@ def save_search(
         "format": FORMAT,
         "identity": f"identity-{name}",
         "settings": to_json(
-            Settings(space=space, trials=plan.trials, name=name, storage=str(storage), **settings)
+            Settings(space=space, trials=plan.trials, name=name, storage=str(storage), **settings).parsed
         ),
         "plan": to_json(plan),
         "fingerprint": "4312b18c81b2dde5",

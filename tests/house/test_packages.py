@@ -80,13 +80,6 @@ def test_few_lines_of_the_core_name_a_task():
     assert len(lines) < 10, "\n".join(lines)
 
 
-# Imports between files of a pair that are still to be taken apart.
-LEFT = {
-    ("automl.config.setting_checks", "automl.config.settings"),
-    ("automl.confirm.wording", "automl.confirm.verdict"),
-}
-
-
 def read_imports() -> dict[str, set[str]]:
     """Return the modules that each module imports, anywhere in it. A package stands for what it hands on."""
     files = {
@@ -115,7 +108,7 @@ def read_imports() -> dict[str, set[str]]:
         return find(exports[attribute]) if attribute in exports else f"{package}.__init__"
 
     return {
-        module: {to for name, _ in names[module] if (to := find(name)) and (module, to) not in LEFT}
+        module: {to for name, _ in names[module] if (to := find(name))}
         for module in files
         if not module.endswith("__init__") or "def " in files[module].read_text()
     }

@@ -59,10 +59,9 @@ def make(folder: Path, study: optuna.Study | None = None, seed: int = 0, **more:
     sampler = load_sampler("placement", seed=seed)
     return make_engine(
         study or make_study(folder),
-        SPACE,
+        replace(SPACE, adjust=late),
         plan,
         sampler,
-        adjust=late,
         shared_trainings=3,
         stop_decided=True,
         **more,
@@ -111,7 +110,11 @@ def test_decoders_continue_full_layers_with_drawn_ones(tmp_path: Path) -> None:
 
     sampler = load_sampler("placement", seed=0)
     scheduler = make_engine(
-        make_study(tmp_path), SPACES["hybrid"], make_plan(40), sampler, adjust=adjust, shared_trainings=2
+        make_study(tmp_path),
+        replace(SPACES["hybrid"], adjust=adjust),
+        make_plan(40),
+        sampler,
+        shared_trainings=2,
     )
     random = np.random.default_rng(0)
     for number in range(10):
@@ -194,11 +197,9 @@ def test_a_killed_search_resumes_with_its_shared_trainings(tmp_path: Path) -> No
 
 def test_repeated_fixed_parameters_use_a_shared_training_once(tmp_path: Path) -> None:
     enqueued = [{"modules": 1, "site1": 2, "type1": "ssa", "learning_rate": rate} for rate in (0.1, 0.2)]
-    space = replace(SPACE, published=lambda: enqueued)
+    space = replace(SPACE, published=lambda: enqueued, adjust=late)
     sampler = load_sampler("placement", seed=0)
-    scheduler = make_engine(
-        make_study(tmp_path), space, make_plan(), sampler, adjust=late, shared_trainings=1
-    )
+    scheduler = make_engine(make_study(tmp_path), space, make_plan(), sampler, shared_trainings=1)
     scheduler.report(ask_trial(scheduler).number, report(*[0.5] * AT))
     placements = [str(ask_trial(scheduler).config.model.placement) for _ in range(3)]
     assert len(set(placements)) == 3

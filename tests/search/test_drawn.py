@@ -62,7 +62,7 @@ def test_checks_share_draws() -> None:
     drawn = Drawn(replace(digits, draw=count))
     assert drawn.has_placements
     assert drawn.fingerprint == Drawn(digits).fingerprint
-    assert not drawn.baseline(0).model.placement
+    assert not drawn.baseline.model.placement
     assert len(calls) < 120
     before = len(calls)
     assert drawn.configs(50) == [config for _, config in draw_randomly(digits, 50)]

@@ -17,7 +17,8 @@ from typing import Any
 from automl.base.errors import InputError
 from automl.base.options import STORAGE, format_command, with_keywords_of
 from automl.callbacks.user import UserCallbacks
-from automl.config.settings import REFEREE, Settings
+from automl.config.nouns import REFEREE
+from automl.config.settings import Settings
 from automl.confirm.evalues import SCREEN
 from automl.confirm.options import RefereeOptions
 from automl.confirm.protocol import Confirmation, Options, confirmations, study_name
@@ -127,7 +128,7 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
         space=REFEREE,
         seed=first,
         equal="none" if asked.any_time else "time",
-    )
+    ).parsed
     variants = [Variant(name="baseline", role=Role.BASELINE, config=configs[0])]
     variants += [
         Variant(name=name, role=Role.FINALIST, config=config, plain="baseline")
@@ -145,7 +146,7 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
     )
     reports = configs[0].training.reports  # type: ignore[attr-defined]
     plan = Plan(trials=0, budget=1.0, metric=reports, objectives=[reports.name], baseline_share=0.0)
-    called = UserCallbacks(settings.callbacks)
+    called = UserCallbacks(settings.place.callbacks)
     here = [command_in(str(Path.cwd()), command) for command in commands]  # beside those in copies of commits
     remember([*settings.user_code(), *confirmation.commands(), *here])
     prepare = partial(begin, confirmation=confirmation)
@@ -201,7 +202,7 @@ def _resume(asked: RefereeOptions) -> ConfirmResult:
     assert asked.resume is not None
     name, storage = resolve_search(asked.resume, None if asked.storage == STORAGE else asked.storage)
     _, metadata = find_search(name, storage)
-    if metadata.settings.has_space:
+    if metadata.settings.question.has_space:
         raise InputError(
             f"{name!r} is a search. Resume it with {format_command('search --resume', name, storage)}, or "
             f"its confirmation with {format_command('confirm --search', name, storage)}"
@@ -217,7 +218,7 @@ def _correct(name: str, storage: str, corrected: Mapping[str, Any]) -> None:
         if not (earlier := confirmations(folder)):
             return
         path, confirmation = earlier[-1], Confirmation.read(earlier[-1])
-        records = read_records(path, study_name(path, metadata))
+        records = read_records(path, study_name(path, name))
         if len(earlier) > 1 or any(record.state is State.COMPLETE for record in records):
             raise InputError(
                 f"{name!r} has runs with scores, so its metric stays: another one after seeing scores would "

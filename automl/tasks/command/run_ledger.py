@@ -168,7 +168,7 @@ def _compare_ends(ledger: Ledger, heads: Sequence[Any], *, trust: bool) -> None:
     options |= {"metric_file": fact["metric_file"] or None, "evaluate": fact["evaluate"] or None}
     # The resources and the cache of the comparison that accepted the head.
     folder, metadata = find_search(str(heads[-1].comparison), str(ledger.folder))
-    options |= {option: getattr(metadata.settings, option) for option in RESOURCES_OF_RUNS}
+    options |= {option: getattr(metadata.settings.place, option) for option in RESOURCES_OF_RUNS}
     training = read_verdicts(folder)[-1].variants[0].config.training
     assert isinstance(training, CommandTraining)
     options["cache"] = training.guard.ignored[:-1]  # without the storage

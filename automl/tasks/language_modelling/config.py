@@ -1,7 +1,7 @@
 """Configuration of language modelling."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import isfinite
@@ -55,6 +55,8 @@ class LanguageData(Data):
         decoding: The number of tokens at which the cost of decoding is measured. 0 takes `context`.
         tokenizer: For a text, the path of a `tokenizer.json`, which is then not trained.
     """
+
+    OPTIONS: ClassVar[Mapping[str, str]] = {"size": "context", "context": "decoding"}
 
     source: TextSource = "text"
     context: int = 256

@@ -81,7 +81,7 @@ def run(study: Study, small: bool, settings: Mapping[str, Any]) -> tuple[list[Se
         trials = SMALL_TRIALS if small else published.trials
         search_settings = Settings(
             space=space, sampler="tpe", name=f"{called}-{space}", trials=trials, **settings
-        )
+        ).parsed
         setup = {**study.setup, "epochs": str(published.epochs)}
         results.append(start_or_resume(search_settings, partial(describe_scale, setup)))
     return results, [rounds_table(study, dict(zip(ROUNDS, results, strict=True)))]

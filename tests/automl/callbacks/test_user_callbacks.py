@@ -133,7 +133,7 @@ def test_objects_that_are_no_callback_are_rejected(
 
 
 def test_settings_keep_callbacks_by_name_alone() -> None:
-    settings = automl.Settings(space="digits", callbacks=["mine.py:Name", Heard()])
+    settings = automl.Settings(space="digits", callbacks=["mine.py:Name", Heard()]).parsed
     assert settings.to_json()["callbacks"] == ["mine.py:Name"]
     assert settings.absolute().to_json()["callbacks"] == [f"{Path.cwd()}/mine.py:Name"]
     assert settings.user_code() == ["mine.py:Name"], "which resuming the search names"

@@ -11,13 +11,12 @@ import pytest
 from attention import ATTENTIONS, Spec
 from attention.attention_table import TIMM_NAMES
 from automl.base.errors import OWN_PACKAGES
-from automl.config.settings import Settings
+from automl.config.nouns import Question, Terms
 from automl.export.check_attention import load_spec
 from automl.export.formats import forms_of
 from automl.search.prepare import check_attentions
 from automl.task.checks import MOST_OPTIONS
 from automl.trials.train import run_train
-from search.drawn import Drawn
 from tests.helpers.automl_cases import HERE, Cli, tiny
 
 ROOT = Path(__file__).parents[3]
@@ -205,8 +204,7 @@ MESSAGES = {
 
 
 def _check(attention: str | None) -> None:
-    settings = Settings(space="digits", attention=attention)
-    check_attentions(Drawn(settings.load_space()), settings.adjust, settings.runtime)
+    check_attentions(Question(space="digits", attention=attention).open(), Terms().runtime)
 
 
 def test_modules_that_cannot_be_exported_are_named_before_a_search(

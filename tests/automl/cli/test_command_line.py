@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -91,12 +90,11 @@ def test_trial_imports_only_its_task() -> None:
     program = """
 import sys
 import automl.trials.trial
-from search.drawn import Drawn
 from automl.config.settings import Settings
 from automl.task import open_task
 
-settings = Settings(space="digits")
-open_task(settings.adjust(Drawn(settings.load_space()).baseline(0)), settings.runtime).model()
+settings = Settings(space="digits").parsed
+open_task(settings.question.open().baseline, settings.terms.runtime).model()
 print(*sorted({"sklearn", "mlflow", "scipy.stats", "automl.tasks.detection.task"} & set(sys.modules)))
 model = sys.modules["fastai.vision.models.xresnet"].XResNet
 import fastai.vision.models.xresnet as whole
@@ -362,7 +360,7 @@ def test_unreachable_mlflow_server_is_reported(
 @pytest.fixture
 def earlier(folder: Path) -> str:
     """Create a search without trials."""
-    settings = Settings(space="digits", name="older", trials=3)
+    settings = Settings(space="digits", name="older", trials=3).parsed
     plan = Plan(trials=3, budget=6, metric=ACCURACY, objectives=["accuracy"])
     with new_folder(settings, plan, fingerprint=Drawn(SPACES["digits"]).fingerprint, data="d"):
         return "older"
@@ -440,21 +438,21 @@ def test_repeated_job_starts_or_resumes(
     ) -> None:
         stop("resume", name, trials, scheduling)
 
-    monkeypatch.setattr(search, "start_search", lambda settings, describe: stop("run", settings.name))
+    monkeypatch.setattr(search, "start_search", lambda settings, describe: stop("run", settings.place.name))
     monkeypatch.setattr(search, "resume_search", resume)
     cli("search", "--space", "digits", "--resume", *more)
     assert calls == [called]
 
 
 def test_repeated_job_keeps_the_chosen_epochs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Settings(space="digits", name="small", trials=3, subset=0.2)
+    settings = Settings(space="digits", name="small", trials=3, subset=0.2).parsed
     plan = Plan(trials=3, budget=43, metric=ACCURACY, objectives=["accuracy"])
-    with new_folder(replace(settings, epochs=43), plan, fingerprint="a-b", data="d"):
+    with new_folder(settings.change(question={"epochs": 43}), plan, fingerprint="a-b", data="d"):
         pass
     monkeypatch.setattr(search, "resume_search", lambda name, **more: name)
     assert search.start_or_resume(settings) == "small"  # type: ignore[comparison-overlap]
     with pytest.raises(InputError, match="made with --epochs 43"):
-        search.start_or_resume(replace(settings, epochs=2))
+        search.start_or_resume(settings.change(question={"epochs": 2}))
 
 
 @pytest.mark.parametrize(("arguments", "code"), [(["--version"], 0), (["status", "none"], 2)])

@@ -83,7 +83,7 @@ def test_more_images_and_seeds_detect_smaller_differences() -> None:
 def test_preview_writes_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     phases: list[str] = []
-    forecast = preview(Settings(space="digits", trials=8, size=24, epochs=6), phases.append)
+    forecast = preview(Settings(space="digits", trials=8, size=24, epochs=6).parsed, phases.append)
     assert phases, "it reports its progress"
     assert (forecast.trials, forecast.epochs) == (8, 6)
     assert forecast.slots == os.cpu_count()

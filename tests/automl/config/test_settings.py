@@ -14,7 +14,8 @@ from automl.base.names import short_name
 from automl.base.options import format_option
 from automl.base.serialise import from_json, to_json
 from automl.config.limits import Limits
-from automl.config.settings import TRIALS, Settings
+from automl.config.nouns import TRIALS, Question, SearchPlan, Terms
+from automl.config.settings import ParsedSettings, Settings
 from automl.storage.storage import Storage
 from automl.tasks.image_classification import ImageTraining
 from cluster.connect import connect
@@ -89,7 +90,7 @@ def test_paths_and_numbers_become_text(tmp_path: Path) -> None:
         space="folder", data=tmp_path, storage=tmp_path / "kept", max_params=5e6, max_memory=2**31, subset=1
     )
     assert (settings.data, settings.storage) == (str(tmp_path), f"{tmp_path}/kept")
-    assert settings.limits == Limits(params=5e6, memory=2.0**31)
+    assert settings.parsed.terms.limits == Limits(params=5e6, memory=2.0**31)
 
 
 @pytest.mark.parametrize(
@@ -102,16 +103,14 @@ def test_paths_and_numbers_become_text(tmp_path: Path) -> None:
     ],
 )
 def test_trials_and_budget(values: dict[str, Any], trials: int | None, seconds: float | None) -> None:
-    settings = Settings(space="digits", **values)
-    assert (settings.most, settings.seconds) == (trials, seconds)
+    plan = SearchPlan(**values)
+    assert (plan.most, plan.seconds) == (trials, seconds)
 
 
 def test_limits() -> None:
-    settings = Settings(
-        space="digits", max_params="5M", max_macs="1.8G", max_memory="2GB", max_latency_ms=20.0
-    )
-    assert settings.limits == Limits(params=5e6, macs=1.8e9, memory=2e9, latency=20.0)
-    assert Settings(space="digits").limits == Limits()
+    terms = Terms(max_params="5M", max_macs="1.8G", max_memory="2GB", max_latency_ms=20.0)
+    assert terms.limits == Limits(params=5e6, macs=1.8e9, memory=2e9, latency=20.0)
+    assert Terms().limits == Limits()
 
 
 @pytest.mark.parametrize(
@@ -124,7 +123,7 @@ def test_limits() -> None:
     ],
 )
 def test_objectives(objective: str | None, names: list[str]) -> None:
-    assert Settings(space="digits", objective=objective).objectives("accuracy") == names
+    assert SearchPlan(objective=objective).objectives("accuracy") == names
 
 
 @pytest.mark.parametrize(
@@ -138,46 +137,48 @@ def test_objectives(objective: str | None, names: list[str]) -> None:
 )
 def test_invalid_objective_is_rejected(objective: str, message: str) -> None:
     with pytest.raises(InputError) as error:
-        Settings(space="digits", objective=objective).objectives("accuracy")
+        SearchPlan(objective=objective).objectives("accuracy")
     assert message in str(error.value)
 
 
-def test_adjust_applies_settings_to_a_configuration() -> None:
+def adjust(config: TrialConfig, **options: Any) -> TrialConfig:
+    return Question(space="digits", **options).draw(SPACES["digits"]).space.adjust(config)
+
+
+def test_settings_are_applied_to_a_configuration() -> None:
     config = TrialConfig().change(training={"epochs": 7}, data={"size": 48})
-    settings = Settings(space="digits", epochs=3, size=32, subset=0.5, seed=9, data="here")
-    adjusted = settings.adjust(config)
+    adjusted = adjust(config, epochs=3, size=32, subset=0.5, seed=9, data="here")
     assert (adjusted.training.epochs, adjusted.data.size, adjusted.data.subset) == (3, 32, 0.5)
     assert adjusted.seed == 9
     assert str(adjusted.data.path).endswith("/here"), "absolute, for processes elsewhere"
-    settings = Settings(space="digits", metric="macro_f1", class_weights="balanced", augment="strong")
-    adjusted = settings.adjust(config)
+    adjusted = adjust(config, metric="macro_f1", class_weights="balanced", augment="strong")
     assert adjusted.metric == "macro_f1"
     training = adjusted.training
     assert isinstance(training, ImageTraining)
     assert (training.class_weights, training.policy, training.cutmix) == ("balanced", "rand", 1.0)
-    assert Settings(space="digits").adjust(config) == config
+    assert adjust(config) == config
 
 
 def test_bytes_do_not_fit_a_tokenizer() -> None:
     _, config = next(draw_randomly(SPACES["hybrid"], 1, first=SPACES["hybrid"].baseline))
     config = config.change(data={"tokenizer": "tokenizer.json"})
     with pytest.raises(InputError, match="--vocabulary 0 is of bytes, and the backbone has a tokenizer"):
-        Settings(space="hybrid", vocabulary=0).adjust(config)
+        adjust(config, vocabulary=0)
 
 
 @pytest.mark.parametrize("name", SPACES)
 def test_settings_that_are_left_out_keep_the_choices_of_the_space(name: str) -> None:
     _, drawn = next(draw_randomly(SPACES[name], 1, first=SPACES[name].baseline))
     config = drawn.change(data={"subset": 0.3}, training={"epochs": 7}, seed=0)
-    assert Settings(space=name).adjust(config) == config
+    assert adjust(config) == config
 
 
 @pytest.mark.parametrize(("epochs", "at"), [(2, 1), (4, 3), (5, 4), (8, 6), (20, 15)])
 def test_placements_are_inserted_late_in_the_flat_phase(epochs: int, at: int) -> None:
-    adjusted = Settings(space="digits", init="shared", epochs=epochs).adjust(TrialConfig())
+    adjusted = adjust(TrialConfig(), init="shared", epochs=epochs)
     assert (adjusted.training.insert_at, adjusted.training.schedule) == (at, "flat-cosine")
     with pytest.raises(InputError, match="--init shared needs 2 epochs or more"):
-        Settings(space="digits", init="shared", epochs=1).adjust(TrialConfig())
+        adjust(TrialConfig(), init="shared", epochs=1)
 
 
 def test_json_and_back() -> None:
@@ -191,12 +192,14 @@ def test_json_and_back() -> None:
         resource=["accelerator_type:H200=0.01"],
         label=["zone=a"],
     )
-    assert settings.shape.custom == {"accelerator_type:H200": 0.01}
-    assert settings.shape.labels == {"zone": "a"}
-    written = json.loads(json.dumps(to_json(settings)))
+    shape = settings.parsed.place.shape
+    assert shape.custom == {"accelerator_type:H200": 0.01}
+    assert shape.labels == {"zone": "a"}
+    written = json.loads(json.dumps(to_json(settings.parsed)))
     assert from_json(Settings, written, "settings") == settings
-    with pytest.raises(InputError, match="settings: unknown key 'colour'; known: space, "):
-        from_json(Settings, {**written, "colour": "red"}, "settings")
+    assert ParsedSettings.from_json(written) == settings.parsed
+    with pytest.raises(InputError, match="unknown key 'colour'; known: space, "):
+        ParsedSettings.from_json({**written, "colour": "red"})
 
 
 @pytest.mark.parametrize(
@@ -212,23 +215,23 @@ def test_json_and_back() -> None:
 def test_budget_is_extended(
     trials: str | None, budget: str | None, expected: tuple[int, float | None]
 ) -> None:
-    settings = Settings(space="digits", trials=8).extended(trials, budget, 10, {})
-    assert (settings.most, settings.seconds) == expected
+    plan = SearchPlan(trials=8).extended(trials, budget, 10)
+    assert (plan.most, plan.seconds) == expected
 
 
 @pytest.mark.parametrize("trials", ["", "+", "five", "-5", "+-5", "1.5", "²", "++5"])
 def test_invalid_extension_is_rejected(trials: str) -> None:
     with pytest.raises(InputError, match=r"--trials must be a number, or \+N for N more; got"):
-        Settings(space="digits").extended(trials, None, 10, {})
+        SearchPlan().extended(trials, None, 10)
 
 
 def test_scheduling_is_changed_on_resume() -> None:
-    settings = Settings(space="digits", label=["zone=a"], concurrent=3)
-    assert settings.extended(None, None, 0, {}) == settings
-    moved = settings.extended(None, None, 0, {"label": ["zone=b"]})
+    settings = Settings(space="digits", label=["zone=a"], concurrent=3).parsed
+    assert settings.change() == settings
+    moved = settings.change(place={"label": ["zone=b"]}).place
     assert (moved.shape.labels, moved.concurrent) == ({"zone": "b"}, 3)
     with pytest.raises(InputError, match="--concurrent must be 1 or more; got 0"):
-        settings.extended(None, None, 0, {"concurrent": 0})
+        settings.change(place={"concurrent": 0})
 
 
 @pytest.mark.parametrize(
@@ -240,11 +243,11 @@ def test_short_name(space: str, short: str) -> None:
 
 
 def test_baseline_is_the_configuration_of_trial_0() -> None:
-    settings = Settings(space="digits", epochs=2, seed=3)
-    config = settings.adjust(Drawn(SPACES["digits"]).baseline(settings.seed))
+    question = Question(space="digits", epochs=2, seed=3)
+    config = question.open().baseline
     assert (config.model.placement, config.training.epochs, config.seed) == ({}, 2, 3)
     assert config.training.learning_rate == 3e-3
-    assert settings.adjust(Drawn(SPACES["digits"]).baseline(settings.seed)) == config
+    assert question.open().baseline == config
     assert config.model == Model(backbone="xresnet18", options={"width": 0.25})
 
 
@@ -253,7 +256,7 @@ def test_space_that_prunes_its_baseline_is_rejected() -> None:
         raise optuna.TrialPruned
 
     with pytest.raises(InputError, match="space 'never' raised TrialPruned for its own baseline"):
-        Drawn(Space(name="never", draw=never, baseline={}, summary="")).baseline(0)
+        _ = Drawn(Space(name="never", draw=never, baseline={}, summary="")).baseline
 
 
 def space_with_attention(trial: optuna.Trial) -> TrialConfig:
@@ -272,7 +275,7 @@ def space_with_attention(trial: optuna.Trial) -> TrialConfig:
 def test_invalid_baseline_is_rejected(baseline: dict[str, Any], message: str) -> None:
     space = Space(name="mine", draw=space_with_attention, baseline=baseline, plain={"count": 0}, summary="")
     with pytest.raises(InputError) as error:
-        Drawn(space).baseline(0)
+        _ = Drawn(space).baseline
     assert message in str(error.value)
 
 
@@ -290,14 +293,16 @@ def test_setting_is_formatted_as_an_option(setting: str, value: object, written:
 
 def test_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    settings = Settings(space="mine.py:space", data="../data", backbone="net.py:Net", sampler="s.py:Sampler")
+    settings = Settings(
+        space="mine.py:space", data="../data", backbone="net.py:Net", sampler="s.py:Sampler"
+    ).parsed
     whole = settings.absolute()
-    assert whole.space == f"{tmp_path}/mine.py:space"
-    assert whole.data == str(tmp_path.parent / "data")
-    assert whole.backbone == f"{tmp_path}/net.py:Net"
-    assert whole.sampler == f"{tmp_path}/s.py:Sampler"
-    assert whole.title == settings.title
-    named = Settings(space="digits", backbone="timm:test_resnet")
+    assert whole.question.space == f"{tmp_path}/mine.py:space"
+    assert whole.question.data == str(tmp_path.parent / "data")
+    assert whole.question.backbone == f"{tmp_path}/net.py:Net"
+    assert whole.plan.sampler == f"{tmp_path}/s.py:Sampler"
+    assert whole.question.title == settings.question.title
+    named = Settings(space="digits", backbone="timm:test_resnet").parsed
     assert named.absolute() == named
 
 

@@ -6,13 +6,13 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from automl.confirm import wording
 from automl.confirm.decision import Outcome
 from automl.confirm.judge import judge
 from automl.confirm.rules import RULES, Evidence, Opponent, decide
 from automl.confirm.scores import Scores
 from automl.confirm.statistics import Difference, count_failures, paired
 from automl.confirm.variants import lengthen
+from automl.confirm.verdict import word_fields
 from tests.helpers.confirm_cases import VARIANTS, design, scores
 
 
@@ -108,7 +108,7 @@ def test_the_table_has_every_outcome_and_always_decides():
 def test_words_have_known_fields_only():
     lead = judge(design(), VARIANTS, scores()).lead
     assert lead is not None
-    known = wording.fields(design(), lead, Evidence(differences=[AHEAD])).keys()
+    known = word_fields(design(), lead, Evidence(differences=[AHEAD])).keys()
     for rule in RULES:
         used = {
             field

@@ -8,7 +8,7 @@ import pytest
 from attention import Spec
 from automl.base.errors import InputError
 from automl.base.serialise import from_json, to_json
-from automl.config.settings import Settings
+from automl.config.nouns import Question
 from automl.confirm.variants import Variant, ablations, select_variants
 from automl.tasks.image_classification import ImageData
 from search.class_metrics import ACCURACY
@@ -34,7 +34,8 @@ SPACE = Space(name="mine", draw=draw, baseline={"modules": 0}, summary="")
 
 
 def choose(*records, top=2, plan=PLAN, space=SPACE, **more):
-    return select_variants(records, plan, space, Settings(space="mine", name="mine"), top=top, **more)
+    question, search = Question(space="mine"), ("mine", "searches")
+    return select_variants(records, plan, space, question, search=search, top=top, **more)
 
 
 def named(variant_set, role):

@@ -6,7 +6,7 @@ import torch
 from attention import Spec
 from automl.base.errors import InputError
 from automl.config.limits import Limits
-from automl.config.settings import Settings
+from automl.config.nouns import Question, Terms
 from automl.costs.forecast import Forecast, check_limits
 from automl.tasks.language_modelling import LanguageData, LanguageModel
 from automl.tasks.language_modelling.config import VALUE as BYTES
@@ -14,7 +14,6 @@ from automl.tasks.language_modelling.model import DECODERS
 from automl.tasks.language_modelling.space import CAUSAL, mixer
 from backbones import insert
 from search.config import TrialConfig
-from search.space import draw_randomly
 from tests.helpers.automl_cases import HERE
 
 CONTEXT = 24
@@ -47,19 +46,15 @@ def test_another_task_keeps_nothing() -> None:
 
 def test_a_forecast_rejects_what_keeps_too_much() -> None:
     limit = configured("full", "linear").cache_bytes()
-    forecast = Forecast(Settings(space="hybrid", max_cache=f"{limit}"))
+    forecast = Forecast(Terms(max_cache=f"{limit}"))
     assert forecast(configured("full", "linear"))["cache"] == 0
     assert forecast(configured("full", "full"))["cache"] > 0
     assert forecast(configured("full", "linear", context=2 * CONTEXT))["cache"] > 0
 
 
 def test_a_limit_that_no_placement_meets_names_the_cheapest() -> None:
-    settings = Settings(space="hybrid", full=2, max_cache="1KB", context=8192)
-    draws = [
-        settings.adjust(c)
-        for _, c in draw_randomly(settings.load_space(), 20)
-        if c and "full" in c.model.kinds
-    ]  # type: ignore[attr-defined]
+    question = Question(space="hybrid", full=2, context=8192)
+    draws = [config for config in question.open().configs(20) if "full" in config.model.kinds]
     with pytest.raises(
         InputError,
         match=r"no placement meets --max-cache 1k at 8,192 tokens: the cheapest has 4 of shortconv and 2 of "

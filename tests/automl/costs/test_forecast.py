@@ -6,7 +6,7 @@ import torch
 from attention import ATTENTIONS, Spec
 from automl.base.errors import InputError
 from automl.config.limits import Limits
-from automl.config.settings import Settings
+from automl.config.nouns import Terms
 from automl.costs.forecast import MIN_TRIALS, Forecast, check_limits, predict_cost
 from automl.task import open_task
 from backbones.cost import count_macs
@@ -44,14 +44,12 @@ def test_model_with_a_replaced_mixer_is_counted(kind: str) -> None:
 
 
 def test_nothing_is_predicted_without_limits() -> None:
-    assert Forecast(Settings(space="digits"))(tiny()) == {}
+    assert Forecast(Terms())(tiny()) == {}
 
 
 def test_parameters_and_macs_are_predicted_at_once() -> None:
     predicted = predict_cost(tiny(), HERE)
-    forecast = Forecast(
-        Settings(space="digits", max_params=str(2 * predicted.params), max_macs=str(predicted.macs))
-    )
+    forecast = Forecast(Terms(max_params=str(2 * predicted.params), max_macs=str(predicted.macs)))
     assert forecast(tiny()) == pytest.approx({"params": -0.5, "macs": 0.0})
     assert forecast(tiny(model={"placement": EVERY_ATTENTION}))["macs"] > 0
 
@@ -61,7 +59,7 @@ def make_record(number: int, config: TrialConfig, latency: float, memory: float)
 
 
 def test_measurements_are_predicted_after_a_few_trials() -> None:
-    forecast = Forecast(Settings(space="digits", max_latency_ms=20, max_memory="1GB"))
+    forecast = Forecast(Terms(max_latency_ms=20, max_memory="1GB"))
     configs = [
         tiny(model={"placement": {site: Spec("multihead") for site in SITES[:n]}}, training={"batch_size": b})
         for n, b in [(0, 32), (1, 64), (2, 32), (3, 128), (2, 64), (1, 32)]

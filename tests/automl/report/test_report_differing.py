@@ -63,7 +63,8 @@ def test_few_are_shown_and_none_without_answers(task: Task) -> None:
 def test_the_report_shows_them(task: Task, tmp_path: Path, split: Split) -> None:
     folder = save_search(tmp_path, made_up(20))
     read: SearchData = read_search(folder.name, str(tmp_path))
-    settings = replace(read.metadata.settings, sampler="grid", test=split == "test")
+    settings = read.metadata.settings.change(plan={"sampler": "grid"})
+    settings = settings.change(terms={"test": split == "test"})
     search = replace(read, metadata=replace(read.metadata, settings=settings))
     assert answered(search).split == split
     true = np.arange(task.size(split)) % len(LABELS)

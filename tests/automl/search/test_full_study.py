@@ -9,9 +9,10 @@ from optuna.samplers import RandomSampler
 
 import automl.trials.session
 from automl.base.errors import InputError
-from automl.config.settings import Settings
+from automl.config.nouns import Place, Terms
 from automl.storage.storage import Storage
 from automl.trials.session import Interrupt, Workers
+from automl.trials.trial import Trainings
 from cluster.capacity import ClusterCapacity
 from cluster.resources import TrialResources
 from search.config import TrialConfig
@@ -40,7 +41,7 @@ def test_full_disk_is_reported_with_advice(
 
     monkeypatch.setattr(automl.trials.session, "run_trials", fail)
     workers = Workers(
-        settings=Settings(space="digits"),
+        place=Place(),
         shape=TrialResources(),
         capacity=ClusterCapacity(TrialResources(), most=1, list_nodes=lambda labels: {}),
         interrupt=Interrupt(),
@@ -52,9 +53,8 @@ def test_full_disk_is_reported_with_advice(
     ):
         workers.run(
             FixedScheduler(memory_study(RandomSampler()), PLAN, []),
+            Trainings(location=Storage(str(tmp_path)), baseline=TrialConfig(), terms=Terms()),
             folder=tmp_path,
-            location=Storage(str(tmp_path)),
             callbacks=[],
             summary=str,
-            baseline=TrialConfig(),
         )

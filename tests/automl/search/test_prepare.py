@@ -1,6 +1,5 @@
 """Settings that a search chooses from its data."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,8 @@ from PIL import Image
 
 import automl
 from automl.base.errors import InputError
-from automl.config.settings import Settings
+from automl.config.nouns import Question
+from automl.config.settings import ParsedSettings, Settings
 from automl.search.prepare import fit, fit_epochs, prepare
 from tests.helpers.automl_cases import Cli, opened
 
@@ -48,7 +48,7 @@ def test_explicit_settings_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 )
 def test_a_search_that_compares_no_placements_is_never_decided(settings: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="--stop decided needs --sampler placement or --init shared"):
-        prepare(Settings(**{"space": "digits", "stop": "decided", **settings}))
+        prepare(Settings(**{"space": "digits", "stop": "decided", **settings}).parsed)
 
 
 def test_stereo_pairs_get_their_space(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_stereo_pairs_get_their_space(tmp_path: Path) -> None:
 def test_training_with_few_steps_gets_more_epochs(
     settings: dict[str, Any], training: dict[str, Any], epochs: int | None
 ) -> None:
-    fitted = fit_epochs(Settings(**{"space": "folder", **settings}), opened(training=training))
+    fitted = fit_epochs(Question(**{"space": "folder", **settings}), opened(training=training))
     if epochs is None:
         assert fitted is None
     else:
@@ -85,13 +85,13 @@ def test_chosen_epochs_are_printed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     data = photographs(tmp_path / "photos", (32, 32), (33, 40), (50, 50))
-    settings = Settings(space="folder", data=data, size=32, backbone="timm:test_resnet")
+    settings = Settings(space="folder", data=data, size=32, backbone="timm:test_resnet").parsed
     ready = prepare(settings)
-    assert ready.settings.epochs == ready.plan.budget == ready.baseline.training.epochs
+    assert ready.settings.question.epochs == ready.plan.budget == ready.baseline.training.epochs
     assert ready.task.steps() * ready.plan.budget >= 300
-    assert f"chosen    {ready.settings.epochs} epochs" in capsys.readouterr().err
-    assert all(config.training.epochs == ready.settings.epochs for config in ready.configs)
-    assert prepare(replace(settings, epochs=2)).plan.budget == 2
+    assert f"chosen    {ready.settings.question.epochs} epochs" in capsys.readouterr().err
+    assert all(config.training.epochs == ready.settings.question.epochs for config in ready.configs)
+    assert prepare(settings.change(question={"epochs": 2})).plan.budget == 2
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
 
 
@@ -109,8 +109,8 @@ def test_types_of_an_own_space_are_stored_with_the_folder_of_their_file(
         "    return digits(trial, kinds)\n\n"
         "space.baseline = {'modules': 0}\n"
     )
-    ready = prepare(Settings(space="mine.py:space", subset=0.1, epochs=1))
-    assert ready.settings.attention == f"ssa,{tmp_path}/mine.py:Gate"
+    ready = prepare(Settings(space="mine.py:space", subset=0.1, epochs=1).parsed)
+    assert ready.settings.question.attention == f"ssa,{tmp_path}/mine.py:Gate"
 
 
 @pytest.mark.parametrize(
@@ -142,9 +142,9 @@ def test_python_and_the_command_line_choose_alike(
     (tmp_path / "text.txt").write_text("a line of text\n" * 99)
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "a.py").write_text("def read(file):\n    '''Read a file.'''\n    return 1\n" * 9)
-    started: list[Settings] = []
+    started: list[ParsedSettings] = []
 
-    def start(settings: Settings) -> None:
+    def start(settings: ParsedSettings) -> None:
         started.append(settings)
         raise InputError("started")
 

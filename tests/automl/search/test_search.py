@@ -9,6 +9,7 @@ import pytest
 
 import automl
 from automl.base.serialise import to_json, write_json
+from automl.config.nouns import Question, SearchPlan
 from automl.config.settings import Settings
 from automl.search.prepare import make_plan
 from automl.search.result import RESULT_FILE
@@ -41,7 +42,7 @@ def result(tmp_path: Path) -> Result:
         plan = Plan(trials=9, budget=1, metric=ACCURACY, objectives=["accuracy"], guessing=guess)
         settings = Settings(
             space="digits", name=f"mine-{len(list(tmp_path.iterdir()))}", storage=str(tmp_path)
-        )
+        ).parsed
         with new_folder(settings, plan, fingerprint="", data="") as (folder, metadata):
             trials = [
                 TrialRecord(
@@ -116,12 +117,12 @@ def test_otherwise_it_does_not(
 
 def test_plan_has_the_score_of_guessing() -> None:
     task = opened()
-    plan = make_plan(Settings(space="digits"), task.config, task)
+    plan = make_plan(SearchPlan(), Question(space="digits"), task)
     chance, inputs = task.chance("validation"), task.size("validation")
     assert plan.guessing == ACCURACY.guessing(chance, inputs)
     assert 0.1 < chance.value < plan.guessing < 0.5
     line = Regression()
-    assert make_plan(Settings(space="digits"), line.config, line).guessing is None
+    assert make_plan(SearchPlan(), Question(space="digits"), line).guessing is None
 
 
 def test_repr_of_a_result(result: Result) -> None:

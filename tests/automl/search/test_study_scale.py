@@ -12,7 +12,8 @@ import pytest
 import automl.search.studies as run_study_module
 from automl.base.errors import InputError
 from automl.base.escape import markdown
-from automl.config.settings import Settings
+from automl.config.nouns import Question
+from automl.config.settings import ParsedSettings, Settings
 from automl.report.grid_table import FILES, markdown_lines, merged, write_grid
 from automl.report.run_report import write_page
 from automl.search.prepare import may_fit_epochs
@@ -36,14 +37,14 @@ PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "studies.md").read_text(
 COUNTS = {"train": 900, "validation": 100}
 
 
-def finish_at_once(settings: Settings, describe: Callable[[Any], str]) -> Any:
+def finish_at_once(settings: ParsedSettings, describe: Callable[[Any], str]) -> Any:
     """Write the folder of a search whose trials have all ended, in place of `start_or_resume`."""
-    space = load_space(settings.space)
-    if settings.is_grid:
-        drawn = [(cell, settings.adjust(cell.config), cell.label) for cell in grid_cells(space)]
+    opened = settings.question.open()
+    if settings.plan.is_grid:
+        drawn = [(cell, cell.config, cell.label) for cell in opened.cells]
     else:
-        trials = draw_randomly(space, 3, first=space.published()[0])
-        drawn = [(trial, settings.adjust(config), "") for trial, config in trials]
+        trials = draw_randomly(opened.space, 3, first=opened.space.published()[0])
+        drawn = [(trial, config, "") for trial, config in trials]
     configs = [config for _, config, _ in drawn]
     task = task_of(configs[0])
     metric = task.metric_of(configs[0])
@@ -51,22 +52,22 @@ def finish_at_once(settings: Settings, describe: Callable[[Any], str]) -> Any:
     epoch = {"epoch": 1, "resource": 1, "steps": 1, "seconds": 1.0, metric.name: 0.5}
     ready = SimpleNamespace(configs=configs, task=SimpleNamespace(size=COUNTS.__getitem__, noun=task.noun))
     folder = save_search(
-        Path(settings.storage),
+        Path(settings.place.storage),
         [
             frozen(t.params, t.distributions, config, plan, State.COMPLETE, [epoch], variant=label)
             for t, config, label in drawn
         ],
-        name=settings.name,
+        name=settings.place.name,
         plan=plan,
-        space=settings.space,
-        sampler=settings.sampler,
-        study=settings.study,
+        space=settings.question.space,
+        sampler=settings.plan.sampler,
+        study=settings.question.study,
         scale=describe(ready),
     )
-    if settings.is_grid:
+    if settings.plan.is_grid:
         cells = {cell.label: dict(cell.params) for cell, _, _ in drawn}
-        resume_study(folder, name=settings.name).set_user_attr(CELLS, cells)
-    return load(settings.name, storage=settings.storage)
+        resume_study(folder, name=settings.place.name).set_user_attr(CELLS, cells)
+    return load(settings.place.name, storage=settings.place.storage)
 
 
 @pytest.mark.parametrize("small", [True, False])
@@ -95,7 +96,7 @@ def test_every_output_has_the_line(
         assert (spec.source[SCALE], spec.experiment) == (line, name)
         assert spec.source[VERSION]
         assert markdown(line) in spec.note
-        if search.metadata.settings.is_grid:
+        if search.metadata.settings.plan.is_grid:
             write_grid(search, search.folder)
             texts = [(search.folder / file).read_text() for file in FILES]
             assert [row["scale"] for row in csv.DictReader(texts[0].splitlines())] == [line] * len(
@@ -137,8 +138,8 @@ def test_the_whole_form_is_the_setup_of_the_source(name: str) -> None:
 @pytest.mark.parametrize("name", list(list_studies()))
 def test_the_epochs_of_a_study_do_not_depend_on_the_data(name: str) -> None:
     space = name if list_studies()[name].rows else "larnn"
-    assert may_fit_epochs(Settings(space="larnn", data="mine"))
-    assert not may_fit_epochs(Settings(space=space, data="mine", subset=0.5, study=name))
+    assert may_fit_epochs(Question(space="larnn", data="mine"))
+    assert not may_fit_epochs(Question(space=space, data="mine", subset=0.5, study=name))
 
 
 @pytest.mark.parametrize("study", ["../../outside", "a/b", ""])

@@ -1,7 +1,7 @@
 """Settings that make the scores of an earlier search incomparable."""
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from search.drawn import Drawn
 from search.spaces import SPACES
 from search.trial_scheduler import Plan
 
-BASE = Settings(space="digits", trials=4, epochs=4, name="mine")
+BASE: dict[str, Any] = {"space": "digits", "trials": 4, "epochs": 4, "name": "mine"}
 # Another value of each setting that a comparison must see.
 OTHER: dict[str, Any] = {
     "epochs": 5, "size": 24, "subset": 0.5, "batch_size": 64, "mixup": 0.4, "flip": True, "augment": "strong",
@@ -73,10 +73,15 @@ NOT_COMPARED: Mapping[str, str] = {
 }
 
 
-def metadata(settings: Settings, mark: str = "a-b", data: str = "d") -> SearchMetadata:
+def metadata(settings: Mapping[str, Any], mark: str = "a-b", data: str = "d") -> SearchMetadata:
     plan = Plan(trials=4, budget=4, metric=ACCURACY, objectives=["accuracy"])
     return SearchMetadata(
-        identity="", settings=settings, plan=plan, fingerprint=mark, data=data, provenance=Provenance()
+        identity="",
+        settings=Settings(**settings).parsed,
+        plan=plan,
+        fingerprint=mark,
+        data=data,
+        provenance=Provenance(),
     )
 
 
@@ -86,22 +91,22 @@ def test_each_setting_is_compared_or_has_no_influence_on_scores(field: str) -> N
         field, ""
     ):  # which tests/search and tests/automl/tasks/function test
         return
-    base = BASE
+    base: dict[str, Any] = BASE
     if field in ("seeds", "test"):
-        base = replace(BASE, sampler="grid")
+        base = {**BASE, "sampler": "grid"}
     if field in ("context", "vocabulary", "distil"):
-        base = replace(BASE, space="recall")
+        base = {**BASE, "space": "recall"}
     if field == "weights_digest":
-        base = replace(BASE, weights="shared_training.pt", weights_digest="xyz")
-    other = replace(base, **{field: {**OTHER, **SAME}[field]})
-    reasons = incomparable(metadata(other), metadata(base), Drawn(SPACES[base.space_name]))
+        base = {**BASE, "weights": "shared_training.pt", "weights_digest": "xyz"}
+    other = {**base, field: {**OTHER, **SAME}[field]}
+    reasons = incomparable(metadata(other), metadata(base), Drawn(SPACES[base["space"]]))
     assert (field in NOT_COMPARED) != bool(reasons), reasons
     if field in OTHER:
         assert field in reasons[0] or field in ("init", "augment", "context")
 
 
 def test_path_of_weights_is_not_compared() -> None:
-    here, other = (replace(BASE, weights=file, weights_digest="abc") for file in ("a.pt", "b.pt"))
+    here, other = ({**BASE, "weights": file, "weights_digest": "abc"} for file in ("a.pt", "b.pt"))
     assert not incomparable(metadata(other), metadata(here), Drawn(SPACES["digits"]))
 
 

@@ -80,7 +80,7 @@ def test_options_tell_trials_apart(case: str, store: MlflowClient, tmp_path: Pat
         summary="",
     )
     plan = Plan(trials=len(tried), budget=1, metric=ACCURACY, objectives=["accuracy"])
-    settings = Settings(space="digits", name="mine", storage=str(tmp_path))
+    settings = Settings(space="digits", name="mine", storage=str(tmp_path)).parsed
     with new_folder(settings, plan, fingerprint="f", data="d") as (folder, metadata):
         study = create_study(folder, name="mine", directions=[StudyDirection.MAXIMIZE])
         scheduler = SearchScheduler(study, space, plan, optuna.samplers.RandomSampler(seed=0))

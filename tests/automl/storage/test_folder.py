@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from optuna.trial import FixedTrial
 from pyarrow.fs import FileSystem, FileType
 
 from automl.base.errors import InputError
+from automl.config.nouns import Place
 from automl.config.settings import Settings
 from automl.storage.folder import check_new, find_latest, find_search, new_folder, old_folder, resolve_search
 from automl.storage.metadata import SEARCH_FILE, SearchMetadata, read_metadata, write_metadata
@@ -21,7 +21,6 @@ from automl.storage.storage import Storage
 from automl.tasks.image_classification import ImageTraining
 from search.class_metrics import ACCURACY
 from search.config import TrialConfig
-from search.drawn import Drawn
 from search.record import TRIALS_FOLDER
 from search.space import get_source
 from search.trial_scheduler import Plan
@@ -31,7 +30,7 @@ PLAN = Plan(trials=3, budget=2.0, metric=ACCURACY, objectives=["accuracy", "macs
 
 
 def make(storage: Path | Storage, name: str | None = "mine", **more: Any) -> tuple[Path, SearchMetadata]:
-    settings = Settings(space="digits", name=name, storage=str(storage), **more)
+    settings = Settings(space="digits", name=name, storage=str(storage), **more).parsed
     with new_folder(settings, PLAN, fingerprint="f", data="d") as (folder, metadata):
         return folder, metadata
 
@@ -42,7 +41,7 @@ def test_written_metadata_is_read(tmp_path: Path) -> None:
     assert read_metadata(folder, str(tmp_path)) == metadata
     assert metadata.plan == PLAN
     assert (metadata.name, metadata.fingerprint, metadata.data) == ("mine", "f", "d")
-    assert metadata.settings.max_params == "5M"
+    assert metadata.settings.terms.max_params == "5M"
     assert vars(metadata.provenance).keys() >= {"command", "commit", "versions", "gpus", "cores", "started"}
     assert metadata.provenance.versions.keys() >= {"torch", "optuna", "ray"}
     with old_folder("mine", str(tmp_path)) as (location, again):
@@ -54,12 +53,12 @@ def test_check_new_leaves_no_files(object_store: ObjectStore, monkeypatch: pytes
     for name, value in object_store.environment.items():
         monkeypatch.setenv(name, value)
     address = object_store.address("fresh")
-    check_new(Settings(space="digits", trials=1, name="mine", storage=address))
+    check_new(Place(name="mine", storage=address))
     files, path = FileSystem.from_uri(address)
     assert files.get_file_info(path).type == FileType.NotFound
     no_bucket = address.replace(f"/{object_store.bucket}/", "/nowhere/")
     with pytest.raises(InputError, match="names a bucket that does not exist"):
-        check_new(Settings(space="digits", trials=1, name="mine", storage=no_bucket))
+        check_new(Place(name="mine", storage=no_bucket))
 
 
 def test_searches_of_one_name_have_different_identities(tmp_path: Path) -> None:
@@ -69,12 +68,12 @@ def test_searches_of_one_name_have_different_identities(tmp_path: Path) -> None:
 def test_search_without_a_name_gets_a_default(tmp_path: Path) -> None:
     folder, metadata = make(tmp_path, None)
     assert re.fullmatch(r"digits-\d{8}-\d{6}", metadata.name)
-    assert folder.name == metadata.settings.name == metadata.name
+    assert folder.name == metadata.settings.place.name == metadata.name
 
 
 @pytest.mark.parametrize(("trained", "stays"), [(False, False), (True, True)])
 def test_error_before_the_first_trial_leaves_no_files(trained: bool, stays: bool, tmp_path: Path) -> None:
-    settings = Settings(space="digits", name="mine", storage=str(tmp_path))
+    settings = Settings(space="digits", name="mine", storage=str(tmp_path)).parsed
 
     def fail() -> None:
         with new_folder(settings, PLAN, fingerprint="f", data="d") as (folder, _):
@@ -188,15 +187,15 @@ def test_a_space_that_is_a_function(tmp_path: Path) -> None:
     def mine(trial: optuna.Trial) -> TrialConfig:
         return TrialConfig(training=ImageTraining(epochs=trial.suggest_int("epochs", 1, 9)))
 
-    settings = Settings(space=mine, name="first", storage=str(tmp_path))
-    assert settings.title == "test_a_space_that_is_a_function.mine"
-    with new_folder(settings, PLAN, fingerprint=Drawn(settings.load_space()).fingerprint, data="d") as (
+    settings = Settings(space=mine, name="first", storage=str(tmp_path)).parsed
+    assert settings.question.title == "test_a_space_that_is_a_function.mine"
+    with new_folder(settings, PLAN, fingerprint=settings.question.open().fingerprint, data="d") as (
         folder,
         created,
     ):
         assert created.draw_space().space(FixedTrial({"epochs": 7})).training.epochs == 7
     metadata = read_metadata(folder, str(tmp_path))
-    assert metadata.settings == replace(created.settings, space=settings.space_name)
+    assert metadata.settings == created.settings.change(question={"space": settings.question.space_name})
     with pytest.raises(InputError, match=rf"function \S+mine of a notebook .* is in {folder}/space.py"):
         metadata.draw_space()
     assert metadata.draw_space(mine).space.draw is mine
@@ -210,13 +209,16 @@ def test_function_of_a_notebook_is_available_in_it(tmp_path: Path, monkeypatch: 
 
     mine.__module__, mine.__qualname__ = "__main__", "mine"
     mine.baseline = {"epochs": 3}  # type: ignore[attr-defined]
-    settings = Settings(space=mine, storage=str(tmp_path))
-    with new_folder(settings, PLAN, fingerprint=Drawn(settings.load_space()).fingerprint, data="d") as (
+    settings = Settings(space=mine, storage=str(tmp_path)).parsed
+    with new_folder(settings, PLAN, fingerprint=settings.question.open().fingerprint, data="d") as (
         folder,
         _,
     ):
         metadata = read_metadata(folder, str(tmp_path))
-    assert (metadata.settings.space_name, metadata.settings.title) == ("__main__:mine", "mine")
+    assert (metadata.settings.question.space_name, metadata.settings.question.title) == (
+        "__main__:mine",
+        "mine",
+    )
     monkeypatch.setattr(sys.modules["__main__"], "mine", mine, raising=False)
     assert metadata.draw_space().space.baseline == {"epochs": 3}
     source = get_source(metadata.draw_space().space)
@@ -229,7 +231,7 @@ def test_one_of_two_simultaneous_starts_fails(
 ) -> None:
     """It checked before the winner wrote `search.json`, and acquires the lock during or after that."""
     monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "cache"))
-    settings = Settings(space="digits", name="mine", storage=storage.address)
+    settings = Settings(space="digits", name="mine", storage=storage.address).parsed
     location = storage / "mine"
     with new_folder(settings, PLAN, fingerprint="f", data="d") as (folder, metadata):
         content = (folder / SEARCH_FILE).read_bytes()
@@ -252,7 +254,7 @@ def test_failed_start_is_deleted_in_the_store(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "cache"))
-    settings = Settings(space="digits", name="mine", storage=storage.address)
+    settings = Settings(space="digits", name="mine", storage=storage.address).parsed
     with (
         pytest.raises(InputError, match="no room"),
         new_folder(settings, PLAN, fingerprint="f", data="d") as (folder, _),
@@ -280,7 +282,9 @@ def test_name_is_that_of_the_folder(tmp_path: Path) -> None:
     with old_folder("final", str(tmp_path)) as (location, reopened):
         assert (location, reopened.name, reopened.identity) == (moved, "final", metadata.identity)
         assert reopened.location.address == str(moved)
-        assert reopened.settings.data == str(Path("pictures").resolve()), "relative to the original folder"
+        assert reopened.settings.question.data == str(Path("pictures").resolve()), (
+            "relative to the original folder"
+        )
     moved.rename(tmp_path / "my search (old)")
     with pytest.raises(InputError, match="has a name that no search may have"):
         read_metadata(tmp_path / "my search (old)", str(tmp_path))

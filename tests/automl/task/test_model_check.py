@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from automl.base.errors import InputError
-from automl.config.settings import Settings
+from automl.config.nouns import Terms
 from automl.export import checks
 from automl.search.prepare import check_models
 from automl.task import open_task
@@ -259,9 +259,8 @@ def test_each_backbone_of_a_space_is_tried(tmp_path: Path, capsys: pytest.Captur
     flat, pair = (
         tiny(model={"backbone": f"{tmp_path}/mine.py:{name}", "options": {}}) for name in ("Flat", "Pair")
     )
-    settings = Settings(space="digits")
     with pytest.raises(InputError, match=r"mine\.py:Pair returned a tuple .*\(batch, 10 classes\)"):
-        check_models([tiny(), flat, flat, pair], settings.runtime)
+        check_models([tiny(), flat, flat, pair], Terms().runtime)
     assert capsys.readouterr().err.count("mine.py:Flat is trained contiguous") == 1
 
 

@@ -32,7 +32,6 @@ from automl.task.same_data import check_same_data, find_search_of, restore_manif
 from automl.tasks.image_classification.data import open_image_records
 from automl.trials.session import share_data
 from search.config import TrialConfig
-from search.drawn import Drawn
 from search.record import TrialRecord
 from search.study import WARM_START, create_study
 from tests.helpers.automl_cases import HERE
@@ -199,7 +198,7 @@ def test_a_missing_manifest_is_restored_after_a_kill(changed: bool, photos: Path
     (folder / MANIFEST_FILE).unlink()
     if changed:
         change(photos, "changed", "train")
-    restore_manifest(folder, metadata, plain(photos))
+    restore_manifest(folder, metadata.data, plain(photos))
     with pytest.raises(InputError, match="damaged or missing") if changed else nullcontext():
         check_same_data(plain(photos), folder, "mine")
 
@@ -212,10 +211,10 @@ def test_like_reports_different_data_and_uses_no_scores(
     name = change(photos, "changed", "validation") if changed else ""
     folder = searched(photos, "later")
     _, metadata = find_search("later", "searches")
-    metadata = replace(metadata, settings=replace(metadata.settings, warm_start="mine"))
+    metadata = replace(metadata, settings=metadata.settings.change(plan={"warm_start": "mine"}))
     Path("study").mkdir()
     study = create_study(Path("study"), name="s", directions=[StudyDirection.MAXIMIZE])
-    learn(study, folder, metadata, Drawn(metadata.settings.load_space()))
+    learn(study, folder, metadata, metadata.settings.question.open())
     message = capsys.readouterr().err
     assert (f"1 changed ({name})" in message) is changed
     assert (len(study.trials) == 0) is changed, "scores of other images are none here"
@@ -224,7 +223,6 @@ def test_like_reports_different_data_and_uses_no_scores(
 
 def test_images_in_the_storage_cannot_have_changed(photos: Path) -> None:
     folder = searched(photos)
-    _, metadata = find_search("mine", "searches")
     task = open_task(plain(photos), HERE)
     try:
         name, files = task.shared_name(task.config), task.stored_files(("train", "validation"))
@@ -237,7 +235,7 @@ def test_images_in_the_storage_cannot_have_changed(photos: Path) -> None:
             check_same_data(plain(photos), folder, "mine")
     finally:
         shared.use(None)
-    assert share_data(task, folder, metadata, "train") is None, "alone on this machine"
+    assert share_data(task, folder, "searches", "train") is None, "alone on this machine"
     with pytest.raises(InputError, match="1 changed"):
         check_same_data(plain(photos), folder, "mine", ("train", "validation"))
 

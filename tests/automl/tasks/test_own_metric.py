@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 from scipy.stats import binom
 from sklearn.metrics import top_k_accuracy_score
 
-from automl.config.settings import Settings
+from automl.config.nouns import Question, SearchPlan
 from automl.confirm.judge import judge
 from automl.search.prepare import make_plan
 from automl.storage.trial_files import Answers
@@ -79,7 +79,7 @@ def test_its_value_chance_and_verdict(task: Task) -> None:
     assert chance.value == pytest.approx(np.sort(counts)[-5:].sum() / counts.sum())
     assert chance.error == pytest.approx(binom(inputs, chance.value).std() / inputs)
     assert chance.step == 1 / inputs
-    plan = make_plan(Settings(space="digits"), task.config, task)
+    plan = make_plan(SearchPlan(), Question(space="digits"), task)
     assert type(plan.metric) is Metric, "a plan is read where the file is not run"
     validation = task.size("validation")
     bound = binom.isf(GUESSING_RATE, validation, task.chance("validation").value) / validation

@@ -377,7 +377,7 @@ def test_training_never_waits_for_mlflow(store: MlflowClient, monkeypatch: pytes
 
 def test_sync_brings_mlflow_to_where_the_study_stands(store: MlflowClient, tmp_path: Path) -> None:
     plan = Plan(trials=3, budget=2, metric=ACCURACY, objectives=["accuracy"])
-    settings = Settings(space="digits", name="mine", storage=str(tmp_path))
+    settings = Settings(space="digits", name="mine", storage=str(tmp_path)).parsed
     with new_folder(settings, plan, fingerprint="f", data="d") as (folder, metadata):
         study = create_study(folder, name="mine", directions=[StudyDirection.MAXIMIZE])
         sampler = optuna.samplers.RandomSampler(seed=0)

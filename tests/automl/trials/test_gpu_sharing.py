@@ -13,14 +13,17 @@ import ray.cloudpickle as cloudpickle
 import torch
 
 from automl.base.errors import InputError
-from automl.config.settings import Settings
+from automl.config.nouns import Terms
+from automl.config.settings import ParsedSettings, Settings
 from automl.costs.gpu_fraction import GpuUse
 from automl.storage.folder import new_folder
 from automl.storage.metadata import read_metadata
+from automl.storage.storage import Storage
 from automl.tasks.command.config import COMMAND
 from automl.trials import measurements, session
 from automl.trials.measurements import find_fraction, trial_resources
 from automl.trials.session import Interrupt, Workers
+from automl.trials.trial import Trainings
 from cluster.capacity import ClusterCapacity
 from search.class_metrics import ACCURACY
 from search.trial_scheduler import Plan
@@ -35,12 +38,17 @@ def give_use(*arguments: object) -> GpuUse:
     return USE
 
 
-def settings(**changed: Any) -> Settings:
-    return Settings(**{"space": "digits", "trials": 12, **changed})
+def settings(**changed: Any) -> ParsedSettings:
+    return Settings(**{"space": "digits", "trials": 12, **changed}).parsed
 
 
-def find(of: Settings, nodes: Any = NODES, baseline: Any = TINY, trials: int | None = 12) -> Any:
-    return find_fraction(of, trial_resources(of, nodes), nodes, baseline, trials=trials)
+def trainings(baseline: Any = TINY) -> Trainings:
+    return Trainings(location=Storage("searches"), baseline=baseline, terms=Terms())
+
+
+def find(of: ParsedSettings, nodes: Any = NODES, baseline: Any = TINY, trials: int | None = 12) -> Any:
+    shape = trial_resources(of.place, nodes)
+    return find_fraction(of.place, shape, nodes, trainings(baseline), trials=trials)
 
 
 @pytest.fixture
@@ -101,15 +109,15 @@ def test_search_and_confirmation_use_the_recorded_fraction(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(session, "list_open_nodes", lambda settings: NODES)
+    monkeypatch.setattr(session, "list_open_nodes", lambda place: NODES)
     chosen = settings(storage=str(tmp_path), name="shared")
     plan = Plan(trials=12, budget=1, metric=ACCURACY, objectives=["accuracy"], baseline_share=0.2)
-    whole = trial_resources(chosen, NODES)
+    whole = trial_resources(chosen.place, NODES)
     workers = Workers(
-        settings=chosen, shape=whole, capacity=ClusterCapacity(whole), interrupt=Interrupt(), advice=""
+        place=chosen.place, shape=whole, capacity=ClusterCapacity(whole), interrupt=Interrupt(), advice=""
     )
     with new_folder(chosen, plan, fingerprint="", data="") as (folder, metadata):
-        shared = workers.share_gpus(folder, metadata, TINY, trials=12)
+        shared = workers.share_gpus(folder, metadata.gpu_fraction, trainings(), trials=12)
         assert shared.shape == shared.capacity.shape == replace(whole, gpus=1 / 8)
         assert (
             "gpus      0.125 of a GPU for each trial, 8 on each GPU: a step of the" in capsys.readouterr().err
@@ -117,10 +125,12 @@ def test_search_and_confirmation_use_the_recorded_fraction(
         resumed = read_metadata(folder, str(tmp_path))
         assert resumed == replace(metadata, gpu_fraction=1 / 8)
         monkeypatch.setattr(session, "find_fraction", None)
-        assert workers.share_gpus(folder, resumed, TINY, trials=20).shape == shared.shape
+        assert workers.share_gpus(folder, resumed.gpu_fraction, trainings(), trials=20).shape == shared.shape
         assert capsys.readouterr().err == "gpus      0.125 for each trial, as at the start of the search\n"
         on_cpus = replace(workers, shape=replace(whole, gpus=0))
-        assert on_cpus.share_gpus(folder, resumed, TINY, trials=20) is on_cpus, "this machine has no GPU"
+        assert on_cpus.share_gpus(folder, resumed.gpu_fraction, trainings(), trials=20) is on_cpus, (
+            "this machine has no GPU"
+        )
 
 
 @pytest.fixture
@@ -134,7 +144,7 @@ def ray_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.slow("starts Ray")
 def test_measurement_runs_in_a_process_of_ray(ray_with_a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    nodes = session.list_open_nodes(settings())
+    nodes = session.list_open_nodes(settings().place)
     assert [node["GPU"] for node in nodes] == [1]
     monkeypatch.setattr(ray, "cancel", None)  # For a task that has ended, Ray may end this process.
     if not torch.cuda.is_available():

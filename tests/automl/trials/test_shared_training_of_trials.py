@@ -8,12 +8,12 @@ import torch
 
 from attention import Spec
 from automl.base.errors import InputError
-from automl.config.limits import Limits
+from automl.config.nouns import Terms
 from automl.costs.profile import CostProfile
 from automl.storage.storage import Storage
 from automl.training import checkpoint, shared_training
 from automl.trials import trial
-from automl.trials.trial import build_assignment, train_trial
+from automl.trials.trial import Trainings, build_assignment, train_trial
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE
 from tests.helpers.automl_cases import CPU, HERE, timeless, tiny
@@ -38,16 +38,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_assignment(folder: Path, name: str, config: TrialConfig) -> dict[str, Any]:
-    return build_assignment(
-        config,
-        Storage(folder / name),
-        shared_trainings=Storage(folder / "shared_trainings"),
-        baseline=PLAIN,
-        equal="time",
-        limits=Limits(),
-        precision="auto",
-        compile="auto",
-    )
+    trainings = Trainings(location=Storage(folder), baseline=PLAIN, terms=Terms())
+    return build_assignment(config, Storage(folder / name), trainings)
 
 
 def weights(folder: Path, name: str) -> dict[str, torch.Tensor]:

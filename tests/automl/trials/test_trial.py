@@ -11,7 +11,7 @@ import torch
 from attention import Spec
 from automl.base.serialise import to_json
 from automl.config.device import OUT_OF_MEMORY, UnusableGpu, find_device
-from automl.config.limits import Limits
+from automl.config.nouns import Terms
 from automl.config.runtime import Runtime
 from automl.costs import profile
 from automl.costs.profile import CostProfile
@@ -21,7 +21,7 @@ from automl.task import open_task
 from automl.training import checkpoint
 from automl.training.loop import evaluate
 from automl.trials import trial
-from automl.trials.trial import build_assignment, train_trial
+from automl.trials.trial import Trainings, build_assignment, train_trial
 from search.config import TrialConfig
 from tests.helpers.automl_cases import CPU, HERE, TINY, timeless, tiny
 from tests.helpers.imitated_gpus import SIZE, Driver
@@ -55,19 +55,11 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[TrialConfig]:
 
 
 def make_assignment(
-    folder: Path, config: TrialConfig, equal: str = "time", test: bool = False, **limits: float
+    folder: Path, config: TrialConfig, equal: str = "time", test: bool = False, **limits: Any
 ) -> dict[str, Any]:
-    return build_assignment(
-        config,
-        folder,
-        shared_trainings=folder.parent / "shared_trainings",
-        baseline=TINY,
-        equal=equal,
-        limits=Limits(**limits),
-        precision="auto",
-        compile="auto",
-        test=test,
-    )
+    terms = Terms(equal=equal, test=test, **limits)
+    trainings = Trainings(location=Storage(str(folder.parent)), baseline=TINY, terms=terms)
+    return build_assignment(config, Storage(str(folder)), trainings)
 
 
 @pytest.mark.parametrize(("equal", "steps"), [("time", 22), ("epochs", 28)])  # 7 an epoch
@@ -75,7 +67,7 @@ def test_each_epoch_has_a_complete_report(
     equal: str, steps: int, measured: list[TrialConfig], tmp_path: Path
 ) -> None:
     config = tiny(training={"epochs": 4}, data={"subset": 0.2})
-    received = list(train_trial(make_assignment(tmp_path / "0", config, equal, params=2000), HERE))
+    received = list(train_trial(make_assignment(tmp_path / "0", config, equal, max_params="2000"), HERE))
     assert [len(report.history) for report in received] == [1, 2, 3, 4]
     assert timeless(received[0].history) == timeless(received[-1].history)[:1]
     assert [report.finished for report in received] == [False] * (len(received) - 1) + [True]
@@ -186,7 +178,7 @@ def test_answers_to_validation_images_are_kept_without_the_test_split(
 
 
 def test_trial_above_a_limit_is_not_trained(measured: list[TrialConfig], tmp_path: Path) -> None:
-    (report,) = train_trial(make_assignment(tmp_path / "0", tiny(), params=500, latency=4), HERE)
+    (report,) = train_trial(make_assignment(tmp_path / "0", tiny(), max_params="500", max_latency_ms=4), HERE)
     assert report.infeasible == "params 1k exceeds the limit of 500"
     assert report.violations == {"params": 1.0, "latency": -0.5}
     assert report.profile == to_json(MEASURED)

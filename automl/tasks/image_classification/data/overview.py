@@ -16,7 +16,7 @@ from torch import Tensor
 from automl.base.errors import InputError, unknown
 from automl.base.terminal import progress
 from automl.base.units import pluralize
-from automl.config.settings import Settings
+from automl.config.nouns import Question
 from automl.data.augment import centre_crop, crop_boxes, draw_boxes
 from automl.data.pictures import describe_sizes, read_sizes
 from automl.data.splits import SPLITS
@@ -77,7 +77,7 @@ class ImageOverview:
         """Write samples to a PNG in the current folder. Raise InputError if it cannot be written."""
         if augment not in AUGMENT:
             raise unknown("augmentation", augment, AUGMENT)
-        file, chosen = Path(f"{Settings(space='folder', data=path).title}-samples.png"), AUGMENT[augment]
+        file, chosen = Path(f"{Question(space='folder', data=path).title}-samples.png"), AUGMENT[augment]
         images = open_split("folder", "train", path=path, size=size)
         sheet = draw_sheet(images, size=size, flip=flip, policy=chosen["policy"], erase=chosen["erasing"])
         try:

@@ -447,7 +447,7 @@ def test_a_ledger_lists_draws_and_exports(at_work: Any, cli: Any, tmp_path: Path
         "accepted", "accepted", "no gain in sight",
     ]  # fmt: skip
     final, metadata = find_search(value["finals"][0]["name"], "runs")
-    kept = metadata.settings
+    kept = metadata.settings.place
     assert (kept.cpus_per_trial, kept.label) == (2, ("run=1",)), "those of the head"
     training = read_verdicts(final)[-1].variants[0].config.training
     assert isinstance(training, CommandTraining)

@@ -136,13 +136,16 @@ def test_start_leaves_generators_and_output_alone(tmp_path, capsys):
 )
 def test_settings_that_do_not_fit_a_function_are_refused(options, message):
     with pytest.raises(InputError, match=message):
-        _ = Settings(train=f"{MARKS}:train", **options).reported
+        Settings(train=f"{MARKS}:train", **options)
 
 
 def test_title_is_the_name_of_the_data_or_of_the_folder():
-    assert Settings(train="woof/train.py:train", metric="loss").title == "woof"
-    assert Settings(train="woof/train.py:train", metric="loss", data="photos.zip").title == "photos"
-    assert Settings(train="package.module:train", metric="loss").title == "train"
+    def title(**options):
+        return Settings(metric="loss", **options).parsed.question.title
+
+    assert title(train="woof/train.py:train") == "woof"
+    assert title(train="woof/train.py:train", data="photos.zip") == "photos"
+    assert title(train="package.module:train") == "train"
 
 
 @pytest.mark.parametrize(
@@ -160,10 +163,12 @@ def test_direction_of_a_metric(name, minimize, maximize):
 
 
 def test_metric_of_a_known_name_brings_its_unit():
-    known = Settings(train="train.py:train", metric="accuracy").reported
+    known = Settings(train="train.py:train", metric="accuracy").parsed.question.reported
     assert (known.unit, known.scale, known.margin) == ("%", 100, 0.5)
-    own = Settings(train="train.py:train", metric="rmse", minimize=True, margin=0.1, unit="kg").reported
-    assert own == automl.Metric(name="rmse", maximize=False, margin=0.1, unit="kg", gap="kg")
+    own = Settings(train="train.py:train", metric="rmse", minimize=True, margin=0.1, unit="kg")
+    assert own.parsed.question.reported == automl.Metric(
+        name="rmse", maximize=False, margin=0.1, unit="kg", gap="kg"
+    )
 
 
 def test_baseline_that_the_function_prunes_has_one_message(tmp_path):

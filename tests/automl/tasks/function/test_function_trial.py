@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from attention import Spec
-from automl.config.limits import Limits
+from automl.config.nouns import Terms
 from automl.storage.storage import Storage
 from automl.storage.trial_files import read_answers
 from automl.tasks.function import FunctionModel, loop
@@ -16,7 +16,7 @@ from automl.tracking.run_spec import RunSpec
 from automl.tracking.writer import MlflowWriter
 from automl.training import checkpoint
 from automl.training.loop import NotStopped
-from automl.trials.trial import build_assignment, train_trial
+from automl.trials.trial import Trainings, build_assignment, train_trial
 from search.config import TrialConfig
 from search.config.sections import OwnTraining
 from search.metric import Metric
@@ -33,14 +33,12 @@ def assignment(config, folder, *, test=False, equal="epochs"):
     return build_assignment(
         config,
         folder,
-        shared_trainings=folder.parent / "shared_trainings",
-        baseline=config.change(model={"placement": {}}),
-        equal=equal,
-        limits=Limits(),
-        precision="auto",
-        compile="auto",
-        test=test,
-        profile=False,
+        Trainings(
+            location=folder.parent,
+            baseline=config.change(model={"placement": {}}),
+            terms=Terms(equal=equal, test=test),
+            profile=False,
+        ),
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from automl.base.errors import InputError
-from automl.config.settings import Settings
+from automl.config.nouns import Question, SearchPlan
 from automl.export import run_export as export
 from automl.export.predict import run_predict
 from automl.search.prepare import starts_from_sensitivity
@@ -30,7 +30,6 @@ from automl.training import checkpoint
 from automl.training.loop import fit, start
 from automl.training.shared_training import continue_training
 from search.config import TrialConfig
-from search.space import draw_randomly
 from tests.helpers.automl_cases import CPU, HERE, timeless
 from tests.helpers.code_cases import CHOSEN
 from tests.helpers.tiny_decoders import CONTEXT, DECODERS, VOCABULARY, save
@@ -175,7 +174,7 @@ def test_sensitivity_is_the_loss_with_one_layer_replaced(
 def test_sensitivity_is_the_default_of_trained_decoders(tmp_path: Path, texts: Path) -> None:
     trained = opened(save(transformers, "llama", tmp_path, with_weights=True), texts)
     new = open_task(trained.config.change(model={"weights": "", "placement": {}}), HERE)
-    chosen = Settings(space="hybrid", sampler="placement")
+    chosen = SearchPlan(sampler="placement")
     assert starts_from_sensitivity(chosen, trained)
     assert not starts_from_sensitivity(chosen, new)
     assert not starts_from_sensitivity(replace(chosen, prior="none"), trained)
@@ -222,8 +221,8 @@ def test_an_export_continues_texts_as_the_model_does(folder: Path, texts: Path, 
 def test_a_search_starts_from_the_folder(folder: Path, texts: Path) -> None:
     """Its layers have the heads, positions, weights and tokenizer of the model."""
     (folder / "tokenizer.json").write_text(train_pairs([b"the cat sat on a mat"], 265), encoding="utf-8")
-    settings = Settings(space="hybrid", backbone=f"hf:{folder}", data=str(texts), full=1, distil=0.5, size=16)
-    configs = [settings.adjust(config) for _, config in draw_randomly(settings.load_space(), 20) if config]
+    question = Question(space="hybrid", backbone=f"hf:{folder}", data=str(texts), full=1, distil=0.5, size=16)
+    configs = question.open().configs(20)
     specs = [spec for config in configs for spec in config.model.placement.values()]
     encodings = {spec.options["encoding"] for spec in specs if spec.type == "sliding"}
     assert encodings == {"none" if folder.name == "gpt2" else "rotary"}
@@ -237,11 +236,11 @@ def test_a_search_starts_from_the_folder(folder: Path, texts: Path) -> None:
 
 
 def test_weights_without_their_tokenizer_are_refused(folder: Path, texts: Path) -> None:
-    settings = Settings(space="hybrid", backbone=f"hf:{folder}", data=str(texts), size=16)
+    question = Question(space="hybrid", backbone=f"hf:{folder}", data=str(texts), size=16)
     with pytest.raises(InputError, match=r"has weights but no tokenizer\.json.*save_pretrained"):
-        settings.load_space()
+        question.open()
     (folder / "model.safetensors").unlink()
-    settings.load_space()
+    question.open()
 
 
 def test_the_end_of_a_document_is_the_models_own(tmp_path: Path, texts: Path) -> None:
