@@ -44,7 +44,7 @@ from search.study import STUDY_FILE, create_study, resume_study
 from search.trial_scheduler import Plan, rank_trials
 
 if TYPE_CHECKING:
-    from automl.trials.session import Workers
+    pass
 
 Result = TypeVar("Result", bound=SearchResult)
 Scheduler = SearchScheduler | GridScheduler

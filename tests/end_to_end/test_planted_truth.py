@@ -19,13 +19,13 @@ from optuna.trial import TrialState
 from search.study import open_study, read_history
 
 AUTOML = Path(sys.executable).parent / "automl"
+pytestmark = pytest.mark.heavy("a planted gain is found")
 
 SPACE = """
 from attention import Spec
 from automl.tasks.image_classification import ImageData, ImageTraining
 from search.config import Model, TrialConfig
 
-pytestmark = pytest.mark.heavy("a planted gain is found")
 SITES, TYPES = ["stage1.block2.branch", "stage2.block2.branch"], ["sagan", "ssa"]
 
 
