@@ -79,8 +79,9 @@ class Question(declared.QuestionOptions):
             if not self.metric:
                 raise InputError("--train needs --metric, the name of the metric that the function reports")
             _ = self.reported  # raises InputError for an invalid metric
+        else:
+            _ = self.backbone_options  # raises InputError for an invalid one
         self._check_attention()
-        _ = self.backbone_options  # raises InputError for an invalid one
 
     def _check_attention(self) -> None:
         types = self.attention_types or []
