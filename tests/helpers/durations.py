@@ -5,7 +5,7 @@ commands that they started and waited for, in the cache of pytest. `make test` b
 longest, and `make quick` runs the tests that took less than `QUICK`. What was not run here is taken from
 durations.json, which `make durations` writes.
 
-With AUTOML_LIMITS=1, as in continuous integration, the run fails if a test took more than `TEST` seconds, or
+With AUTOML_LIMITS=1 the run fails if a test took more than `TEST` seconds, or
 a shared fixture more than `FIXTURE`. A slow test is marked `slow`, which is not run by default, or `heavy`.
 """
 
