@@ -101,7 +101,10 @@ def run_confirm(*search: Any, **options: Any) -> ConfirmResult:
             _check_referee(name, storage, earlier, [option_name(n) for n in OF_SEARCHES if getattr(asked, n)])
         finalist = None
         if asked.solve is not None:
-            finalist = _read_finalist(Path(asked.solve), metadata.identity, draw_space().space, records)
+            solve = format_command("solve", name, storage, "--out", str(asked.solve))
+            finalist = _read_finalist(
+                Path(asked.solve), metadata.identity, solve, draw_space().space, records
+            )
         if earlier and not asked.again:
             confirmation = earlier[-1]
             _check_unchanged(name, confirmation, chosen, finalist)
@@ -166,18 +169,17 @@ def _check_unchanged(
         )
 
 
-def _read_finalist(file: Path, identity: str, space: Space, trials: Iterable[TrialRecord]) -> TrialRecord:
-    """Return the finalist in a file of `automl solve`, as a trial of the search with these `trials`."""
+def _read_finalist(
+    file: Path, identity: str, solve: str, space: Space, trials: Iterable[TrialRecord]
+) -> TrialRecord:
+    """Return the finalist in a file of the command `solve`, as a trial of the search with these `trials`."""
     # Raises InputError if the file is damaged, or is that of another search.
     solved = read_json(SolvedPlacement, file, strict=False)
     if solved.identity != identity:
-        raise InputError(
-            f"{file} is the answer of another search, {solved.search!r}; run automl solve for this one, "
-            f"with --out {file}"
-        )
+        raise InputError(f"{file} is the answer of another search, {solved.search!r}; run {solve}")
     trial = next((trial for trial in trials if trial.number == solved.trial), None)
     if trial is None:
-        raise InputError(f"{file} names trial {solved.trial}, which search {solved.search!r} does not have")
+        raise InputError(f"{file} names trial {solved.trial}, which the search does not have; run {solve}")
     config = with_placement(space, trial.config, {**trial.params, **solved.params})
     if space.as_baseline(config) == config:
         raise InputError(f"{file} has the baseline as its answer, so there is nothing to confirm")

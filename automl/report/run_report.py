@@ -244,8 +244,7 @@ def _track(search: SearchData, folder: Path, files: Sequence[str]) -> str | None
     from automl.tracking.runs import log_report  # takes seconds to import
 
     try:
-        sync = format_command("sync", search.search, search.storage)
-        return log_report(search.metadata.identity, sync, folder, files)
+        return log_report(search.metadata.identity, search.search, search.storage, folder, files)
     except InputError as error:
         print(f"warning: the report is not in MLflow: {error}", file=sys.stderr)
         return None

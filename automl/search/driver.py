@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import optuna
 from optuna.study import StudyDirection
@@ -42,9 +42,6 @@ from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
 from search.study import STUDY_FILE, create_study, resume_study
 from search.trial_scheduler import Plan, rank_trials
-
-if TYPE_CHECKING:
-    pass
 
 Result = TypeVar("Result", bound=SearchResult)
 Scheduler = SearchScheduler | GridScheduler

@@ -75,7 +75,7 @@ def describe_data(path: str, *, space: str | None = None, size: int = 128) -> An
     spec = (task_of_data(path) or find_spec(TrialConfig.task)) if space is None else None
     config = None
     if spec is None or not spec.overview:
-        config = Question(space=space or (spec.space if spec else ""), data=path).open().baseline
+        config = Question(space=space or (spec.space if spec else ""), data=str(path)).open().baseline
         spec = find_spec(config.task)
     if not spec.overview:
         assert config is not None

@@ -13,6 +13,7 @@ from mlflow.exceptions import MlflowException
 from automl.base import loading
 from automl.base.errors import InputError, error_message
 from automl.base.escape import redact
+from automl.base.options import format_command
 from automl.base.serialise import from_json, parse_json
 from automl.storage.storage import Storage
 from automl.task import task_of
@@ -127,10 +128,8 @@ def trial_links(identity: str) -> dict[int, str]:
     }
 
 
-def log_report(identity: str, sync: str, folder: Path, files: Sequence[str]) -> str:
-    """Log `files` of `folder` to the run of a search, below `report/`. Return the run's ID.
-
-    `sync` is the command that writes the search to MLflow.
+def log_report(identity: str, name: str, storage: str, folder: Path, files: Sequence[str]) -> str:
+    """Log `files` of `folder` to the run of the search `name`, below `report/`. Return the run's ID.
 
     Raise InputError if MLflow does not answer, has no such run, or rejects them.
     """
@@ -138,9 +137,9 @@ def log_report(identity: str, sync: str, folder: Path, files: Sequence[str]) -> 
     run = next(find_runs(client, None, {IDENTITY: identity}), None)
     if run is None:
         raise InputError(
-            f"MLflow at {redact(mlflow.get_tracking_uri())} has no run of the search; run this "
+            f"MLflow at {redact(mlflow.get_tracking_uri())} has no run of search {name!r}; run this "
             f"where the search ran or set MLFLOW_TRACKING_URI, or write the search there: "
-            f"{sync}"
+            f"{format_command('sync', name, storage)}"
         )
     run_id = str(run.info.run_id)
     try:

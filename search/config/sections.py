@@ -50,7 +50,7 @@ class Data:
         subset: The fraction of the training and validation inputs that is used, stratified by class.
     """
 
-    OPTIONS: ClassVar[Mapping[str, str]] = {}  # fields that options of another name set
+    OPTIONS: ClassVar[Mapping[str, str]] = {}  # the field that an option of another name sets
 
     source: str = ""
     path: str | None = None

@@ -102,8 +102,8 @@ def test_answer_of_solve_is_the_finalist(search, at_work, tmp_path):
     run_confirm("mine", solve=str(file))  # resumes
     for changes, message in (
         ({"params": {**content["params"], "heads1": 4}}, "began with another finalist"),
-        ({"identity": "other", "search": "b"}, "is the answer of another search, 'b'"),
-        ({"trial": 77}, "names trial 77"),
+        ({"identity": "other", "search": "b"}, "of another search, 'b'; run automl solve mine --out"),
+        ({"trial": 77}, "trial 77, which .* run automl solve mine --out"),
         ({"params": {**PUBLISHED, "modules": 0}}, "the baseline as its answer"),
         ({"params": {"modules": 1}}, "space 'digits' raised ValueError"),
         ({"trial": "x"}, "corrupt"),

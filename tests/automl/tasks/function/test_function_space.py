@@ -127,6 +127,7 @@ def test_start_leaves_generators_and_output_alone(tmp_path, capsys):
     [
         ({}, "needs --metric"),
         ({"metric": "accuracy", "size": 3}, "--size is for built-in tasks"),
+        ({"metric": "accuracy", "backbone_option": ["a=1"]}, "--backbone-option is for built-in tasks"),
         ({"metric": "accuracy", "space": "digits"}, "leave out --space digits"),
         ({"metric": "accuracy", "minimize": True}, "a higher accuracy is better; leave --minimize out"),
         ({"metric": "loss", "minimize": False}, "a lower loss is better; leave --maximize out"),
