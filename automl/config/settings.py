@@ -26,6 +26,9 @@ TEXTS = ("data", "weights", "storage", "max_params", "max_macs", "max_memory", "
 class Settings(SearchOptions):
     """Settings of a search. `run_search` takes them as keyword arguments.
 
+    They are stored in `search.json`. A function is stored by its name, and only callbacks given by name
+    are stored.
+
     Raises:
         InputError: A value is invalid.
 
@@ -64,8 +67,7 @@ class Settings(SearchOptions):
 class ParsedSettings:
     """Settings of a search, as four nouns: question, plan, terms and place.
 
-    `search.json` has them in the form of `Settings`. A function is stored by its name, and only callbacks
-    given by name are stored.
+    `search.json` has them in the form of `Settings`.
     """
 
     question: Question
