@@ -40,6 +40,7 @@ def shape(request: pytest.FixtureRequest) -> tuple[int, ...]:
 @every_spec
 def test_is_identity_when_new(spec: Spec, shape: tuple[int, ...], layout: str, training: bool) -> None:
     x = LAYOUTS[layout](inputs(spec, *shape))
+    assert spec.build(CHANNELS).gamma == 0
     assert torch.equal(new(spec).train(training)(x), x)
 
 

@@ -138,13 +138,6 @@ def test_stays_finite_under_autocast(spec: Spec, half: torch.dtype) -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in module.parameters())
 
 
-@every_spec
-def test_a_new_module_is_the_identity(spec: Spec) -> None:
-    x = features(2, CHANNELS, N)
-    with padding(torch.arange(N) < torch.tensor([[4], [0]])):
-        assert torch.equal(new(spec)(x), x)
-
-
 EXPORTED = [
     *(Spec(name) for name in ATTENTIONS),
     Spec("ssa", {"ks": 3}),

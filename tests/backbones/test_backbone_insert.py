@@ -19,7 +19,6 @@ from search.config import Model
 from tests.helpers.sites_models import (
     Mixer,
     Net,
-    Plain,
     PostActivation,
     PreActivation,
     Recurrent,
@@ -85,25 +84,6 @@ def test_new_modules_change_no_output(make: Callable[[], nn.Module]) -> None:
     plain, model = randomise_norms(make()), randomise_norms(make())
     assert insert(model, _everywhere(model), torch.empty(EXAMPLE)) is model
     assert torch.equal(model(_x()), plain(_x()))
-
-
-def test_insertion_changes_neither_weights_nor_the_generator(make: Callable[[], nn.Module]) -> None:
-    plain = make().state_dict()
-    model = make()
-    generator_state = torch.get_rng_state()
-    insert(model, _everywhere(model), torch.empty(EXAMPLE))
-    assert torch.equal(torch.get_rng_state(), generator_state)
-    state = model.state_dict()
-    assert all(torch.equal(state[name], value) for name, value in plain.items())
-
-
-def test_a_backbones_checkpoint_loads(make: Callable[[], nn.Module]) -> None:
-    backbone, model = make(), make()
-    inserted = insert(model, _everywhere(model), torch.empty(EXAMPLE))
-    keys = inserted.load_state_dict(backbone.state_dict(), strict=False)
-    assert keys.unexpected_keys == []
-    assert keys.missing_keys
-    assert all(".site_attention." in key for key in keys.missing_keys)
 
 
 @torch.no_grad()
@@ -251,37 +231,10 @@ def test_a_transformer_encoder_ignores_padding(name: str) -> None:
     torch.testing.assert_close(model(*longer), y, rtol=1e-10, atol=1e-10)
 
 
-def test_a_detectors_backbone() -> None:
-    """It returns a mapping. The sites are inside."""
-    torch.manual_seed(0)
-    build_backbone = torchvision.models.detection.backbone_utils.resnet_fpn_backbone
-    model, x = (
-        build_backbone(backbone_name="resnet18", weights=None, trainable_layers=5).eval(),
-        torch.randn(1, 3, 32, 32),
-    )
-    before = model(x)
-    insert(model, {"stage1.block1.branch": Spec("ssa"), "stage4.block2": Spec("sagan")}, x)
-    after = model(x)
-    assert list(after) == list(before)
-    assert all(torch.equal(after[name], before[name]) for name in before)
-
-
 def test_an_empty_placement_changes_nothing() -> None:
     model = nn.Linear(3, 3)  # It has no sites, and none are searched for.
     assert insert(model, {}) is model
     assert list(model.state_dict()) == ["weight", "bias"]
-
-
-def test_insertion_by_path_in_a_model_without_blocks() -> None:
-    x = torch.randn(2, 3, 8, 8)
-    model = insert(Plain().eval(), {"own.1": Spec("ssa"), "features": Spec("ssa")}, example=x)
-    with torch.no_grad():
-        before = model(x)
-        model.features.site_attention.gamma.fill_(1)
-        middle = model(x)
-        model.own[1].site_attention.gamma.fill_(1)
-        assert not torch.equal(before, middle)
-        assert not torch.equal(middle, model(x))
 
 
 def test_an_unknown_site_is_rejected() -> None:

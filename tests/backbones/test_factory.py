@@ -11,7 +11,7 @@ from torch import nn
 
 from attention import Spec
 from automl.base.errors import InputError
-from backbones import BACKBONES, build, find, insert, sites
+from backbones import build, find, insert, sites
 
 OWN = """
 import types
@@ -152,7 +152,3 @@ def test_a_user_defined_model_by_module_name(own: str, monkeypatch: pytest.Monke
 def test_mistakes_are_reported(own: str, name: str, options: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         build(name, classes=3, size=40, **options)
-
-
-def test_find_returns_the_records_of_the_table() -> None:
-    assert all(find(name) is record for name, record in BACKBONES.items())

@@ -200,12 +200,3 @@ def test_a_delta_rule_takes_over_projections_behind_an_identity(kind: str, tmp_p
     assert torch.equal(layers["out_proj"].weight, own.o.weight)  # type: ignore[arg-type]
     signal = torch.randn(1, expected.shape[0], 9)
     torch.testing.assert_close(layers["conv1d"](nn.functional.pad(signal, (3, 0))), signal)
-
-
-def test_keys_and_values_of_grouped_queries_are_repeated(tmp_path: Path) -> None:
-    attention = build("llama", tmp_path).get_submodule("model.model.layers.0.self_attn")
-    projections, width = find_projections(attention), WIDTH // HEADS
-    first, second = projections.k.weight.unflatten(0, (HEADS, width))[:2]
-    assert torch.equal(first, second)
-    assert torch.equal(first, attention.get_parameter("k_proj.weight")[:width])
-    assert not projections.k.bias.any()

@@ -101,13 +101,6 @@ def test_a_launcher_file_is_valid_by_rays_own_schema(name):
 
 
 @pytest.mark.parametrize("name", LAUNCHER)
-def test_a_launcher_file_with_an_unknown_field_is_rejected(name):
-    wrong = {**read_manifest(name), "idle_timeout_minuts": 5}
-    with pytest.raises(jsonschema.ValidationError):
-        check_launcher_config(wrong)
-
-
-@pytest.mark.parametrize("name", LAUNCHER)
 def test_gpu_workers_are_spot_instances_that_scale_to_zero(name):
     config = read_manifest(name)
     types = config["available_node_types"]
@@ -446,7 +439,6 @@ def test_the_slurm_script_runs_a_search_on_two_rays_and_cleans_up(slurm, tmp_pat
 @pytest.mark.parametrize(
     ("end", "signal_", "status", "expected"),
     [
-        pytest.param("0", None, 0, None, marks=pytest.mark.slow("another case")),
         ("7", None, 7, None),
         ("never", signal.SIGUSR1, 143, "requeue"),  # Out of time: continues later.
         pytest.param(

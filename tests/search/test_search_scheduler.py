@@ -20,7 +20,6 @@ from search.record import Report, Role, State, TrialRecord
 from search.samplers import load_sampler
 from search.search_scheduler import ALL_INFEASIBLE, REFUSED, SearchScheduler
 from search.space import Space
-from search.spaces import SPACES
 from search.study import CONFIG, ROLE, STUDY_FILE, WARM_START, open_study, resume_study, warm_start_study
 from search.trial_scheduler import REPEATED_FAILURES, Plan
 from tests.helpers.search_cases import (
@@ -301,15 +300,6 @@ def test_a_crash_is_a_failure(
     record = scheduler.records[number]
     assert (record.state, record.reason, len(record.history)) == (State.ERROR, reason, 1)
     assert record.traceback == (end[0].traceback if end[0] else None)
-
-
-def test_the_sampler_works_after_every_kind_of_end(tmp_path: Path) -> None:
-    scheduler = make_engine(make_study(tmp_path), SPACES["digits"], sampler=load_sampler("tpe", seed=0))
-    ends = [report(0.5, finished=True), report(0.2), Report(infeasible="out of memory"), None]
-    for i in range(24):
-        scheduler.end(ask_trial(scheduler).number, ends[i % 4])
-    states = Counter(trial.state for trial in scheduler.study.trials)
-    assert states == {TrialState.COMPLETE: 6, TrialState.PRUNED: 12, TrialState.FAIL: 6}
 
 
 @pytest.mark.parametrize("half", [b"", b'{"op_code":9,"wor', b"\x00" * 40])

@@ -221,7 +221,6 @@ LONG = "猫" * 100
         ("sites", f"{LONG}.py:Net"),
         ("status", LONG),
         ("export", "--best", "--search", LONG, "--out", "x"),
-        ("report", "--search", LONG),
     ],
     ids=lambda arguments: arguments[0],
 )

@@ -2,12 +2,10 @@
 
 import json
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mlflow import MlflowClient
 
 import automl
 import automl.confirm.trainings
@@ -139,26 +137,3 @@ def test_settings_keep_callbacks_by_name_alone() -> None:
     assert settings.user_code() == ["mine.py:Name"], "which resuming the search names"
     callback = Heard()
     assert automl.Settings(space="digits", callbacks=callback).callbacks == (callback,)  # type: ignore[arg-type]
-
-
-MINE = """
-from automl import Callback
-
-class Write(Callback):
-    def on_trial_end(self, trial):
-        with open("heard.txt", "a") as file:
-            file.write(f"{trial.number} {trial.state}\\n")
-"""
-
-
-@pytest.mark.slow("a search on Ray; that events reach callbacks is tested above")
-def test_callback_given_on_the_command_line(store: MlflowClient, cli: Callable[..., Any]) -> None:
-    Path("mine.py").write_text(MINE)
-    options = ["--space", "digits", "--trials", "1", "--epochs", "1", "--subset", "0.2", "--name", "called"]
-    code, _, err = cli("search", *options, "--callback", "mine.py:Write")
-    assert code == 0, err
-    assert Path("heard.txt").read_text() == "0 complete\n"
-    code, _, err = cli("search", "--resume", "called", "--trials", "+1")
-    assert code == 0, err
-    assert f"search 'called' runs '{Path.cwd()}/mine.py:Write'" in err
-    assert len(Path("heard.txt").read_text().splitlines()) == 2

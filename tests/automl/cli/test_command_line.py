@@ -164,45 +164,22 @@ FOLDER = ("train", "--dataset", "folder", "--data")
 BAD: list[tuple[tuple[str, ...], list[str]]] = [
     # search
     ((*SEARCH, "wof"), ["unknown space 'wof'", "unet, vit, vit-published, woof", "Did you mean 'woof'?"]),
-    ((*SEARCH, "gone.py:draw"), ["no file gone.py"]),
-    ((*SEARCH, "spaces.py:raise"), ["'raise'", "Did you mean 'raises'?"]),
-    ((*SEARCH, "spaces.py:number"), ["unknown function", "raises"]),
-    ((*SEARCH, "spaces.py:raises"), ["KeyError", "optimiser", "spaces.py, line 2"]),
-    ((*SEARCH, "spaces.py:returns"), ["must return a search.config.TrialConfig; got dict"]),
-    ((*SEARCH, "broken.py:draw"), ["broken.py cannot be imported", "no_such_library"]),
-    ((*SEARCH, "no_such_module:draw"), ["no_such_module cannot be imported"]),
-    ((*SEARCH, "spaces.py:refuses"), ["raised TrialPruned for its own baseline"]),
     (("search",), ["--space, --data or --train is missing", "--resume"]),
-    ((*SEARCH, "digits", "--trials", "0"), ["--trials must be 1 or more; got 0"]),
     ((*SEARCH, "digits", "--trials", "+5"), ["--trials must be a number; got '+5'", "--resume"]),
-    ((*SEARCH, "digits", "--budget", "banana"), ["--budget must be a time such as", "got 'banana'"]),
     ((*SEARCH, "digits", "--objective", "acuracy"), ["objective 'acuracy'", "mean 'accuracy'?"]),
     ((*SEARCH, "digits", "--max-params", "1k"), ["nothing in this space meets --max-params 1k", "smallest"]),
     ((*SEARCH, "digits", "--sampler", "tpee"), ["unknown sampler 'tpee'", "Did you mean 'tpe'?"]),
-    ((*SEARCH, "digits", "--sampler", "gone:Sampler"), ["--sampler gone:Sampler failed to load"]),
-    ((*SEARCH, "digits", "--sampler", "grid"), ["--sampler grid needs", "adamw.learning_rate", "no step"]),
-    ((*SEARCH, "digits", "--sampler", "cmaes", "--objective", "accuracy,macs"), ["cmaes takes one"]),
-    (
-        (*SEARCH, "digits", "--metric", "aucc"),
-        ["unknown metric 'aucc'; choose from accuracy, auc, balanced_accuracy, loss, macro", "mean 'auc'?"],
-    ),
     (
         (*SEARCH, "digits", "--metric", "auc", "--objective", "accuracy"),
         ["unknown objective 'accuracy'", "auc, latency"],
     ),
-    ((*SEARCH, "digits", "--class-weights", "equal"), ["unknown class weights 'equal'", "balanced, none"]),
     ((*SEARCH, "digits", "--option", "width=1"), ["--option width=1 is for --backbone; name one"]),
     ((*SEARCH, "woof", "--backbone", "xresnet18", "--option", "width"), ["an option is NAME=VALUE"]),
-    (
-        (*SEARCH, "woof", "--backbone", "xresnet18", "--option", "wide=1"),
-        ["unknown option", "'wide'; choose from stem, width"],
-    ),
     (
         ("search", "--train", "spaces.py:raises", "--metric", "m", "--option", "width=1"),
         ["--backbone-option is for built-in tasks; leave it out with --train"],
     ),
     (("study", "ssa-equal-time", "--small", "--dry-run"), ["has several searches", "Leave --dry-run out"]),
-    ((*SEARCH, "digits", "--warm-start", "older"), ["no search called 'older' in searches", "--storage"]),
     ((*SEARCH, "digits", "--prior", "older"), ["unknown value of --prior 'older'; choose from none, sensit"]),
     ((*SEARCH, "digits", "--prior", "sensitivity"), ["needs a decoder with trained weights"]),
     (("search", "--resume", "older"), ["no search called 'older' in searches", "--storage"]),
@@ -210,24 +187,11 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
         ("search", "--resume", "older", "--epochs", "3"),
         ["--epochs 3 cannot be combined with --resume", "--budget"],
     ),
-    (
-        ("search", "--resume", "older", "--warm-start", "oldest"),
-        ["--warm-start oldest cannot be combined with --resume"],
-    ),
     (("search", "--resume", "older", "--dry-run"), ["--dry-run", "cannot be combined with --resume"]),
-    (("sync", "older"), ["no search called 'older' in searches", "--storage"]),
-    ((*SEARCH, "digits", "--epochs", "0"), ["training.epochs must be 1 or more; got 0"]),
     ((*SEARCH, "digits", "--size", "5000"), ["between 24 and 1024", "got 5000"]),
-    ((*SEARCH, "digits", "--subset", "1.5"), ["data.subset", "got 1.5"]),
-    ((*SEARCH, "digits", "--subset", "nan"), ["data.subset", "got nan"]),
     ((*SEARCH, "digits", "--gpus-per-trial", "1.5"), ["--gpus-per-trial", "got 1.5"]),
     ((*SEARCH, "digits", "--storage", "/proc/x"), ["--storage /proc/x cannot be written"]),
-    ((*SEARCH, "digits", "--storage", "file.txt"), ["--storage file.txt cannot be written"]),
     ((*SEARCH, "digits", "--data", "empty"), ["digits", "takes no path", "drop --data"]),
-    ((*SEARCH, "woof", "--data", "gone"), ["no file or folder", "gone"]),
-    ((*SEARCH, "woof", "--data", "empty"), ["empty has no folders with images"]),
-    ((*SEARCH, "woof", "--data", "one"), ["only one class, 'cats'"]),
-    ((*SEARCH, "woof", "--data", "file.txt"), ["neither a folder nor an archive"]),
     # --dry-run
     *(
         ((*SEARCH, *options, "--dry-run"), fragments)
@@ -242,46 +206,32 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
         )
     ),
     # train
-    ((*DIGITS, "--backbone", "xresnet19"), ["unknown backbone 'xresnet19'", "Did you mean 'xresnet1"]),
-    ((*DIGITS, "--attention", "sagn"), ["unknown attention 'sagn'", "Did you mean 'sagan'?"]),
-    ((*DIGITS, "--attention", "ssa", "--where", "stage1.block9"), ["unknown site", "Did you mean"]),
     ((*DIGITS, "--attention", "ssa", "--option", "ks"), ["an option is NAME=VALUE; got 'ks'"]),
-    ((*DIGITS, "--attention", "ssa", "--option", "oder=3"), ["'oder'", "Did you mean 'order'?"]),
-    ((*DIGITS, "--attention", "ssa", "--option", "ks=x"), ["'ks'", "must be int", "'x'"]),
-    ((*DIGITS, "--attention", "ssa", "--option", "ks=2"), ["ks", "2"]),
     ((*DIGITS, "--attention", "multihead", "--option", "heads=5"), ["heads", "5", "stage1.block2.branch"]),
     ((*DIGITS, "--symmetric", "--attention", "sagan"), ["--symmetric needs --attention ssa"]),
     ((*DIGITS, "--where", "stage1.block2"), ["need --attention"]),
     ((*DIGITS, "--device", "tpu"), ["device 'tpu' cannot be used", "auto, cpu, cuda, cuda:N or mps"]),
     ((*DIGITS, "--device", "cuda:99"), ["device 'cuda:99' cannot be used"]),
-    ((*DIGITS, "--set", "training.optimizer=adm"), ["adamw, adam, sgd", "'adm'"]),
     ((*DIGITS, "--learning-rate", "0", "--epochs", "0"), ["2 problems", "learning_rate", "epochs"]),
-    (("train", "--dataset", "digts"), ["unknown data source 'digts'", "Did you mean 'digits'?"]),
     (("train", "--dataset", "ucihar"), ["unknown data source 'ucihar'", "use --space ucihar"]),
     (("train", "--dataset", "folder"), ["folder needs the path", "--data PATH"]),
     ((*FOLDER, "gone"), ["no file or folder", "gone"]),
     ((*DIGITS, "--storage", "/proc/x"), ["/proc/x", "cannot be written"]),
     ((*DIGITS, "--log", "/proc/x/y"), ["/proc/x/y cannot be written"]),
-    ((*DIGITS, "--learning-rate", "1e30"), ["became nan", "lower the learning rate"]),
     # other commands
     (("export",), ["--best", "--run"]),
     (("export", "--out", "out", "--best"), ["no search in searches", "automl search"]),
-    (("export", "--out", "out", "--best", "--search", "mine"), ["no search called 'mine'", "--storage"]),
-    (("remove", "mine"), ["no search called 'mine' in searches", "--storage"]),
-    (("compare", "mine"), ["no search in searches"]),
     (("confirm",), ["no search in searches"]),
     ((*SEARCH, "digits", "--seeds", "3"), ["--seeds 3 needs --sampler grid", "--confirm"]),
     ((*SEARCH, "da-heads", "--sampler", "grid", "--confirm", "--seeds", "3"), ["leave --confirm out"]),
     ((*SEARCH, "da-heads", "--sampler", "grid", "--init", "shared"), ["--init shared"]),
     (("search", "--space", "digits", "--confirm", "--seeds", "6"), ["--seeds must be 7 or more"]),
-    (("status",), ["no search in searches"]),
     (("export", "--out", "out", "--run", "abc"), ["no run 'abc'"]),
-    (("sites", "xresnet"), ["unknown backbone 'xresnet'", "Did you mean 'xresnet"]),
     (("sites", "xresnet18", "--size", "0"), ["--size", "got 0"]),
 ]  # fmt: skip
 
 
-NEED_RUNS = {"--run", "1e30"}  # these contact MLflow before they fail
+NEED_RUNS = {"--run"}  # these contact MLflow before they fail
 
 
 @pytest.mark.parametrize(("arguments", "fragments"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD])
@@ -465,18 +415,6 @@ def test_exit_handlers_run(arguments: list[str], code: int) -> None:
     assert done.returncode == code
     assert done.stdout.endswith("the end")
     assert done.stderr.startswith("error: ") == (code == 2)
-
-
-@pytest.mark.slow("tests/cluster tests the message")
-def test_resources_that_the_cluster_lacks_are_reported(automl: Script, tmp_path: Path) -> None:
-    done = automl("search", "--space", "digits", "--gpus-per-trial", "64", "--trials", "2")
-    assert done.returncode == 2
-    assert re.search(
-        r"^error: a trial asks for 1 CPUs and 64 GPUs on one node; .* --gpus-per-trial", done.stderr, re.M
-    )
-    assert "Traceback" not in done.stderr
-    assert not list(tmp_path.glob("searches/*"))
-    assert not (tmp_path / "mlflow.db").exists()
 
 
 def test_code_of_the_user_does_not_end_a_command(tmp_path: Path) -> None:

@@ -178,12 +178,3 @@ def test_status_of_a_confirmation(
         "finalists are chosen among its 4 trials so far. To complete it first: automl search --resume"
     )
     assert (unfinished in output) == (len(records) < 6)
-
-
-def test_missing_search_is_reported(tmp_path: Path, cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert "there is no search in searches" in cli("status")[2]
-    fake_search(tmp_path / "searches", RECORDS)
-    code, _, err = cli("status", "other")
-    assert code == 2
-    assert "no search called 'other' in searches; there are mine" in err

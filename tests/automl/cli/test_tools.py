@@ -108,7 +108,6 @@ def test_no_is_passed_on() -> None:
     ("name", "call", "message"),
     [
         ("status", {"serch": "a"}, "unknown argument of status 'serch'; choose from .*Did you mean 'search'"),
-        ("status", {"as_json": True}, "unknown argument"),
         ("referee", {"config": "a.yaml"}, "unknown argument"),
         ("referee", {"seeds": "ten"}, 'seeds of referee must be an integer; got "ten"'),
         ("referee", {"seeds": True}, "must be an integer; got true"),

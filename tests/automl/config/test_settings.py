@@ -35,15 +35,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"shared_trainings": 0}, "--shared-trainings must be 1 or more; got 0"),
     ({"init": "shared", "objective": "accuracy,macs"}, "--init shared allows one objective"),
     ({"baseline_share": 2}, "--baseline-share must be between 0 and 1; got 2"),
-    ({"baseline_share": float("nan")}, "--baseline-share must be between 0 and 1; got nan"),
     ({"keep": 0}, "--keep must be 1 or more; got 0"),
     ({"max_params": "lots"}, "--max-params must be a number"),
-    ({"max_macs": "0"}, "--max-macs must be a number"),
     ({"max_memory": "lots"}, "--max-memory must be a size"),
     ({"max_latency_ms": 0}, "--max-latency-ms must be above 0; got 0"),
-    ({"max_latency_ms": float("nan")}, "--max-latency-ms must be above 0; got nan"),
     ({"name": "a/b"}, "--name may hold up to 100 letters"),
-    ({"name": "a" * 101}, "--name may hold up to 100 letters"),
     ({"name": ".."}, "--name may hold up to 100 letters"),  # another folder than one in the storage
     ({"seed": -1}, "seed must lie between 0"),
     ({"cpus_per_trial": 0}, "--cpus-per-trial must be above 0"),
@@ -64,12 +60,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"label": [3]}, "--label must be a list of text; got (3,)"),
     ({"space": 3}, "--space must be a name of `automl spaces`"),
     ({"space": ""}, "from Python a function; got ''"),
-    ({"attention": "ssa,sagn"}, "unknown attention 'sagn'; choose from "),
-    ({"attention": "timm:ssa"}, "unknown attention of timm 'ssa'; choose from bat, "),
     ({"attention": " , "}, "--attention must name types, such as ssa,timm:se; got ' , '"),
     ({"attention": ["a/m.py:Gate", "b/m.py:Gate"]}, "each type once, also files of one name; got m.py:Gate"),
     ({"lr": -1}, "unknown setting 'lr'; choose from attention, "),
-    ({"trails": 8}, "Did you mean 'trials'?"),
 ]
 
 

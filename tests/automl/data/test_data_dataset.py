@@ -100,14 +100,6 @@ def test_pickle_holds_no_pixels(root: Path) -> None:
     assert torch.equal(again.gather(torch.arange(20)), images.gather(torch.arange(20)))
 
 
-def test_digits() -> None:
-    train = open_split("digits", "train", size=32)
-    assert (len(train), train.side, len(train.classes)) == (1151, 40, 10)
-    pixels = train.gather(torch.arange(100))
-    assert (pixels[..., 0] == pixels[..., 2]).all()
-    assert pixels.max() == 255
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -317,28 +317,8 @@ def test_another_folder_is_refused(
     assert snapshot(tmp_path) == before
 
 
-@pytest.mark.slow("exports again")
-@pytest.mark.usefixtures("at_work", "fast")
-def test_a_training_is_exported_by_its_name(trained: TrainResult, tmp_path: Path, cli: Any) -> None:
-    name = trained.checkpoint.parent.name
-    code, out, err = cli("export", name, "--out", str(tmp_path / "out"))
-    assert (code, err) == (0, "")
-    assert f"from MLflow run {trained.run_id}" in out
-    assert "chosen    the training that was named" in out
-
-
-@pytest.mark.slow("exports again")
-@pytest.mark.usefixtures("at_work", "fast")
-def test_an_export_with_more_files_is_replaced(trained: TrainResult, tmp_path: Path) -> None:
-    run_export(tmp_path, run=trained.run_id)
-    (tmp_path / "confusion.csv").write_bytes(b"old")
-    run_export(tmp_path, run=trained.run_id)
-    assert {file.name for file in tmp_path.iterdir()} == {"config.json", "model.onnx"}
-
-
 MISTAKES = [
     ({}, r"exactly one of --best, --baseline and --run ID"),
-    ({"best": True, "run": "a"}, r"exactly one of --best, --baseline and --run ID"),
     ({"search": "mine", "run": "a"}, "--search mine cannot be combined with --run"),
     ({"best": True, "alias": "prod"}, "--alias prod needs --register NAME"),
 ]
@@ -472,12 +452,6 @@ def test_damaged_checkpoint_is_reported(search: Path, tmp_path: Path) -> None:
     (search / RECORDS[1].folder / checkpoint.CHECKPOINT_FILE).write_bytes(b"not a checkpoint")
     with pytest.raises(InputError, match="is corrupt or in an unsupported format"):
         run_export(tmp_path / "out", best=True, search="mine")
-    for trial in RECORDS:
-        (search / trial.folder / checkpoint.CHECKPOINT_FILE).unlink()
-    with pytest.raises(
-        InputError, match=r"no trial of search 'mine' has a checkpoint in .*; check whether they were deleted"
-    ):
-        run_export(tmp_path / "out", best=True)
     assert not (tmp_path / "out").exists()
 
 

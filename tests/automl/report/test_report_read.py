@@ -1,7 +1,5 @@
 """Reading of a search for a report: its choice, its state and its faults."""
 
-import json
-import os
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
@@ -56,14 +54,6 @@ def test_less_can_be_better(tmp_path: Path) -> None:
     assert (search.plan.metric.sign, search.plan.metric.scale) == (-1, 1)
 
 
-def test_the_latest_search_is_meant_where_none_is_named(tmp_path: Path, few: list[FrozenTrial]) -> None:
-    for age, name in ((30, "b"), (10, "c"), (20, "a")):
-        folder = save_search(tmp_path, few[:3], name=name)
-        for file in ("search.json", "study.journal"):
-            os.utime(folder / file, (1.7e9 - age, 1.7e9 - age))
-    assert read_search(None, str(tmp_path)).metadata.name == "c"
-
-
 def test_confirmations_are_read_in_their_order(tmp_path: Path, few: list[FrozenTrial]) -> None:
     folder = save_search(tmp_path, few)
     for number, verdict in ((10, "worse"), (2, "better"), (1, "undecided")):
@@ -79,25 +69,6 @@ def test_a_search_that_is_being_written_is_read(tmp_path: Path, few: list[Frozen
         with open(folder / STUDY_FILE, "ab") as study:
             study.write(b'{"op_code":4,"worker_')  # half of a write
         assert len(read_search("made-up", str(tmp_path)).trials) == len(few)
-
-
-DAMAGED = {
-    "cut short": '{"search": "made-up", "comp',
-    "a list": "[]",
-    "a word": json.dumps({**verdict_of(), "verdict": "good"}),
-    "no variants": json.dumps({key: value for key, value in verdict_of().items() if key != "variants"}),
-    "a score of words": json.dumps(
-        {**verdict_of(), "variants": [{**verdict_of()["variants"][0], "scores": {"1": "x"}}]}
-    ),
-}
-
-
-@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_verdict_is_named(content: str, tmp_path: Path, few: list[FrozenTrial]) -> None:
-    folder = save_search(tmp_path, few[:2])
-    save_verdict(folder, verdict_of()).write_text(content)
-    with pytest.raises(InputError, match=r"confirm/verdict.json is corrupt .* automl confirm"):
-        read_search("made-up", str(tmp_path))
 
 
 @pytest.fixture
@@ -122,14 +93,11 @@ NO_TRIALS = ["has no trials yet", "--resume"]
 @pytest.mark.parametrize(
     ("arguments", "fragments"),
     [
-        (("--search", "god"), ["no search called 'god' in searches", "good"]),
-        (("--storage", "none"), ["there is no search in none", "automl search", "--storage"]),
         (("--search", "empty"), ["search 'empty'", *NO_TRIALS]),
         (("--search", "bare"), ["search 'bare'", *NO_TRIALS]),
         (("--search", "damaged"), ["search.json is corrupt"]),
         (("--search", "torn"), ["confirm/verdict.json is corrupt", "automl confirm"]),
         (("--search", "good", "--out", "file"), ["--out file cannot be written", "name a folder"]),
-        (("--search", "good", "--out", "/proc/x"), ["--out /proc/x cannot be written"]),
     ],
     ids=lambda value: " ".join(value),
 )

@@ -185,18 +185,6 @@ def test_a_deleted_experiment_is_reported_before_any_write(store: MlflowClient, 
         MlflowWriter(run_spec(tmp_path))
 
 
-@pytest.mark.slow("starts several processes")
-def test_mlflow_that_does_not_answer_is_the_same_mistake_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    with (
-        MlflowProcess(run_spec(tmp_path)) as writer,
-        pytest.raises(InputError, match=r"MLflow at http://127.0.0.1:9 does not answer"),
-    ):
-        Tracker(writer)
-
-
 def test_errors_of_the_process_are_reported(
     store: MlflowClient, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -405,15 +405,6 @@ def test_sync_brings_mlflow_to_where_the_study_stands(store: MlflowClient, tmp_p
         run_sync("yours", str(tmp_path))
 
 
-def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    for ask in (lambda: make(), lambda: find_trial_run("a", 0), lambda: choose_run("a")):
-        with pytest.raises(
-            InputError, match=r"MLflow at http://127.0.0.1:9 does not answer.*MLFLOW_TRACKING_URI"
-        ):
-            ask()
-
-
 def test_the_run_of_a_trial(store: MlflowClient) -> None:
     older, newer = searched("older", [0.5, 0.75], store), searched("newer", [0.5], store)
     assert find_trial_run("older-id", 1) == older.runs[1]

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from mlflow import MlflowClient
-from PIL import Image
 from ray.exceptions import RayActorError
 from ray.train import WorkerGroupError
 
@@ -296,29 +295,6 @@ def test_a_worker_has_a_gpu_or_an_equal_number_of_cores(
     assert multi_worker.plan_resources(4, cuda) == TrialResources(cpus=1, gpus=1, workers=4)
     with pytest.raises(InputError, match="a trial asks for 5 workers of 1 CPUs and 1 GPUs each"):
         multi_worker.plan_resources(5, cuda)
-
-
-@pytest.mark.slow("trains in several processes")
-def test_two_workers_train_the_same_as_one(store: MlflowClient, cli: Cli) -> None:
-    """Images of noise, as in digits maximum pooling has ties that rounding decides."""
-    generator = np.random.default_rng(0)
-    for i in range(160):
-        class_folder = Path("noise") / f"class{i % 2}"
-        class_folder.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(generator.integers(0, 256, (32, 32, 3), np.uint8)).save(class_folder / f"{i}.png")
-    small = ("--data", "noise", "--size", "32", "--batch-size", "32", "--learning-rate", "1e-3",
-             "--precision", "fp32", "--device", "cpu", "--set", "training.optimizer=sgd",
-             "--set", "model.options.width=0.25")  # fmt: skip
-    for name, workers in (("one", 1), ("two", 2)):
-        code, _, err = cli("train", *small, "--epochs", "2", "--workers", str(workers), "--name", name)
-        assert code == 0, err
-    single, double = (checkpoint.read(Storage(f"searches/{name}"), CPU) for name in ("one", "two"))
-    assert [m["steps"] for m in single["history"]] == [m["steps"] for m in double["history"]]
-    for expected, record in zip(single["history"], double["history"], strict=True):
-        assert record["train_loss"] == pytest.approx(expected["train_loss"], rel=1e-4)
-        assert record["loss"] == pytest.approx(expected["loss"], rel=1e-4)
-    code, _, err = cli("train", "--resume", "two", "--workers", "2")
-    assert "has ended after 2 epochs" in err
 
 
 def test_process_that_was_killed_is_one_line(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from automl.base.serialise import to_json
 from automl.config.device import OUT_OF_MEMORY, UnusableGpu, find_device
 from automl.config.nouns import Terms
 from automl.config.runtime import Runtime
-from automl.costs import profile
 from automl.costs.profile import CostProfile
 from automl.storage.storage import Storage
 from automl.storage.trial_files import read_answers
@@ -232,15 +231,3 @@ def test_diverged_trial_is_infeasible(measured: list[TrialConfig], tmp_path: Pat
     assert report.infeasible is not None
     assert "became nan" in report.infeasible
     assert report.profile == to_json(MEASURED)
-
-
-def test_trial_out_of_memory_is_infeasible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def measure(*args: Any) -> CostProfile:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB\nand more")
-
-    monkeypatch.setattr(profile, "_measure", measure)
-    (report,) = train_trial(make_assignment(tmp_path / "0", tiny(training={"batch_size": 40})), HERE)
-    assert (
-        report.infeasible
-        == "out of memory: OutOfMemoryError: CUDA out of memory. Tried to allocate 3 GiB and more"
-    )

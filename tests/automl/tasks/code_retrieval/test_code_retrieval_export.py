@@ -29,11 +29,9 @@ from tests.helpers.code_corpus import write_corpus
 SMALL = {"hidden": 16, "heads": 2, "intermediate": 32, "layers": 1}
 LENGTHS = {QUERY: 7, CODE: 30}
 CASES: dict[str, tuple[dict[str, Any], str]] = {
-    "selfattention": ({"options": SMALL}, "cosine"),
     "selfattention, sinusoidal, one encoder": (
         {"options": {**SMALL, "positions": "sinusoidal", "pooling": "max"}, "shared": True}, "dot"
     ),
-    "cnn-selfattention": ({"backbone": "cnn-selfattention", "options": SMALL}, "cosine"),
     "cnn": ({"backbone": "cnn", "options": {"hidden": 16, "kernel": 5}}, "dot"),
     "cnn-selfattention, bert, other options": (
         {
@@ -44,21 +42,6 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
             },
         },
         "cosine",
-    ),
-    "cnn, one encoder, other options": (
-        {
-            "backbone": "cnn",
-            "options": {
-                "hidden": 16, "convolutions": 2, "channels": "24-8", "kernels": "2-5", "residual": "none",
-                "cnn_activation": "selu", "pooling": "bert",
-            },
-            "shared": True,
-        },
-        "cosine",
-    ),
-    "cnn-selfattention, residual after": (
-        {"backbone": "cnn-selfattention", "options": {**SMALL, "residual": "after", "pooling": "mean"}},
-        "dot",
     ),
     "bow, one encoder": ({"backbone": "bow", "options": {"hidden": 16}, "shared": True}, "cosine"),
 }  # fmt: skip
@@ -131,19 +114,12 @@ def test_each_encoder_at_every_length(case: str, corpus: Path, tmp_path: Path) -
                     np.testing.assert_allclose(vectors, expected.numpy(), atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "attention",
-    [
-        "ssa",
-        *(pytest.param(name, marks=pytest.mark.slow("another case")) for name in ("multihead", "decomposed")),
-    ],
-)
-def test_with_attention_at_a_site(attention: str, corpus: Path, tmp_path: Path) -> None:
+def test_with_attention_at_a_site(corpus: Path, tmp_path: Path) -> None:
     from backbones import sites
 
     plain = opened(corpus, *CASES["cnn"])
     site = sites(plain.model(), plain.example(2))[-1].name
-    model = {**CASES["cnn"][0], "placement": {site: Spec(attention)}}
+    model = {**CASES["cnn"][0], "placement": {site: Spec("ssa")}}
     task = opened(corpus, model, "cosine")
     folder = written(task, task.model(), tmp_path / "export")
     (tmp_path / "two.py").write_text(
@@ -154,7 +130,7 @@ def test_with_attention_at_a_site(attention: str, corpus: Path, tmp_path: Path) 
     page = maps.index.read_text()
     assert not maps.pictures
     assert page.count("<pre>") == 2
-    assert re.search(rf"two.py:4 close: {attention} @ {re.escape(site)}, .* as 2 sees it", page)
+    assert re.search(rf"two.py:4 close: ssa @ {re.escape(site)}, .* as 2 sees it", page)
     tokens = re.findall("<span[^>]*>([^<]*)</span>", page)
     assert {"def", "(", ":"} <= set(tokens)
 

@@ -119,11 +119,6 @@ def build_encoder(name: str, options: dict[str, Any]) -> tuple[Encoder, Tensor]:
         ("cnn-selfattention", (2, 1), {"layers": 1, "residual": "after", "cnn_positions": "learned"}),
         (
             "cnn-selfattention",
-            (2, 1),
-            {"layers": 1, "residual": "none", "channels": "24-16", "kernels": "5-2"},
-        ),
-        (
-            "cnn-selfattention",
             (3, 1),
             {"layers": 1, "convolutions": 3, "kernel": 3, "cnn_activation": "selu"},
         ),

@@ -225,8 +225,6 @@ def test_a_baseline_without_a_score_can_be_replaced(at_work: Any) -> None:
         ({"unit": "%"}, "and not --unit %"),
         ({"any_time": True}, "has --no-any-time and not --any-time"),
         ({"seed": 3}, "decides seeds, stopping and storage itself; leave --seed 3 out"),
-        ({"margin": 0.5}, "leave --margin 0.5 out"),
-        ({"storage": "other"}, "leave --storage other out"),
         ({"seeds": 5}, "--seeds must be 14 or more"),
         ({"candidates": ["a {seed}", "b {seed}"]}, "one change at a time"),
         *(

@@ -91,14 +91,9 @@ def test_the_output_of_the_evaluator_alone_counts(project: Path) -> None:
             "pathlib.Path('eval.py').write_text('print(\"acc 1.0\")')",
             "^--protect eval.py was changed during this run",
         ),
-        ("pathlib.Path('eval.py').unlink()", "^--protect eval.py was changed"),
         (
             "pathlib.Path('data/val').write_text('1 0 1 1')",
             "^--protect data, val, was changed during this run",
-        ),
-        (
-            "pathlib.Path('data/train').write_text(open('data/val').read())",
-            "^--protect data, train, was changed",
         ),
         ("pathlib.Path('data/more').write_text('x')", "^--protect data, more, was changed"),
         (
@@ -116,7 +111,6 @@ def test_the_output_of_the_evaluator_alone_counts(project: Path) -> None:
             "no link that leads out of {out}",
         ),
         ("(out / 'answers').unlink()", "^--evaluate failed with exit code 1: FileNotFoundError"),
-        ("sys.exit(3)", "^exit code 3"),
     ],
 )
 @pytest.mark.usefixtures("project")

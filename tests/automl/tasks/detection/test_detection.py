@@ -237,15 +237,6 @@ def test_a_backbone_starts_from_a_classifier_and_its_first_stages_stay(tmp_path:
     assert all(torch.equal(a, b) for a, b in zip(again.parameters(), model.parameters(), strict=True))
 
 
-@pytest.mark.usefixtures("few")
-def test_weights_of_another_backbone_are_rejected(tmp_path: Path) -> None:
-    other = opened(model={"options": {"width": 0.25}})
-    torch.save(SMALL.build(classes=7, size=96).state_dict(), tmp_path / "backbone.pt")
-    task = opened(model={"options": {"width": 0.25}, "weights": str(tmp_path / "backbone.pt")})
-    with pytest.raises(InputError, match=r"backbone\.pt do not fit .* is \(.*\) there and \(.*\) here"):
-        task.initialise(other.model())
-
-
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
@@ -258,7 +249,6 @@ def test_weights_of_another_backbone_are_rejected(tmp_path: Path) -> None:
             {"model": {"masks": False}, "metric": "mask_ap"},
             r"metric mask_ap needs model.masks, and .* choose box_ap",
         ),
-        ({"model": {"backbone": "larnn"}}, r"those of task detection have 2"),
     ],
 )
 def test_invalid_configurations_are_rejected(parts: dict[str, Any], message: str) -> None:

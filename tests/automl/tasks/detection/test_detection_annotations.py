@@ -132,7 +132,6 @@ def entry(kind: str, number: int, **values: Any) -> Callable[[Content], None]:
 WRONG: list[tuple[Callable[[Content], Any], str]] = [
     (lambda c: c.pop("images"), r"must have COCO's lists `images`, `annotations` and `categories`"),
     (entry("categories", 0, name=""), r"category 5 must have a `name`; got ''"),
-    (entry("categories", 0, name=None), r"category 5 must have a `name`; got None"),
     (entry("categories", 0, name="cat"), r"2 categories are called 'cat'"),
     (entry("categories", 0, id=3), r"category 3 is listed twice"),
     (entry("images", 1, id=7), r"an `id`, a whole number of its own; got 7 of 'b.png'"),
@@ -141,10 +140,8 @@ WRONG: list[tuple[Callable[[Content], Any], str]] = [
     (entry("annotations", 0, image_id=8), r"annotation 1 has the image 8, which is not listed"),
     (entry("annotations", 0, category_id=4), r"annotation 1 has category 4, which is not listed"),
     (entry("annotations", 0, bbox=[1, 2, 3]), r"annotation 1 must have a `bbox`, \[left, top, width"),
-    (entry("annotations", 0, bbox=[1, 2, 3, float("nan")]), r"annotation 1 must have a `bbox`"),
     (entry("annotations", 0, bbox=[1, 2, 0, 4]), r"annotation 1 of a.png has a box of no area: \[1, 2, 0"),
     (entry("annotations", 0, bbox=[12, 3, 10, 6]), r"annotation 1 has a box outside of its image a.png"),
-    (entry("annotations", 0, bbox=[-3, 3, 10, 6]), r"annotation 1 has a box outside of its image a.png"),
     (
         entry("annotations", 1, segmentation={"size": [20, 10], "counts": [0, 4, 196]}),
         r"annotation 2 of a.png: its mask has size \[20, 10\] .* but the image has \[10, 20\]",
@@ -192,14 +189,9 @@ ODD: list[Content] = [
     {"bbox": [-1, 1, 1, 4]},  # no area is left within the image
     {"bbox": [1, 1, 2, NAN]},
     {"bbox": [1, 1, 2, HUGE]},
-    {"bbox": [1, 1, 2, "3"]},
-    {"bbox": None},
     {"bbox": [12, 3, 10, 6]},
-    {"image_id": [7]},
-    {"category_id": 4},
     {"segmentation": [[2, 3, 4, 3]]},
     {"segmentation": [[2, 3, 4, 3, 6, 3]]},  # on a line
-    {"segmentation": [[2, 3, 2, 3, 2, 3]]},
     {"segmentation": [[2, 3, 5e8, 3, 4, 5e8]]},
     {"segmentation": [[-1e300, 3, 4, 3, 4, 8]]},
     {"segmentation": [[30, 3, 34, 3, 34, 8]]},  # outside of the image
@@ -208,7 +200,6 @@ ODD: list[Content] = [
     {"segmentation": [["2", 3, 4, 3, 4, 8]]},
     {"segmentation": ["2, 3, 4"]},
     {"segmentation": "2, 3, 4"},
-    {"segmentation": {"size": [10, 20], "counts": [0, 4, 195]}},
     {"segmentation": {"size": [10, 20], "counts": "P" * 20 + "0"}},  # a run of too many letters
     {"segmentation": {"size": [10, 20], "counts": None}},
 ]

@@ -8,14 +8,13 @@ from attention import Spec
 from automl.config.nouns import Terms
 from automl.storage.storage import Storage
 from automl.storage.trial_files import read_answers
-from automl.tasks.function import FunctionModel, loop
+from automl.tasks.function import FunctionModel
 from automl.tasks.function.start import find_function
 from automl.tracking.client import find_runs
 from automl.tracking.names import PARENT
 from automl.tracking.run_spec import RunSpec
 from automl.tracking.writer import MlflowWriter
 from automl.training import checkpoint
-from automl.training.loop import NotStopped
 from automl.trials.trial import Trainings, build_assignment, train_trial
 from search.config import TrialConfig
 from search.config.sections import OwnTraining
@@ -123,16 +122,6 @@ def test_metric_that_is_not_finite_makes_a_trial_infeasible(tmp_path):
     assert first.infeasible is None
     assert last.infeasible == "trial.report: accuracy became nan in epoch 2"
     assert len(last.history) == 1
-
-
-def test_trial_whose_function_does_not_stop_ends_its_process(monkeypatch, tmp_path):
-    monkeypatch.setattr(loop, "PATIENCE", 0.05)
-    body = "exec('try:\\n trial.report(accuracy=0)\\nfinally:\\n import time; time.sleep(0.5)')"
-    config = own_config(write_function(tmp_path, body=body))
-    work = train_trial(assignment(config, tmp_path / "0"), HERE)
-    next(work)
-    with pytest.raises(NotStopped, match="did not stop"):
-        work.close()
 
 
 USES = """

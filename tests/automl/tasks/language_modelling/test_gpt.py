@@ -13,8 +13,7 @@ from automl.tasks.language_modelling.deploy import LENGTHS, READ, lengthen
 from automl.tasks.language_modelling.gpt import Decoder
 from automl.tasks.language_modelling.model import DECODERS, check_decoder
 from automl.tasks.language_modelling.space import mixer
-from backbones import insert, sites
-from backbones.influence import is_causal
+from backbones import insert
 
 V, N, WIDTH, HEADS, DEPTH, HIDDEN = 20, 12, 16, 2, 2, 48
 TOKENS = torch.randint(V, (2, N), generator=torch.Generator().manual_seed(0))
@@ -95,19 +94,6 @@ def test_a_module_without_a_state_cannot_decode() -> None:
     assert isinstance(model, Decoder)
     with pytest.raises(InputError, match=r"'block1', 'block2\.mixer'"):
         model.prefill(TOKENS)
-
-
-def test_each_layer_is_a_mixer_site() -> None:
-    names = [site.name for site in sites(build(), TOKENS) if site.replaces]
-    assert names == ["block1.mixer", "block2.mixer"]
-
-
-@pytest.mark.parametrize("name", ["sliding", "linear", "decomposed"])
-def test_causal_mixers_replace_its_own(name: str) -> None:
-    model = insert(build(), {"block2.mixer": Spec(name, {"causal": True})}, TOKENS)
-    assert is_causal(model, TOKENS)
-    with pytest.raises(InputError, match="see later"):
-        insert(build(), {"block2.mixer": Spec(name)}, TOKENS)
 
 
 def test_new_weights_are_gpt2s() -> None:

@@ -144,8 +144,6 @@ def test_hybrids_load_in_a_fresh_interpreter_without_this_project(tmp_path: Path
         ("qwen3", [None, "shortconv"], "layer 2 .* the type qwen3 do not have; .* style=lfm2 do"),
         ("lfm2", ["sliding", None], "layer 1 .* sliding_attention.* style=llama or style=qwen3 do"),
         ("lfm2", ["shortconv", "shortconv"], "layer 1 .* needs a full layer"),
-        ("qwen3", ["gated-delta", "gated-delta"], "layer 1 .* needs a full layer"),
-        ("qwen3", ["kda", None], "layer 1 .* no layer like KimiDeltaAttention"),
         ("llama", ["gated-delta", None], "layer 1 .* linear_attention, .* type smollm3 .* style=qwen3 do"),
         (
             "qwen3",

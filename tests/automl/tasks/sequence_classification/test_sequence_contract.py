@@ -1,7 +1,5 @@
 """Properties of every sequence model, for every record of the table."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -78,16 +76,6 @@ def test_padding_does_not_affect_training(name: str) -> None:
         torch.testing.assert_close(a, b)
 
 
-@every_name
-def test_a_mask_of_ones_equals_no_mask(name: str) -> None:
-    x, outcomes = sequences(dtype=torch.float64), []
-    for mask in (None, torch.ones(4, LENGTH, dtype=torch.bool)):
-        model = new(name).double()
-        outcomes.append([model(x, mask), *model.buffers()])
-    for a, b in zip(*outcomes, strict=True):
-        torch.testing.assert_close(a, b)
-
-
 @pytest.mark.parametrize(
     ("x", "mask", "message"),
     [
@@ -116,24 +104,6 @@ def test_works_under_autocast(name: str) -> None:
         logits = model(x)
     logits.float().sum().backward()
     torch.testing.assert_close(new(name)(x), logits.float(), rtol=0.1, atol=0.2)
-
-
-@pytest.mark.slow("`automl export` of such models is tested in tests/automl/export")
-@every_name
-def test_exports(name: str, tmp_path: Path) -> None:
-    """For any batch size. The length is that of the example."""
-    onnxruntime = pytest.importorskip("onnxruntime")
-    model, x = new(name).eval().requires_grad_(False), sequences(length=7)
-    program = torch.export.export(model, (x[:2],), dynamic_shapes=({0: torch.export.Dim("N", min=1)},))
-    expected = model(x)
-    torch.testing.assert_close(program.module()(x), expected, rtol=1e-4, atol=1e-5)
-    torch.export.save(program, tmp_path / "model.pt2")
-    loaded = torch.export.load(tmp_path / "model.pt2").module()
-    torch.testing.assert_close(loaded(x), expected, rtol=1e-4, atol=1e-5)
-    file = tmp_path / "model.onnx"
-    torch.onnx.export(program, (), file, dynamo=True, external_data=False, input_names=["x"], verbose=False)
-    (logits,) = onnxruntime.InferenceSession(file).run(None, {"x": x.numpy()})
-    torch.testing.assert_close(torch.from_numpy(logits), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_every_record_has_its_dimensions() -> None:

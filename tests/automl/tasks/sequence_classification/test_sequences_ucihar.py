@@ -135,17 +135,6 @@ def drop(folder: Path, name: str) -> None:
             r"body_gyro_y_train.txt:70: '\S+x' is not a number",
         ),
         (
-            lambda f: line(f, SIGNAL, 4, lambda text: text.rsplit("e", 1)[0] + "e+99"),
-            r"y_train.txt:4: '\S+e\+99' is not finite in 32 bits",
-        ),
-        (
-            lambda f: [
-                line(f, f"test/Inertial Signals/{signal}_test.txt", 9, lambda _: " NaN" * 128)
-                for signal in SIGNALS
-            ],
-            r"\*_test.txt:9: all values of the sequence are missing",
-        ),
-        (
             lambda f: line(f, "test/y_test.txt", 2, lambda _: "7"),
             "y_test.txt:2: '7' must be a number in activity_labels.txt: 1, 2, 3",
         ),

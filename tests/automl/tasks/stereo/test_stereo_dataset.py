@@ -118,16 +118,6 @@ def test_splits_are_held_out_by_content_and_do_not_move(tmp_path):
         assert {after.file.names[r] for r in after.rows(split)} <= names_of_splits[split]
 
 
-def test_subset_keeps_the_whole_test_split(tmp_path):
-    path = write_csv(tmp_path, 24)
-    whole, subset_pairs = (
-        open_pairs(StereoData(source="pairs", path=str(path), subset=subset)) for subset in (1.0, 0.3)
-    )
-    assert (whole.rows("test") == subset_pairs.rows("test")).all()
-    assert 0 < len(subset_pairs.rows("train")) < len(whole.rows("train"))
-    assert {*subset_pairs.rows("train")} <= {*whole.rows("train")}
-
-
 @pytest.mark.parametrize(("count", "split"), [(1, ""), (3, ",test")])
 def test_too_few_pairs_are_rejected(tmp_path, count, split):
     path = write_csv(
