@@ -59,7 +59,7 @@ def test_numbers_as_text() -> None:
 
 # Numbers before a noun that are never 1, and names before a noun.
 NEVER_ONE = r"""SEEDS|seeds|count|steps|inputs|\w*timed|self\.timed|trials|of|2 \* PAIRS|MIN_STEPS|size|top
-first|validated|settings\.seeds|d\.count|verdict\..*|len\(verdict.*|design\..*|len\(used\)|self\.least
+first|validated|plan\.seeds|(?:d|self)\.count|verdict\..*|(?:len\(self\.)?design\..*|len\(used\)|self\.least
 speed\..*|count_rows\(.*|len\(photos\)|course\.epoch|len\(search\.done\)|ROUNDS.*|name(!r)?|what|program
 .*:[.,]?\w+|storage|dataset!r|LABEL_STUDIO|.*suffix|self\.model\.backbone|MAX_PAIRS"""
 

@@ -230,7 +230,7 @@ WRONG: Mapping[tuple[str, ...], Sequence[Any]] = {
     (SEARCH_FILE, "plan", "objectives"): [[], ["bogus"], "accuracy", ["accuracy", "accuracy"], [3]],
     (SEARCH_FILE, "plan", "trials"): [-1, "6", 1.5, 10**400],
     (SEARCH_FILE, "plan", "baseline_share"): [float("nan"), 2],
-    (SEARCH_FILE, "settings", "name"): [None, "../x", "a\nb"],
+    (SEARCH_FILE, "settings", "name"): ["../x", "a\nb"],
     (SEARCH_FILE, "settings", "seed"): [-1, "x"],
     (SEARCH_FILE, "settings", "space"): ["", 3, None],
     (SEARCH_FILE, "settings"): [3, {}],
