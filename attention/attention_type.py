@@ -141,6 +141,11 @@ class ForeignAttention(Attention):
         """Return the options by name. The extents of the features are none."""
         return read_options(self.module, leave_out=SIZES)
 
+    @property
+    def has_map(self) -> bool:
+        """Return whether a module is known to rescale its input, by factors that `attention_maps` records."""
+        return bool(self.multiplies)
+
     def build(self, channels: int, size: Sequence[int], options: Mapping[str, OptionValue]) -> Gated:
         """Build a module behind a gate.
 

@@ -25,9 +25,30 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 MOST_FAILURES = 5  # after which the tests of a fault are ended
-LIBRARIES = ("torch", "torchvision", "timm", "ray", "ray.tune", "mlflow", "optuna", "onnxruntime", "onnx")
-LIBRARIES += ("onnxscript", "scipy.linalg", "pandas", "pyarrow.fs", "hypothesis", "altair", "typer", "rich")
-LIBRARIES += ("torch._dynamo", "torch.export", "torch.onnx", "mlflow.pyfunc", "statsmodels.api")
+LIBRARIES = [
+    "torch",
+    "torchvision",
+    "timm",
+    "ray",
+    "ray.tune",
+    "mlflow",
+    "optuna",
+    "onnxruntime",
+    "onnx",
+    "onnxscript",
+    "scipy.linalg",
+    "pandas",
+    "pyarrow.fs",
+    "hypothesis",
+    "altair",
+    "typer",
+    "rich",
+    "torch._dynamo",
+    "torch.export",
+    "torch.onnx",
+    "mlflow.pyfunc",
+    "statsmodels.api",
+]
 
 
 @dataclass(frozen=True)

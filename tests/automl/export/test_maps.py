@@ -13,7 +13,8 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from torch import nn
 
-from attention import ATTENTIONS, AttentionMap, Spec, attention_maps
+from attention import AttentionMap, Spec, attention_maps
+from attention.attention_type import find_attention
 from automl.export import run_export as export
 from automl.export.chosen import Chosen
 from automl.export.formats import CONFIG
@@ -156,7 +157,7 @@ def test_maps_of_an_export_are_those_of_its_model(case: tuple[Task, nn.Module, P
     exported = MapGraph(folder / "model.onnx", folder / "model.safetensors", modules).maps(as_arrays(inputs))
     expected = live(task, model, inputs)
     assert exported.keys() == expected.keys()
-    assert expected.keys() == {site for site, spec in placement.items() if ATTENTIONS[spec.type].has_map}
+    assert expected.keys() == {site for site, spec in placement.items() if find_attention(spec.type).has_map}
     for site, ours in expected.items():
         torch.testing.assert_close(exported[site].weights, ours.weights, rtol=1e-3, atol=1e-4)
         if ours.mask is not None:
@@ -178,7 +179,7 @@ def test_sequences_have_a_strip_and_images_an_overlay_for_each_module(
         file, at, size = tmp_path / "one.npz", "4", (680, 272)
     code, _, err = cli("maps", str(folder), str(file), "--out", str(tmp_path / "out"), "--at", at)
     assert (code, err) == (0, "")
-    sites = [site for site, spec in task.config.model.placement.items() if ATTENTIONS[spec.type].has_map]
+    sites = [site for site, spec in task.config.model.placement.items() if find_attention(spec.type).has_map]
     pictures = sorted((tmp_path / "out").glob("*.png"))
     names = {picture.stem.removeprefix("one-").removesuffix("-positions") for picture in pictures}
     assert names == set(sites)
