@@ -25,7 +25,6 @@ NAMES = {
     "counted": "count, total",
     "look": "analysis",
     "looks": "analyses",
-    "question": "design",
     "places": "sites, positions, folders, decimals",
     "share": "fraction",
     "shares": "fractions",

@@ -53,7 +53,7 @@ TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", s
 
 @dataclass(frozen=True, kw_only=True)
 class Question(declared.QuestionOptions):
-    """What may be drawn: the space with the user's choices."""
+    """The space with the user's choices: all that may be drawn."""
 
     def __post_init__(self) -> None:
         if not (callable(self.space) or isinstance(self.space, str)) or not self.space:
@@ -287,7 +287,7 @@ class SearchPlan(declared.PlanOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class Terms(declared.TermsOptions):
-    """How one training runs: its limits, its time, its arithmetic."""
+    """Limits, time and arithmetic of one training."""
 
     def __post_init__(self) -> None:
         _check_types(self)
@@ -334,7 +334,7 @@ class Terms(declared.TermsOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class Place(declared.PlaceOptions):
-    """Where the trials run and what is kept: name, storage, resources, callbacks."""
+    """Name, storage, resources and callbacks: where trials run, and what is kept."""
 
     def __post_init__(self) -> None:
         _check_types(self)

@@ -318,13 +318,13 @@ def start_or_resume(
         return start_search(settings, describe)
     settings = replace(settings, question=with_weights(settings.question)).absolute()
     question, plan = settings.question, settings.plan
-    given, stored = settings.values(), find_search(name, storage)[1].settings.values()
+    asked, stored = settings.values(), find_search(name, storage)[1].settings.values()
     may_differ = {"trials", "budget", "storage", "seeds", *SCHEDULING_OPTIONS}
     may_differ |= {"sampler"} if plan.sampler == AUTO else set()
     may_differ |= {"attention"} if question.attention is None else set()
     may_differ |= {"epochs"} if question.epochs is None and may_fit_epochs(question) else set()
     may_differ |= {"space"} if question.space_name == space_name(stored["space"]) else set()
-    other = [key for key in given if key not in may_differ and given[key] != stored[key]]
+    other = [key for key in asked if key not in may_differ and asked[key] != stored[key]]
     if other == ["weights_digest"]:
         raise InputError(
             f"the weights {question.weights} have changed since search {name!r} was made; "
@@ -341,5 +341,5 @@ def start_or_resume(
         seeds=plan.seeds if plan.is_grid else None,
         budget=plan.budget,
         trust=True,  # the same code was named again
-        **{key: given[key] for key in SCHEDULING_OPTIONS},
+        **{key: asked[key] for key in SCHEDULING_OPTIONS},
     )

@@ -156,8 +156,8 @@ def run_solve(
         >>> solved.best.costs["params"] <= 5e6
         True
     """
-    given = {"max_params": max_params, "max_macs": max_macs, "max_memory": max_memory}
-    terms = Terms(**normalise({**given, "max_latency_ms": max_latency_ms}))
+    amounts = {"max_params": max_params, "max_macs": max_macs, "max_memory": max_memory}
+    terms = Terms(**normalise({**amounts, "max_latency_ms": max_latency_ms}))
     limits = {name: limit for name, limit in asdict(terms.limits).items() if limit is not None}
     name, storage = resolve_search(search, storage)
     folder, metadata = find_model_search(name, storage)

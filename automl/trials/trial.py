@@ -52,7 +52,7 @@ SentCode = Mapping[str, bytes | ray.ObjectRef]
 
 @dataclass(frozen=True, kw_only=True)
 class Trainings:
-    """What the trainings of a search, a confirmation or a command have in common.
+    """Common part of the trainings of a search, a confirmation or a command.
 
     Attributes:
         location: Folder of the trials' folders, with their checkpoints, and of the shared partial trainings.
