@@ -1,8 +1,8 @@
 """Files with the names of all modules, each of which says that it was run."""
 
 import sys
+from importlib.machinery import PathFinder
 from importlib.metadata import packages_distributions
-from importlib.util import find_spec
 from pathlib import Path
 
 OWN = "automl"  # `python -m automl` runs a user's folder or file of that name, which no program can prevent
@@ -25,8 +25,6 @@ def plant_modules(marker: Path) -> Path:
 
 
 def _is_file(name: str) -> bool:
-    try:
-        spec = find_spec(name)
-    except (ImportError, ValueError):  # a program has put it into `sys.modules`
-        return True
+    """Return whether the path has it. A library may load its own copy of another, by a finder of its own."""
+    spec = PathFinder.find_spec(name)
     return spec is not None and spec.origin is not None

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from attention import Spec
+from attention import ATTENTIONS, Spec
 from automl.base.errors import InputError
 from automl.config.limits import Limits
 from automl.config.nouns import Question, Terms
@@ -11,7 +11,7 @@ from automl.costs.forecast import Forecast, check_limits
 from automl.tasks.language_modelling import LanguageData, LanguageModel
 from automl.tasks.language_modelling.config import VALUE as BYTES
 from automl.tasks.language_modelling.model import DECODERS
-from automl.tasks.language_modelling.space import CAUSAL, mixer
+from automl.tasks.language_modelling.space import mixer
 from backbones import insert
 from search.config import TrialConfig
 from tests.helpers.automl_cases import HERE
@@ -30,7 +30,7 @@ def configured(*kinds: str, context: int = CONTEXT) -> TrialConfig:
     return TrialConfig(task="language-modelling", data=data, model=model)
 
 
-@pytest.mark.parametrize("kind", ["full", *CAUSAL])
+@pytest.mark.parametrize("kind", ["full", *(name for name, kind in ATTENTIONS.items() if kind.state)])
 def test_the_formula_is_what_a_decoder_keeps(kind: str) -> None:
     config = configured(kind, "full")
     plain = DECODERS["gpt"].build(vocabulary=9, length=8, **config.model.options)

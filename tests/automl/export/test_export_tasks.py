@@ -17,10 +17,11 @@ from automl.base.errors import InputError
 from automl.export import run_export as export
 from automl.export.chosen import Chosen
 from automl.export.export_result import ExportResult
-from automl.export.formats import CARD, CONFIG, MLFLOW_MODEL, ONNX, PT2
+from automl.export.formats import CARD, CONFIG, MLFLOW_MODEL, ONNX, forms_of
 from automl.export.predict import run_predict
 from automl.storage.storage import Storage
 from automl.task import Task, open_task
+from automl.task.deployment import MODEL
 from backbones import build, sites
 from tests.helpers import others_slow, tabular
 from tests.helpers.automl_cases import HERE, Cli, sequence_config
@@ -75,7 +76,7 @@ def result(case: Task, model: nn.Module, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_every_form_answers_like_the_model(case: Task, result: ExportResult) -> None:
-    assert result.differences.keys() == {ONNX, PT2, MLFLOW_MODEL}
+    assert result.differences.keys() == {*forms_of(MODEL), MLFLOW_MODEL}
     assert all(0 <= difference <= case.tolerance for difference in result.differences.values())
     assert set(result.test) >= {case.metric.name}
 

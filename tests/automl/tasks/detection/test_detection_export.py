@@ -17,11 +17,12 @@ from attention import Spec
 from automl.export import run_export as export
 from automl.export.chosen import Chosen
 from automl.export.export_result import ExportResult
-from automl.export.formats import CONFIG, MLFLOW_MODEL, ONNX, PT2
+from automl.export.formats import CONFIG, MLFLOW_MODEL, forms_of
 from automl.export.predict import run_predict
 from automl.export.run_maps import run_maps
 from automl.storage.storage import Storage
 from automl.task import open_task
+from automl.task.deployment import MODEL
 from automl.tasks.detection import DetectionData, DetectionTraining
 from automl.tasks.detection.data.dataset import read_scenes
 from automl.tasks.detection.deploy import DetectionDeployment
@@ -109,7 +110,7 @@ def result(few: None, tmp_path_factory: pytest.TempPathFactory) -> ExportResult:
 
 @pytest.mark.slow("exports a detector")
 def test_every_form_answers_like_the_model(result: ExportResult) -> None:
-    assert result.differences.keys() == {ONNX, PT2, MLFLOW_MODEL}
+    assert result.differences.keys() == {*forms_of(MODEL), MLFLOW_MODEL}
     assert all(0 <= difference <= Detection.tolerance for difference in result.differences.values())
     assert {"box_ap", "mask_ap"} <= result.test.keys()
 

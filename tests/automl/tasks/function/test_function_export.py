@@ -16,11 +16,12 @@ from safetensors.torch import load_file
 from automl.base.errors import InputError
 from automl.export import run_export as export
 from automl.export.chosen import Chosen
-from automl.export.formats import CARD, CONFIG, MLFLOW_MODEL, ONNX, PT2, WEIGHTS
+from automl.export.formats import CARD, CONFIG, MLFLOW_MODEL, ONNX, WEIGHTS, forms_of
 from automl.export.predict import run_predict
 from automl.export.run_maps import run_maps
 from automl.storage.storage import Storage
 from automl.task import open_task
+from automl.task.deployment import MODEL
 from automl.tasks.function.space import function_space
 from search.config import TrialConfig
 from search.metric import Metric
@@ -62,7 +63,7 @@ INTERFACES = {
 def test_inputs_and_outputs_have_names_and_every_form_the_same_answers(name, tmp_path):
     model, result = write(tmp_path, name)
     inputs, outputs = INTERFACES[name]
-    assert result.differences.keys() == {ONNX, PT2, MLFLOW_MODEL}
+    assert result.differences.keys() == {*forms_of(MODEL), MLFLOW_MODEL}
     assert result.test == {"score": 0.5}
     session = onnxruntime.InferenceSession(str(tmp_path / ONNX))
     for shapes, values in ((inputs, session.get_inputs()), (outputs, session.get_outputs())):
@@ -114,7 +115,7 @@ def test_without_a_declared_model_a_script_rebuilds_it(tmp_path):
     folder = tmp_path / "export"
     folder.mkdir()
     model, result = write(folder, "undeclared", file)
-    assert set(result.left_out) == {ONNX, PT2, MLFLOW_MODEL}
+    assert set(result.left_out) == {*forms_of(MODEL), MLFLOW_MODEL}
     assert not result.predicts
     file.write_text("the file has changed")
     code = "import torch; from rebuild import model; print(model(torch.ones(1, 1, 8, 8))[0].tolist())"
@@ -145,7 +146,7 @@ def test_models_that_cannot_be_deployed_have_one_message_before_a_search(name):
 
 def test_a_model_that_no_format_takes_is_exported_as_weights(tmp_path):
     _, result = write(tmp_path, "branches")
-    assert set(result.left_out) == {ONNX, PT2, MLFLOW_MODEL}
+    assert set(result.left_out) == {*forms_of(MODEL), MLFLOW_MODEL}
     assert (tmp_path / WEIGHTS).exists()
 
 

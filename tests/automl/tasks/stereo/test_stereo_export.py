@@ -13,11 +13,12 @@ from automl.base.errors import InputError
 from automl.export import run_export as export
 from automl.export.chosen import Chosen
 from automl.export.export_result import ExportResult
-from automl.export.formats import CONFIG, MLFLOW_MODEL, ONNX, PT2
+from automl.export.formats import CONFIG, MLFLOW_MODEL, forms_of
 from automl.export.predict import run_predict
 from automl.export.run_maps import run_maps
 from automl.storage.storage import Storage
 from automl.task import open_task
+from automl.task.deployment import MODEL
 from automl.tasks.stereo import StereoData, StereoModel, StereoTraining
 from automl.tasks.stereo.data import planes
 from automl.tasks.stereo.data.files import read_pfm
@@ -65,7 +66,7 @@ def result(task: Stereo, tmp_path_factory: pytest.TempPathFactory) -> ExportResu
 
 
 def test_every_form_answers_like_the_model(task: Stereo, result: ExportResult) -> None:
-    assert result.differences.keys() == {ONNX, PT2, MLFLOW_MODEL}
+    assert result.differences.keys() == {*forms_of(MODEL), MLFLOW_MODEL}
     assert all(0 <= difference <= task.tolerance for difference in result.differences.values())
     assert "epe" in result.test
 
