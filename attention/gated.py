@@ -197,6 +197,7 @@ class Gated(nn.Module, ABC):
         return x
 
     def extra_repr(self) -> str:
+        """Return what `print` shows of the module."""
         return f"channels={self.channels}"
 
 
