@@ -31,13 +31,13 @@ from trivial_training import HIGH, LOW, train_plain
 
 import attention
 import automl
-from automl.config.limits import Limits
+from automl.config.nouns import Terms
 from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
 from automl.task import open_task
 from automl.tasks.function import FunctionModel
 from automl.training.loop import fit, start
-from automl.trials.trial import build_assignment, train_trial
+from automl.trials.trial import Trainings, build_assignment, train_trial
 from search.config import TrialConfig
 from search.config.sections import OwnTraining
 from search.metric import Metric
@@ -240,10 +240,8 @@ def time_trial(plain: TrialConfig, site: str) -> float:
     placed = plain.change(model={"placement": {site: attention.Spec("ssa")}})
     start_time = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        assignment = build_assignment(
-            placed, Storage(folder), shared_trainings=Storage(folder) / "shared", baseline=plain,
-            equal="epochs", limits=Limits(), precision="auto", compile="auto",
-        )  # fmt: skip
+        trainings = Trainings(location=Storage(folder), baseline=plain, terms=Terms(equal="epochs"))
+        assignment = build_assignment(placed, Storage(folder), trainings)
         *_, report = train_trial(assignment, Runtime(device=torch.device("cpu")))
     assert report.finished, report
     return time.perf_counter() - start_time
