@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from attention import ATTENTIONS, AttentionMap, Gated, Spec, attention_map, attention_maps
 from attention.attention_map import rescaling_map
-from attention.attention_type import Wrapped
 from attention.padding import padding
 from automl.base.errors import InputError
 from tests.helpers.attention_cases import CHANNELS, SPECS, every_spec, features, inputs, new
@@ -189,14 +188,6 @@ def test_modules_that_rescale_show_their_factors(name: str) -> None:
     )
     assert maps["here"].heat().shape == (2, 6, 5)
     assert (maps["here"].heat().flatten(1).std(1) < 1e-6).all() == (name != "timm:cbam")
-
-
-def test_modules_that_mix_elements_have_no_factors() -> None:
-    module = Wrapped(CHANNELS, nn.Conv2d(CHANNELS, CHANNELS, 1))
-    module.site = "here"
-    with attention_maps(module) as maps:
-        module(features(2, CHANNELS, 6, 5))
-    assert not maps
 
 
 def test_a_hand_set_query_looks_at_the_key_it_matches() -> None:

@@ -9,10 +9,9 @@ import torch
 import torchvision
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
-from torchvision.models.feature_extraction import create_feature_extractor
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
-from attention import ATTENTIONS, Gated, Spec
+from attention import ATTENTIONS, Spec
 from automl.base.errors import InputError
 from backbones import Example, Site, build, call, insert, sites
 from search.config import Model
@@ -326,19 +325,3 @@ def test_exports(plain_weights: bool) -> None:
         program = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},))
         torch.testing.assert_close(program.module()(x), expected, rtol=1e-4, atol=1e-4)
         assert program.module()(x[:1]).shape == (1, 5)
-
-
-@torch.no_grad()
-def test_torch_fx_traces_attention_as_a_leaf() -> None:
-    model = randomise_norms(Net())
-    placement = {"stem": Spec("ssa"), "stage1.block1": Spec("multihead", {"heads": 2})}
-    insert(model, placement, torch.empty(EXAMPLE))
-    for module in _inserted(model).values():
-        module.gamma.fill_(1)
-    features = create_feature_extractor(model, ["layer2"], tracer_kwargs={"leaf_modules": [Gated]})
-    outputs: list[Tensor] = []
-    model.layer2.register_forward_hook(lambda module, args, output: outputs.append(output))
-    model(_x())
-    assert torch.equal(features(_x())["layer2"], outputs[0])
-    with pytest.raises(TypeError, match="trace it as a leaf"):
-        torch.fx.symbolic_trace(model)

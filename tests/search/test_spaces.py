@@ -23,7 +23,7 @@ from search import choices
 from search.config import Model, TrialConfig
 from search.drawn import Drawn, same_parameters
 from search.space import Space, draw_randomly
-from search.spaces import SPACES, load_space
+from search.spaces import SPACES
 
 SAMPLES = 200
 
@@ -192,23 +192,6 @@ def test_a_fingerprint_is_the_same_in_every_process() -> None:
     assert done.stdout.strip() == fingerprint(SPACES["digits"]), done.stderr
 
 
-def test_decomposed_attention_after_res3_and_res4() -> None:
-    space = SPACES["resnet50-da"]
-    drawn = [config.model.placement for _, config in draw_randomly(space, 40) if config is not None]
-    assert {len(placement) for placement in drawn} == set(range(8))
-    assert {site for placement in drawn for site in placement} == {
-        *(f"stage2.block{i}" for i in range(1, 5)),
-        *(f"stage3.block{i}" for i in range(1, 7)),
-    }
-    for placement in drawn:
-        kinds = {
-            (spec.type, spec.options["normalisation"], spec.options["heads"]) for spec in placement.values()
-        }
-        assert len(kinds) == bool(placement), "the modules of a trial are of one kind"
-    ends = [[params[f"site{i}"] for i in range(1, params["modules"] + 1)] for params in space.published()]
-    assert ends == [[9], [3], [3, 9]]
-
-
 def test_a_space_with_its_own_random_numbers_is_rejected() -> None:
     def draw(trial: optuna.Trial) -> TrialConfig:
         return TrialConfig(model=Model(options={"width": random.uniform(0.5, 1)}))
@@ -292,22 +275,3 @@ def test_a_transformers_sites_are_where_its_space_says(name: str) -> None:
         after = vit_spaces.sites_after_blocks(options)
         assert after == [f"stage1.block{i}" for i in range(1, depth + 1) if f"stage1.block{i}" in names]
         assert {vit_spaces.mixer_site(site, options) for site in after} <= names
-
-
-def test_the_augmentation_of_a_folder_starts_light() -> None:
-    drawn = [config.training for _, config in draw_randomly(SPACES["folder"], 30) if config]
-    strengths = {(training.policy, training.erasing, training.cutmix) for training in drawn}  # type: ignore[attr-defined]
-    assert strengths == {tuple(strength.values()) for strength in choices.AUGMENT.values()}
-    space = load_space("folder", "timm:levit_128s", 224)
-    assert space.baseline["augment"] == "light"
-    assert all(params["augment"] == "light" for params in space.published())
-
-
-@pytest.mark.parametrize("name", [name for name, space in SPACES.items() if space.with_backbone])
-def test_options_of_a_backbone_are_those_of_all_its_models(name: str) -> None:
-    first = SPACES[name](optuna.trial.FixedTrial(dict(SPACES[name].baseline))).model
-    backbone, options = ("gpt", {"depth": 3}) if first.kinds else ("xresnet18", {"width": 0.5})
-    space = load_space(name, backbone, None, options)
-    configs = [config for _, config in draw_randomly(space, 3, first=space.baseline) if config]
-    assert all(config.model.options.items() >= options.items() for config in configs)
-    assert all(len(config.model.kinds) in (0, 3) for config in configs)

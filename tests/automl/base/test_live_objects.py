@@ -70,10 +70,3 @@ def test_missing_and_nested_functions_are_refused() -> None:
         live_objects.name_of(lambda trial: None)
     with pytest.raises(InputError, match="run the cell that defines it"):
         loading.code("__main__:absent")
-
-
-def test_function_is_packed_once_for_a_search() -> None:
-    freeze = "loading.freeze_code('__main__:train')"
-    lines = (freeze, "code = loading.code('__main__:train')", "SCALE = 5")
-    assert run(*lines, "print(loading.code('__main__:train') is code)") == "True"
-    assert run(*lines, freeze, "print(loading.code('__main__:train') == code)") == "False"

@@ -112,26 +112,6 @@ def test_models_are_named_where_they_differ(capsys: pytest.CaptureFixture[str]) 
     assert "000 xresnet18 plain 90 %" in events(lines(capsys))[0]
 
 
-@pytest.mark.parametrize("variant", ["", f"sagan @ {', '.join(f'stage{i}.block1.branch' for i in range(9))}"])
-def test_no_line_is_longer_than_a_terminal(capsys: pytest.CaptureFixture[str], variant: str) -> None:
-    plan = Plan(trials=1000, budget=9, metric=ACCURACY, objectives=["accuracy"])
-    sites = {f"layers.{i}.attention.mixer": Spec("decomposed", {"heads": 8}) for i in range(12)}
-    reason = f"ValueError: {'a long message of a library ' * 9}"
-    for state in State:
-        trial = TrialRecord(
-            999, TrialConfig(seed=2**31, model=Model(placement=sites)), state=state, variant=variant
-        )
-        trial.history.append({"epoch": 30, "resource": 9, "accuracy": 0.5, "seconds": 1.0, "steps": 10**6})
-        for text in (None, reason):
-            trial.reason = text
-            progress = Progress(plan, {999: trial}, trials=lambda: 1000, summary=lambda: reason, budget=1e5)
-            progress.parts[999] = 0.4
-            progress._say(trial)
-    printed_lines = lines(capsys)
-    assert max(map(len, printed_lines)) <= 110
-    assert sum("…" in line for line in printed_lines) == 2 * len(State)
-
-
 def test_few_lines_summarise_many_trials(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,15 +122,6 @@ def test_few_lines_summarise_many_trials(
             progress.summed -= 61
         tell(progress, number, State.COMPLETE, 0.5 + number / 10)
     assert matches(r"best (\S+)", lines(capsys)[1:]) == [None, ("50",), None, None, ("70",), None]
-
-
-def test_quiet_log_gets_an_epoch(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = make(5)
-    progress.printed -= 61
-    tell(progress, 0, State.COMPLETE, 0.9)
-    epoch, end = events(lines(capsys))
-    assert epoch == "000 plain 90 % 21 steps running 0/5"
-    assert end.startswith("000 plain 90 % 21 steps 1/5")
 
 
 def test_progress_within_a_long_epoch_is_shown(

@@ -15,8 +15,6 @@ import automl.trials.session
 from automl.base.errors import InputError
 from automl.callbacks.user import UserCallbacks, check_callbacks
 from search.callback import Callback
-from search.record import State, TrialRecord
-from tests.helpers.automl_cases import tiny
 from tests.helpers.confirm_cases import FakeWorkers, PlayedWorkers, fake_search
 
 EVENTS = [name for name in vars(Callback) if name.startswith("on_")]
@@ -83,24 +81,6 @@ def test_a_callback_sees_every_event_of_a_confirmation(played, tmp_path, monkeyp
     assert set(heard.names()[1:-1]) == {"on_epoch_end", "on_trial_end"}
     assert all(record.variant for _, record in heard.events[1:-1])
     assert heard.events[-1] == ("on_confirmation_end", result)
-
-
-def test_records_are_frozen() -> None:
-    trial = TrialRecord(3, tiny(), history=[{"epoch": 1, "accuracy": 0.5}], profile={"params": 3.0})
-    heard = Heard()
-    UserCallbacks([heard]).on_epoch_end(trial)
-    ((_, record),) = heard.events
-    assert (record.number, record.epoch, record.value("accuracy"), record.name) == (3, 1, 0.5, trial.name)
-    with pytest.raises(AttributeError, match="a callback cannot change the record of a trial"):
-        record.state = State.ERROR
-    for change in (
-        lambda: record.history.append({}),
-        lambda: record.history[0].update(accuracy=1),
-        lambda: record.profile.clear(),
-    ):
-        with pytest.raises(AttributeError):
-            change()
-    assert isinstance(record, TrialRecord)
 
 
 def test_every_event_reaches_the_users_callbacks() -> None:

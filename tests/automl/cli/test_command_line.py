@@ -20,19 +20,15 @@ from automl.base.errors import InputError
 from automl.base.loading import load_object
 from automl.cli.command import COMMON, as_command
 from automl.cli.main import app
-from automl.cli.tables import sites_table
 from automl.config.settings import Settings
 from automl.search import run_search as search
 from automl.search.solve import run_solve
 from automl.storage.folder import new_folder
-from backbones import Site
 from search.class_metrics import ACCURACY
 from search.drawn import Drawn
 from search.spaces import SPACES
 from search.trial_scheduler import Plan
 from tests.helpers.automl_cases import Cli
-
-Script = Callable[..., subprocess.CompletedProcess[str]]
 
 SCREEN = 50  # lines of 80 columns
 COMMANDS = tuple(typer.main.get_command(app).commands)
@@ -85,27 +81,6 @@ def test_help_and_version_import_no_torch() -> None:
     )
 
 
-def test_trial_imports_only_its_task() -> None:
-    """It imports only the model of fastai, which later imports of fastai share."""
-    program = """
-import sys
-import automl.trials.trial
-from automl.config.settings import Settings
-from automl.task import open_task
-
-settings = Settings(space="digits").parsed
-open_task(settings.question.open().baseline, settings.terms.runtime).model()
-print(*sorted({"sklearn", "mlflow", "scipy.stats", "automl.tasks.detection.task"} & set(sys.modules)))
-model = sys.modules["fastai.vision.models.xresnet"].XResNet
-import fastai.vision.models.xresnet as whole
-from fastai.vision.all import XResNet
-import fastai.vision.models
-print(whole.XResNet is model is XResNet is fastai.vision.models.xresnet.XResNet)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "\nTrue\n"), done.stderr
-
-
 def test_spaces(cli: Cli) -> None:
     code, out, _ = cli("spaces")
     assert code == 0
@@ -126,16 +101,6 @@ def test_sites(cli: Cli) -> None:
     assert len(costs) == len(ATTENTIONS)
     # A 1x1 convolution of 64 channels at 32x32: 64 * 64 weights and as many multiplications a position.
     assert costs[list(ATTENTIONS).index("conv1x1")].split("/")[1].startswith("4.")
-
-
-def test_sites_show_no_cost_of_types_that_do_not_fit() -> None:
-    sites = [Site(name=f"s{n}", path="m", channels=n, stride=1, resolution=(4, 4)) for n in (6, 8)]
-    heading, six, eight, _, note = sites_table(sites)
-    column = heading.split().index("multihead")
-    assert six.split()[column] == "-"
-    assert "/" in eight.split()[column]
-    assert note.startswith("-: the default options do not fit")
-    assert len(list(sites_table(sites[1:]))) == 3
 
 
 @pytest.fixture
@@ -274,18 +239,6 @@ def test_reading_runs_creates_no_database(
     code, _, err = cli("export", "--out", "out", *arguments)
     assert (code, sorted(folder.rglob("*"))) == (2, before)
     assert "MLflow at sqlite:///mlflow.db has no runs" in err
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [("serch",), ("predict",), ("train", "--epochs", "many"), ("train", "--colour", "red")],
-    ids=" ".join,
-)
-def test_usage(arguments: tuple[str, ...], cli: Cli) -> None:
-    code, out, err = cli(*arguments)
-    assert code == 2
-    assert "Usage" in err
-    assert "Traceback" not in out + err
 
 
 @pytest.mark.parametrize(
@@ -461,15 +414,6 @@ def test_a_search_is_named_by_position_or_by_option(
     assert by_position[0] == 2
     assert "no search called 'mine'" in by_position[2]
     assert "two searches are named" in cli(command, "mine", "--search", "another", *more)[2]
-
-
-def test_an_option_of_another_command_is_explained(cli: Cli) -> None:
-    code, _, err = cli("confirm", "--epochs", "3")
-    assert code == 2
-    assert "No such option: --epochs, which is an option of search, " in " ".join(
-        err.replace("│", " ").split()
-    )
-    assert "which is an option" not in cli("confirm", "--colour")[2]
 
 
 @pytest.mark.parametrize("command", ["remove", "sync"])

@@ -143,18 +143,3 @@ def test_models_of_every_task_have_costs_and_sites(
     assert costs["placement"]["parameters"] > costs["plain"]["parameters"]
     assert min(value for cost in costs.values() for value in cost.values() if value is not None) > 0
     assert any(text in err for text in TEXT)
-
-
-def test_costs_of_a_published_model(cli: Cli) -> None:
-    """ViT-Ti with 168 pixels and patches of 12 has 5.5 million parameters."""
-    code, out, _ = cli("cost", "vit", "--size", "168", "--option", "patch_size=12", "--batch", "2", "--json")
-    assert code == 0
-    assert 5e6 < json.loads(out)["plain"]["parameters"] < 6e6
-    code, _, err = cli("cost", "vit", "--option", "patch=12")
-    assert code == 2
-    assert "unknown option of backbone 'vit' 'patch'" in err
-
-
-def test_too_small_stereo_pairs_are_rejected(cli: Cli) -> None:
-    code, _, err = cli("cost", "psmnet", "--size", "32", "--option", "pool=8")
-    assert (code, "--size must be a multiple of 16 from 96 for psmnet; got 32" in err) == (2, True)

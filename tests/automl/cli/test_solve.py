@@ -150,16 +150,6 @@ def test_mistakes_are_one_message(cli: Cli, storage: str, arguments: list[str], 
     assert message in err
 
 
-@pytest.mark.parametrize("trials", [3, 5, 9])
-def test_few_trials_that_had_some_types_only(cli: Cli, tmp_path: Path, trials: int) -> None:
-    save(tmp_path, made_up(trials))
-    code, out, err = cli("solve", "made-up", "--storage", str(tmp_path), "--max-params", "1M", "--json")
-    assert code == 0, err
-    placement = json.loads(out)["config"]["model"]["placement"]
-    tried = {value for trial in made_up(trials) for name, value in trial.params.items() if "type" in name}
-    assert {spec["type"] for spec in placement.values()} <= tried
-
-
 def test_searches_without_an_answer(cli: Cli, tmp_path: Path) -> None:
     save(tmp_path, made_up(6, running=6), name="open")
     save(tmp_path, made_up(2), name="plain")  # both without attention

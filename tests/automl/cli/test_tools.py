@@ -13,7 +13,6 @@ from automl.base.errors import InputError
 from automl.cli.main import app
 from automl.cli.tools import LEFT_OUT, TOOLS, read_tools
 
-ROOT = Path(__file__).parents[3]
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 READ = read_tools(COMMANDS)
 VALUES = {
@@ -24,15 +23,6 @@ VALUES = {
     "boolean": True,
     "array": ["a b", "--trust"],
 }
-
-
-def test_tools_are_those_of_the_page() -> None:
-    page = (ROOT / "docs/how-to/agents.md").read_text().partition("## Answers")[0]
-    listed = [
-        name for row in re.findall(r"^\| (`.*?) \|", page, re.M) for name in re.findall(r"`(\w+)`", row)
-    ]
-    assert listed == list(TOOLS)
-    assert set(READ) >= {"referee", "search", "status", "report", "solve", "export"}
 
 
 @pytest.mark.parametrize("name", READ)
@@ -121,11 +111,3 @@ def test_no_is_passed_on() -> None:
 def test_a_bad_argument_has_one_message(name: str, call: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         READ[name].to_words(call)
-
-
-def test_the_skill_is_printed(cli: Any) -> None:
-    code, out, _ = cli("skill")
-    assert (code, out) == (0, (ROOT / "docs/agents/SKILL.md").read_text())
-    assert re.match(r"---\nname: [a-z-]+\ndescription: .+\n---\n", out)
-    for rule in ("edit the evaluator", "retry until it passes", "pick seeds"):
-        assert rule in out

@@ -1,7 +1,6 @@
 """Settings of a search: valid values, and messages for invalid ones."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,7 @@ from automl.base.serialise import from_json, to_json
 from automl.config.limits import Limits
 from automl.config.nouns import TRIALS, Question, SearchPlan, Terms
 from automl.config.settings import ParsedSettings, Settings
-from automl.storage.storage import Storage
 from automl.tasks.image_classification import ImageTraining
-from cluster.connect import connect
 from search.config import Model, TrialConfig
 from search.drawn import Drawn
 from search.space import Space, draw_randomly
@@ -297,23 +294,3 @@ def test_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert whole.question.title == settings.question.title
     named = Settings(space="digits", backbone="timm:test_resnet").parsed
     assert named.absolute() == named
-
-
-@pytest.mark.parametrize("setting", ["data", "weights", "storage", "backbone"])
-def test_path_that_is_not_utf8_is_rejected(setting: str) -> None:
-    with pytest.raises(
-        InputError, match=rf"--{setting} must be UTF-8, .*got 'caf\\\\xe9'. Rename it, or make a"
-    ):
-        Settings(space="digits", **{setting: os.fsdecode(b"caf\xe9")})
-
-
-def test_current_folder_that_is_not_utf8_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / os.fsdecode(b"caf\xe9")
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    with pytest.raises(InputError, match="path of a folder must be UTF-8"):
-        Storage("searches")
-    with pytest.raises(InputError, match="the current folder must be UTF-8"), connect():
-        pass
-    monkeypatch.chdir(tmp_path)
-    folder.rmdir()

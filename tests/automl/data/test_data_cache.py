@@ -1,4 +1,3 @@
-import pwd
 import signal
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from filelock import FileLock
 from automl.base.errors import InputError
 from automl.data import arrow
 from automl.data import files as digests
-from automl.storage.cache_folder import cache_root, once
+from automl.storage.cache_folder import once
 from automl.tasks.image_classification.data import dataset as caches
 from automl.tasks.image_classification.data.dataset import ImageCache, open_image_cache
 from automl.tasks.image_classification.data.sources import list_images
@@ -172,12 +171,3 @@ def test_cache_that_cannot_be_written(root: Path, tmp_path: Path, monkeypatch: p
         monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / bad))
         with pytest.raises(InputError, match=r"must be writable.*AUTOML_CACHE"):
             train(root)
-
-
-def test_a_user_without_a_home_gets_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Containers run with `--user` have neither HOME nor an entry of the user."""
-    for name in ("HOME", "AUTOML_CACHE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
-    with pytest.raises(InputError, match="has no home folder; set AUTOML_CACHE"):
-        cache_root()

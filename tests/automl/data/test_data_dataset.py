@@ -4,10 +4,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from automl.base.errors import InputError
 from automl.data.pictures import decode
@@ -110,29 +108,6 @@ def test_pickle_holds_no_pixels(root: Path) -> None:
 def test_invalid_arguments_are_rejected(options: dict[str, Any], message: str, root: Path) -> None:
     with pytest.raises(InputError, match=message):
         open_split("folder", **({"split": "train", "path": root, "size": 8} | options))
-
-
-def test_imagenette(imagenette: Path) -> None:
-    """9,469 and 3,925 real photographs; about 15 s on two cores."""
-    splits = {
-        split: open_split("nette", split, path=imagenette, size=32)
-        for split in ("train", "validation", "test")
-    }
-    assert len(splits["train"]) + len(splits["validation"]) == 9469
-    assert len(splits["test"]) == 3925
-    for images in splits.values():
-        assert images.classes[0] == "tench"
-        assert images.classes[9] == "parachute"
-        assert images.skipped == ()
-        assert len(images.labels.unique()) == 10
-    train = splits["train"]
-    root = next((Path(train.file.path).parent / "extracted").glob("*/imagenette2-128"))
-    some = torch.arange(0, len(train), 1500)
-    for index, pixels in zip(some.tolist(), train.gather(some), strict=True):
-        with Image.open(root / train.names()[index]) as picture:
-            picture.draft("RGB", (40, 40))
-            expected = picture.convert("RGB").resize((40, 40), Image.Resampling.BILINEAR)
-        assert (pixels.numpy() == np.asarray(expected)).all()
 
 
 OWN = "the dataset's own"

@@ -54,14 +54,6 @@ def test_downloaded_once(mirror: type[Mirror]) -> None:
     assert mirror.asked == ["/mirror/imagewoof2-160.tgz"]
 
 
-def test_first_version_has_its_own_folder(mirror: type[Mirror], cache: Path) -> None:
-    for source in ("woof1", "woof", "woof1"):
-        assert list_images(source, None, 128).classes == ("Shih-Tzu", "Samoyed")
-    assert mirror.asked == ["/mirror/imagewoof-160.tgz", "/mirror/imagewoof2-160.tgz"]
-    folders = {path.name for path in (cache / "downloads").iterdir() if path.suffix != ".lock"}
-    assert folders == {"imagewoof-160", "imagewoof2-160"}
-
-
 @pytest.mark.parametrize("kind", ["size", "sha256", "md5", "first_md5"])
 def test_published_checksum_is_checked(
     kind: str, mirror: type[Mirror], cache: Path, monkeypatch: pytest.MonkeyPatch
@@ -173,13 +165,6 @@ def test_image_size_selects_the_archive(mirror: type[Mirror], source: str, size:
     with pytest.raises(InputError, match=rf"{name} cannot be downloaded .*404.*--data PATH"):
         list_images(source, None, size)
     assert mirror.asked == [f"/mirror/{name}"]
-
-
-@pytest.mark.parametrize("address", ["http://127.0.0.1:1", "nonsense"])
-def test_no_server(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AUTOML_MIRROR", address)
-    with pytest.raises(InputError, match="--data PATH"):
-        list_images("nette", None, 128)
 
 
 @pytest.fixture

@@ -52,16 +52,6 @@ def test_every_mode_becomes_rgb(mode: str) -> None:
     assert np.abs(square.astype(int) - expected).max() <= 1
 
 
-@pytest.mark.parametrize("kind", ["TIFF", "PPM"])
-def test_16_bits_in_32_are_scaled_as_16(kind: str) -> None:
-    """Pillow opens a 16-bit PGM with 32 bits, and so do older versions with a 16-bit PNG."""
-    values = np.tile(np.array([0, 255, 32768, 65535], np.int32), (4, 1))
-    picture = Image.fromarray(values)
-    assert picture.mode == "I"
-    square, _ = decode(stored(picture, kind), 4)
-    assert (square[..., 0] == [0, 0, 128, 255]).all()
-
-
 def png_of_16_bits(values: np.ndarray) -> BytesIO:
     """Return a PNG of `(H, W, C)`: grey, grey with opacity, RGB or RGBA. Pillow can write only grey."""
     height, width, channels = values.shape
@@ -78,24 +68,6 @@ def png_of_16_bits(values: np.ndarray) -> BytesIO:
     return BytesIO(b"\x89PNG\r\n\x1a\n" + chunks)
 
 
-def tiff_of_12_bits(values: np.ndarray) -> BytesIO:
-    """Return a TIFF of `(H, W)` in which three bytes hold two pixels."""
-    pairs = values.reshape(-1, 2).astype(np.uint32)
-    packed = (pairs[:, 0] << 12 | pairs[:, 1]).astype(">u4").tobytes()
-    content = b"".join(packed[i + 1 : i + 4] for i in range(0, len(packed), 4))
-    height, width = values.shape
-    tags = [(256, width), (257, height), (258, 12), (259, 1), (262, 1), (273, 8), (277, 1), (278, height)]
-    tags += [(279, len(content))]
-    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
-    return BytesIO(
-        struct.pack("<2sHI", b"II", 42, 8 + len(content))
-        + content
-        + struct.pack("<H", len(tags))
-        + entries
-        + bytes(4)
-    )
-
-
 @pytest.mark.parametrize(("bits", "largest"), [(8, 200), (10, 1000), (12, 4000), (14, 16000), (16, 65000)])
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 def test_no_image_of_16_bits_becomes_black(bits: int, largest: int, channels: int) -> None:
@@ -107,32 +79,6 @@ def test_no_image_of_16_bits_becomes_black(bits: int, largest: int, channels: in
     assert picture.bits == bits
     np.testing.assert_array_equal(np.asarray(picture.image), values[..., :1].repeat(3, 2) >> (bits - 8))
     assert str(16 if bits == 8 else bits) in picture.changes[0]
-
-
-def test_12_bit_tiff_keeps_all_bits() -> None:
-    values = np.arange(0, 4096, 64, dtype=np.uint16).reshape(8, 8)
-    square, _ = decode(tiff_of_12_bits(values), 8)
-    np.testing.assert_array_equal(square[..., 0], values >> 4)
-
-
-def test_unreadable_dark_16_bit_colours_are_refused() -> None:
-    """Pillow keeps only the upper 8 bits of such a TIFF."""
-    values = np.full((4, 4, 3), 200, "<u2").tobytes()
-    tags = [
-        (256, 4),
-        (257, 4),
-        (258, 16),
-        (259, 1),
-        (262, 2),
-        (273, 8),
-        (277, 3),
-        (278, 4),
-        (279, len(values)),
-    ]
-    entries = b"".join(struct.pack("<HHII", tag, 3, 1, value) for tag, value in tags)
-    head = struct.pack("<2sHI", b"II", 42, 8 + len(values))
-    with pytest.raises(ValueError, match=r"16-bit colours .* would be black"):
-        decode(BytesIO(head + values + struct.pack("<H", len(tags)) + entries + bytes(4)), 8)
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 65536), (-1, 200), (-(2**31), 2**31 - 1)])
@@ -191,26 +137,6 @@ def test_exif_orientation_is_applied(orientation: int, kind: str) -> None:
     kept = read_picture(file, annotated=picture.size)  # The annotations have the stored size.
     if orientation >= 5:
         assert np.abs(np.asarray(kept.image).astype(int) - np.asarray(picture)).max() < 50
-
-
-@pytest.mark.parametrize(
-    ("kind", "count", "value", "turned"),
-    [
-        (1, 1, b"\6\0\0\0", True),  # BYTE
-        (2, 2, b"6\0\0\0", True),  # ASCII
-        (4, 1, b"\6\0\0\0", True),  # LONG
-        (11, 1, struct.pack("<f", 6), True),
-        (11, 1, struct.pack("<f", float("nan")), False),
-        (2, 3, b"up\0\0", False),
-        (3, 1, b"\x63\0\0\0", False),
-        (5, 1, b"\xff\xff\0\0", False),  # RATIONAL, beyond the end of the block
-    ],
-)
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_exif_orientation_of_any_type_is_read(kind: int, count: int, value: bytes, turned: bool) -> None:
-    exif = b"Exif\0\0II*\0" + struct.pack("<IHHHI", 8, 1, 0x112, kind, count) + value + bytes(4)
-    _, aspect = decode(stored(Image.new("RGB", (80, 40)), "JPEG", exif=exif), 16)
-    assert aspect == (0.5 if turned else 2.0)
 
 
 def test_large_jpeg_is_near_its_exact_resize(tmp_path: Path) -> None:

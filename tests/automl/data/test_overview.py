@@ -11,8 +11,6 @@ from PIL import ExifTags, Image
 
 from automl.tasks.image_classification.data.overview import (
     MAX_DISTANCE,
-    WIDEST,
-    _draw_names,
     _match_hashes,
     summarise_folder,
 )
@@ -108,16 +106,6 @@ def test_matches_equal_a_comparison_of_all_pairs(spread: int) -> None:
     assert near[np.flatnonzero(matches >= 0), matches[matches >= 0]].all()
     assert _match_hashes(old[:0], new).max() == -1
     assert len(_match_hashes(old, new[:0])) == 0
-
-
-@pytest.mark.parametrize(
-    "name", ["x", "n" * 300, "a\n\tb\x07", "\N{CJK UNIFIED IDEOGRAPH-732B}", "\u202eabc"]
-)
-def test_sheet_has_a_column_of_names(name: str) -> None:
-    column = _draw_names([name, "other"], 64, 68)
-    assert column.height == 2 * 68 - 4
-    assert column.width <= WIDEST + 8
-    assert (np.asarray(column)[:64] < 128).any()
 
 
 def test_sequences(tmp_path: Path, cli: Cli) -> None:

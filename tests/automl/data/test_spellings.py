@@ -1,7 +1,6 @@
 """Test names with accents, composed and decomposed: every reader treats both spellings as first name."""
 
 import csv
-import json
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from automl.tasks.detection.data.coco_folder import find_image_id, read_coco_folder
 from automl.tasks.image_classification.data.sources import list_images
 from automl.tasks.sequence_classification.data import long_csv, npz, ts
 from automl.tasks.stereo.data.pairs import find_pairs
@@ -54,27 +52,6 @@ def labels(root: Path, first: str, second: str) -> set[str]:
     return {*listing.classes} - {"b"}
 
 
-def boxes(root: Path, first: str, second: str) -> set[str]:
-    categories = set()
-    for split, stored, name in (("train", first, second), ("val", second, first)):
-        image = root / split / f"{stored}.png"
-        picture(image)
-        content = {
-            "categories": [{"id": 1, "name": name}],
-            "images": [{"id": 7, "file_name": f"{name}.png", "width": 16, "height": 12}],
-            "annotations": [
-                {"id": 1, "image_id": 7, "category_id": 1, "bbox": [1, 1, 8, 8], "area": 64, "iscrowd": 0}
-            ],
-        }
-        (root / "annotations").mkdir(exist_ok=True)
-        (root / f"annotations/instances_{split}.json").write_text(json.dumps(content))
-    listing = read_coco_folder(root)
-    for photos in listing.splits.values():
-        assert find_image_id(photos[0].image) == 7
-        categories |= {*listing.categories.values()}
-    return categories
-
-
 def series_csv(root: Path, first: str, second: str) -> set[str]:
     rows = [
         (f"{split}{label}", step, step, label, split)
@@ -112,7 +89,7 @@ def pairs(root: Path, first: str, second: str) -> set[str]:
 @pytest.mark.parametrize(
     ("first", "second"), [(COMPOSED, DECOMPOSED), (DECOMPOSED, COMPOSED)], ids=["composed", "decomposed"]
 )
-@pytest.mark.parametrize("read", [folders, labels, boxes, series_csv, series_ts, series_npz, pairs])
+@pytest.mark.parametrize("read", [folders, labels, series_csv, series_ts, series_npz, pairs])
 def test_both_spellings_are_one_name(
     read: Callable[[Path, str, str], set[str]], first: str, second: str, tmp_path: Path
 ) -> None:

@@ -82,13 +82,6 @@ def test_file_that_is_not_an_image_is_reported(
     assert list(result.unread) == [str(file)], "it costs that file alone"
 
 
-def test_truncated_image_is_reported(exported: ExportResult, tmp_path: Path) -> None:
-    file = picture(tmp_path / "a.png")
-    file.write_bytes(file.read_bytes()[:-200])
-    with pytest.raises(InputError, match=r"a.png cannot be read as an image"):
-        run_predict(exported.folder, [file])
-
-
 def test_missing_images_are_reported(exported: ExportResult, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"there is no image .*b.png"):
         run_predict(exported.folder, [tmp_path / "b.png"])

@@ -7,13 +7,12 @@ from typing import Any
 import optuna
 import pytest
 
-from automl.report.grid_table import FILES, grid, merged, outcome, read_grid, text_lines, write_grid
+from automl.report.grid_table import FILES, grid, merged, read_grid, text_lines, write_grid
 from automl.report.read import SearchData, read_search
 from automl.report.run_report import write_page
 from automl.tasks.detection.config import BOX_AP
-from search.config import TrialConfig
 from search.grid import grid_cells
-from search.record import State, TrialRecord
+from search.record import State
 from search.spaces import load_space
 from search.study import CELLS, resume_study
 from tests.helpers.report_cases import frozen, plan_of, save_search
@@ -104,20 +103,3 @@ def test_it_is_written_as_csv_and_markdown(tmp_path: Path) -> None:
     assert len(lines) == 5
     assert lines[2].startswith("| 1 | 0 | not started | not started |")
     assert text_lines(merged(table))[-1].split()[:4] == ["32", "1", "trained", "43.2"]
-
-
-@pytest.mark.parametrize(
-    ("state", "reason", "word"),
-    [
-        (State.COMPLETE, None, "trained"),
-        (State.INFEASIBLE, NAN, "diverged"),
-        (State.INFEASIBLE, "out of memory: OutOfMemoryError: CUDA out of memory.", "did not fit in memory"),
-        (State.ERROR, "its machine was low on memory, so Ray ended it", "did not fit in memory"),
-        (State.INFEASIBLE, f"params 5M exceeds the limit of 4M; {OVER}", "over a limit (params, memory)"),
-        (State.INFEASIBLE, "too slow for this budget: 3 of 10 steps", "too slow for the epochs"),
-        (State.ERROR, "RuntimeError: no", "error"),
-        (State.RUNNING, None, "not finished"),
-    ],
-)
-def test_outcome_of_a_run_is_short(state: State, reason: str | None, word: str) -> None:
-    assert outcome(TrialRecord(0, TrialConfig(), state=state, reason=reason)) == word

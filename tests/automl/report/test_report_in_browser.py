@@ -162,21 +162,6 @@ def test_tables_fit_or_scroll_in_their_box(page: Any) -> None:
         assert right <= page.viewport_size["width"], name
 
 
-def test_unreadable_texts_are_reported(browser: Any) -> None:
-    """Lines and labels that lie on each other, and a pale label."""
-    page = browser.new_page()
-    page.set_content(
-        """<p style="margin: 0">the first line</p><p style="margin: -9px 0 0">the second line</p>
-        <figure data-plot="a"><svg width="300" height="90"><text x="10" y="50">one label</text>
-        <text x="20" y="52" fill="#999">another label</text><text x="10" y="20">far</text></svg></figure>"""
-    )
-    seen = page.evaluate(OVERLAPS)
-    assert (seen["boxes"], seen["labels"], len(seen["overlaps"])) == (5, 3, 2)
-    (pale,) = page.evaluate(PALE)["pale"]
-    assert pale.startswith("another label: ")
-    page.close()
-
-
 def test_tooltip_describes_the_trial(page: Any, report: ReportResult) -> None:
     marks = page.locator("#plot-costs .mark-symbol.role-mark path")
     if marks.count() == 0:
@@ -189,24 +174,6 @@ def test_tooltip_describes_the_trial(page: Any, report: ReportResult) -> None:
     for word in ("trial", "placement", "accuracy" if "accuracy" in text else "error", "epochs"):
         assert word in text
     assert " @ stage" in text or "no attention" in text or " @ stem" in text
-
-
-def test_the_wheel_zooms_with_ctrl_alone(page: Any) -> None:
-    read = """[...document.querySelectorAll('#plot-costs .chart:first-of-type .role-axis-label')]
-      .map(labels => labels.textContent).join()"""
-    if page.locator("#plot-costs .chart").count() == 0:
-        pytest.skip("no trial has a score yet")
-    page.locator("#plot-costs .chart").first.scroll_into_view_if_needed()
-    page.locator("#plot-costs .chart svg").first.hover(position={"x": 200, "y": 150})
-    before = page.evaluate(read)
-    page.mouse.wheel(0, -2)
-    page.wait_for_timeout(100)
-    assert page.evaluate(read) == before
-    page.keyboard.down("Control")
-    for _ in range(3):
-        page.mouse.wheel(0, -300)
-    page.keyboard.up("Control")
-    page.wait_for_function(f"({read}) !== {before!r}")
 
 
 def test_a_heading_sorts_the_trials(page: Any) -> None:
@@ -225,11 +192,3 @@ def test_a_heading_sorts_the_trials(page: Any) -> None:
         assert values == sorted(values, key=lambda value: sign * value)
     assert len(values) > 10
     assert set(page.heard) == {page.url}
-
-
-def test_a_report_prints(page: Any, tmp_path: Path) -> None:
-    page.emulate_media(media="print")
-    assert page.evaluate("getComputedStyle(document.querySelector('nav')).display") == "none"
-    page.pdf(path=tmp_path / "report.pdf", format="A4")
-    assert (tmp_path / "report.pdf").stat().st_size > 10_000
-    page.emulate_media(media="screen")

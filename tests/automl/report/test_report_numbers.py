@@ -20,7 +20,7 @@ from automl.storage.trial_files import Answers
 from search.config import Model, TrialConfig
 from search.record import Role, State
 from search.study import ROLE, read_history
-from tests.helpers.report_cases import DIVERGED, facts_of, frozen, made_up, plan_of, save_search
+from tests.helpers.report_cases import DIVERGED, frozen, made_up, plan_of, save_search
 
 
 @pytest.fixture(scope="module")
@@ -72,17 +72,6 @@ def test_reasons_that_differ_in_numbers_alone_are_one(trials: list[FrozenTrial],
     assert any(reason == "no reason was given" for state, _, reason, *_ in rows if state == State.ERROR)
 
 
-def test_facts_that_were_never_measured_are_left_out(tmp_path: Path) -> None:
-    import random
-
-    config = TrialConfig()
-    history = [{"epoch": 6, "resource": 6.0, "accuracy": 0.5}]
-    profile = {"params": facts_of(config, random.Random(0))["params"]}
-    trials = [frozen({}, {}, config, plan_of(), State.COMPLETE, history, f) for f in (profile, {})]
-    search = make_search(tmp_path, trials)
-    assert [trial.number for trial in pareto(search, "params")] == [0]
-
-
 def test_models_at_chance_are_on_no_front(tmp_path: Path) -> None:
     profile = [{"latency": 1.0}, {"latency": 2.0}, {"latency": 2.03}]
     histories = [[{"epoch": 6, "resource": 6.0, "accuracy": score}] for score in (0.1, 0.5, 0.5)]
@@ -130,22 +119,6 @@ def test_results_by_class_are_those_of_the_best_and_the_baseline(
     assert confusions.table.rows[0][2] == matrix.max()
     assert classes.figure is not None
     assert confusions.figure is not None
-
-
-def test_worst_ten_of_many_classes_are_shown(trials: list[FrozenTrial], tmp_path: Path) -> None:
-    search = make_search(tmp_path, trials)
-    true = np.repeat(np.arange(30), 20)
-    answered = np.where(np.arange(600) % 20 < true // 2, (true + 1) % 30, true)  # the later, the worse
-    names = [f"class {i}" for i in range(30)]
-    answers = Answers(labels=names, true=true, answered=answered, values=np.zeros(600))
-    answers.save(search.metadata.location / search.best.folder)
-    (section,) = per_class(search)
-    classes, confusions = section.plots
-    assert len(classes.table.rows) == 10
-    f1 = f1_score(true, answered, average=None)
-    assert [row[4] for row in classes.table.rows] == pytest.approx(sorted(f1)[:10])
-    assert confusions.figure is None
-    assert len(confusions.table.rows) == 10
 
 
 def test_parts_are_what_was_planted_in_words(search: SearchData) -> None:

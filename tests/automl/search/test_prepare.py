@@ -80,21 +80,6 @@ def test_training_with_few_steps_gets_more_epochs(
         assert "set another number with --epochs" in fitted.why
 
 
-def test_chosen_epochs_are_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    data = photographs(tmp_path / "photos", (32, 32), (33, 40), (50, 50))
-    settings = Settings(space="folder", data=data, size=32, backbone="timm:test_resnet").parsed
-    ready = prepare(settings)
-    assert ready.settings.question.epochs == ready.plan.budget == ready.baseline.training.epochs
-    assert ready.task.steps() * ready.plan.budget >= 300
-    assert f"chosen    {ready.settings.question.epochs} epochs" in capsys.readouterr().err
-    assert all(config.training.epochs == ready.settings.question.epochs for config in ready.configs)
-    assert prepare(settings.change(question={"epochs": 2})).plan.budget == 2
-    assert [path.name for path in tmp_path.iterdir()] == ["photos"]
-
-
 def test_types_of_an_own_space_are_stored_with_the_folder_of_their_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,23 +125,6 @@ def test_plan_has_the_score_of_guessing() -> None:
     assert make_plan(SearchPlan(), Question(space="digits"), line).guessing is None
 
 
-def test_repr_of_a_result(result: Result) -> None:
-    summary = result([0.8, 0.9], None)
-    assert repr(summary).splitlines() == [
-        "search    mine-0",
-        "space     digits",
-        "trials    2: 2 completed",
-        "best      accuracy 90 % after 84 steps, trial 1: no attention",
-        "baseline  accuracy 90 % after 84 steps, trial 1: no attention",
-        f"folder    {summary.folder}",
-        f"next      automl.load('mine-0', storage='{summary.storage}').confirm()",
-    ]
-    html = summary._repr_html_()
-    assert html.count("<tr>") == 7
-    assert ".confirm()<" in html
-    assert "no trial completed" in repr(result([0.8], None, State.PRUNED))
-
-
 def test_the_best_trial_with_some_full_layers(result: Result) -> None:
     search = result([0.8, 0.9, 0.7], None)
     placements = ({}, {"block1.mixer": "linear"}, {"block2.mixer": "linear"})

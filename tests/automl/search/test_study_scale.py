@@ -10,20 +10,18 @@ from typing import Any
 import pytest
 
 import automl.search.studies as run_study_module
-from automl.base.errors import InputError
 from automl.base.escape import markdown
 from automl.config.nouns import Question
-from automl.config.settings import ParsedSettings, Settings
+from automl.config.settings import ParsedSettings
 from automl.report.grid_table import FILES, markdown_lines, merged, write_grid
 from automl.report.run_report import write_page
 from automl.search.prepare import may_fit_epochs
 from automl.search.run_search import load
 from automl.search.studies import list_studies, run_study, scale_line
-from automl.storage.folder import find_search
 from automl.task import task_of
 from automl.task.published_study import UNPRINTED
 from automl.tasks.sequence_classification import rounds
-from automl.tracking.names import NOTE, SCALE, VERSION
+from automl.tracking.names import SCALE, VERSION
 from automl.tracking.run_spec import search_run_spec
 from search.grid import SMALL, grid_cells
 from search.record import State
@@ -140,22 +138,6 @@ def test_the_epochs_of_a_study_do_not_depend_on_the_data(name: str) -> None:
     space = name if list_studies()[name].rows else "larnn"
     assert may_fit_epochs(Question(space="larnn", data="mine"))
     assert not may_fit_epochs(Question(space=space, data="mine", subset=0.5, study=name))
-
-
-@pytest.mark.parametrize("study", ["../../outside", "a/b", ""])
-def test_a_study_that_names_no_folder_is_rejected(study: str) -> None:
-    """MLflow keeps the artifacts of an experiment in a folder with its name."""
-    with pytest.raises(InputError, match="--study may hold up to 100 letters"):
-        Settings(space="larnn", study=study)
-
-
-def test_the_note_of_a_search_without_a_study_is_short(tmp_path: Path) -> None:
-    save_search(tmp_path, [], name="plain")
-    metadata = find_search("plain", str(tmp_path))[1]
-    spec = search_run_spec(metadata.location, metadata)
-    assert SCALE not in spec.source
-    assert spec.note.endswith(".")
-    assert NOTE not in spec.source
 
 
 @pytest.mark.parametrize("name", GRIDS)

@@ -22,7 +22,6 @@ from automl.tasks.image_classification import ImageTraining
 from search.class_metrics import ACCURACY
 from search.config import TrialConfig
 from search.record import TRIALS_FOLDER
-from search.space import get_source
 from search.trial_scheduler import Plan
 from tests.helpers.services import ObjectStore
 
@@ -201,29 +200,6 @@ def test_a_space_that_is_a_function(tmp_path: Path) -> None:
     assert metadata.draw_space(mine).space.draw is mine
     with pytest.raises(InputError, match=r"space 'digits' differs from that of search"):
         metadata.draw_space("digits")
-
-
-def test_function_of_a_notebook_is_available_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def mine(trial: optuna.Trial) -> TrialConfig:
-        return TrialConfig(training=ImageTraining(epochs=trial.suggest_int("epochs", 1, 9)))
-
-    mine.__module__, mine.__qualname__ = "__main__", "mine"
-    mine.baseline = {"epochs": 3}  # type: ignore[attr-defined]
-    settings = Settings(space=mine, storage=str(tmp_path)).parsed
-    with new_folder(settings, PLAN, fingerprint=settings.question.open().fingerprint, data="d") as (
-        folder,
-        _,
-    ):
-        metadata = read_metadata(folder, str(tmp_path))
-    assert (metadata.settings.question.space_name, metadata.settings.question.title) == (
-        "__main__:mine",
-        "mine",
-    )
-    monkeypatch.setattr(sys.modules["__main__"], "mine", mine, raising=False)
-    assert metadata.draw_space().space.baseline == {"epochs": 3}
-    source = get_source(metadata.draw_space().space)
-    assert source.startswith("def mine(trial: optuna.Trial)")
-    assert source.endswith("\nmine.baseline = {'epochs': 3}\n")
 
 
 def test_one_of_two_simultaneous_starts_fails(

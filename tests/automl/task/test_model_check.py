@@ -1,7 +1,6 @@
 """Trial steps of user-defined models before their training."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,9 @@ from automl.search.prepare import check_models
 from automl.task import open_task
 from automl.task.checks import ModelCheck, check_model
 from automl.task.deployment import Deployment
-from automl.tasks.detection import DetectionData, DetectionTraining
 from backbones import BACKBONES, build
 from backbones.memory_format import find_crashing_layer
-from search.config import TrialConfig
 from tests.helpers.automl_cases import HERE, opened, sequence_config, tiny
-from tests.helpers.detection_cases import SMALL, few_scenes
 
 
 class Net(nn.Module):
@@ -315,19 +311,3 @@ def test_models_of_sequences_are_tried(tmp_path: Path) -> None:
             continue
         with pytest.raises(InputError, match=r"a tuple of \(3, 3\), \(3, 2, 12\), expected"):
             task.model()
-
-
-@pytest.mark.parametrize(("width", "note"), [(16, "view size is not"), (8, "'body.stages.0.0.short")])
-def test_backbones_of_detectors_are_tried(tmp_path: Path, width: int, note: str) -> None:
-    (tmp_path / "mine.py").write_text(OTHERS)
-    model = replace(SMALL, backbone=f"{tmp_path}/mine.py:Backbone", options={"width": width}, masks=False)
-    config = TrialConfig(
-        task="detection",
-        data=DetectionData(size=64),
-        model=model,
-        training=DetectionTraining(epochs=1, batch_size=2),
-    )
-    with few_scenes(2, 1):
-        task = open_task(config, HERE)
-        assert note in task.notes()[0]
-        task.loss(task.model(), next(iter(task.batches(0)))).backward()

@@ -12,13 +12,12 @@ import onnxruntime
 import pytest
 
 from automl.base.errors import InputError
-from automl.export.export_result import ExportResult
 from automl.tasks.code_retrieval import index as code_index
 from automl.tasks.code_retrieval.data.source_folder import MAX_BYTES, read_source_folder
 from automl.tasks.code_retrieval.data.tokenizer import Tokenizer
 from automl.tasks.code_retrieval.index import BATCH, CodeIndex, Indexed, TextEncoder, write_index
 from automl.tasks.code_retrieval.search import run_code_search
-from tests.helpers.code_cases import CODE, FUNCTIONS, LENGTHS, QUERIES, QUERY, TOKENIZER, export_search
+from tests.helpers.code_cases import CODE, LENGTHS, QUERIES, QUERY, TOKENIZER, export_search
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -238,27 +237,6 @@ def test_unreadable_files_are_named(model: Path, corpus: Path, cli: Cli) -> None
     assert skipped.keys() == {"latin.py", "broken.py", "large.py", "gone.py", "pipe.py"}
 
 
-def test_halves_of_characters(model: Path, tmp_path: Path) -> None:
-    """A string, a docstring and a file name contain them."""
-    folder = tmp_path / "corpus"
-    folder.mkdir()
-    code = 'def f(x):\n    "Read \\udc80."\n    return f"{x}\\udc80" + "\\ud800"\n'
-    with open(os.fsencode(folder) + b"/\xff.py", "w") as file:
-        file.write(code)
-    for _ in range(2):
-        assert find_functions(model, folder, "read") == [("\\xff.py", 1, "f")]
-
-
-def test_folder_with_a_single_function(model: Path, tmp_path: Path, cli: Cli) -> None:
-    (tmp_path / "one").mkdir()
-    (tmp_path / "one" / "a.py").write_text(f"{FUNCTIONS[1].replace(':', ': ', 1)}")
-    code, out, err = cli("predict", str(model), "close", "--corpus", str(tmp_path / "one"))
-    assert code == 0, err
-    (line,) = out.splitlines()
-    score, location, name = line.split("  ")
-    assert (location, name, -1 <= float(score) <= 1) == ("a.py:1", "close", True)
-
-
 def test_output_of_the_command(model: Path, corpus: Path, cli: Cli) -> None:
     arguments = ["predict", str(model), *QUERIES[:2], "--corpus", str(corpus), "--top", "2"]
     code, out, err = cli(*arguments)
@@ -324,15 +302,6 @@ def test_damaged_export_is_reported(
     (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
     with pytest.raises(InputError, match="has no exported model"):
         run_code_search(folder, ["read"], corpus=corpus)
-
-
-def test_classifier_cannot_search_code(exported: ExportResult, corpus: Path, cli: Cli) -> None:
-    code, _, err = cli("predict", str(exported.folder), "read", "--corpus", str(corpus))
-    assert code == 2
-    assert err == (
-        f"error: --corpus needs a model for code search; the one in {exported.folder} is for "
-        f"image-classification\n"
-    )
 
 
 def test_missing_queries_are_reported(model: Path, corpus: Path) -> None:

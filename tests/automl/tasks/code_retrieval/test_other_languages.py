@@ -9,7 +9,6 @@ from pygments.lexers import get_lexer_by_name
 from pygments.token import Comment, String
 
 from automl.base.errors import InputError
-from automl.tasks.code_retrieval.data.cache import get_text
 from automl.tasks.code_retrieval.data.corpus import is_code, open_corpus
 from automl.tasks.code_retrieval.data.other_languages import BY_SUFFIX, LANGUAGES, MAX_LINE, parse_functions
 from automl.tasks.code_retrieval.data.overview import find_leaks
@@ -198,12 +197,6 @@ def test_files_without_functions_have_none(text: str) -> None:
     assert read(JAVASCRIPT, text) == []
 
 
-def test_letters_beyond_ascii_are_kept() -> None:
-    (function,) = read(JAVASCRIPT, '/** Größe – ☃. */ function größe() { /* ä */ return "ü☃" /* ö */ + 1 }')
-    assert function.code.split() == ["function", "größe()", "{", "return", '"ü☃"', "+", "1", "}"]
-    assert function.query == "Größe – ☃."
-
-
 def test_a_folder_of_all_languages(tmp_path: Path) -> None:
     (tmp_path / "web").mkdir()
     for suffix, case in CASES.items():
@@ -238,19 +231,3 @@ def test_downloaded_packages_are_not_entered(file: str, downloaded: bool, tmp_pa
 
 def test_each_suffix_belongs_to_one_language() -> None:
     assert len(SUFFIXES) == len(set(SUFFIXES)) == 1 + sum(len(language.suffixes) for language in LANGUAGES)
-
-
-@pytest.mark.parametrize(
-    ("suffix", "source", "unnamed"),
-    [
-        (".rb", "def open?(x) = closed? || open?(x - 1)", "def f(x) = closed? || f(x - 1)"),
-        (".rb", "def name=(name); @name = name; end", "def f(name); @name = name; end"),
-        (".js", "class A { #go(x) { return this.#go(x) + ago } }", "f(x) { return this.f(x) + ago }"),
-        (".js", "x = { 'to-do': function (a) { return a } }", "'f': function (a) { return a }"),
-        (".go", "func (r *R) Close() { r.Close(); Closed() }", "func (r *R) f() { r.f(); Closed() }"),
-    ],
-)
-def test_unnamed_code_has_no_own_name(suffix: str, source: str, unnamed: str) -> None:
-    prefix = "package a\n" if suffix == ".go" else ""
-    (function,) = parse_functions(prefix + source, f"a{suffix}", BY_SUFFIX[suffix])
-    assert get_text(function, "unnamed") == unnamed

@@ -284,21 +284,6 @@ def test_layouts_of_annotation_tools_are_read(
     assert find_image_id(tmp_path / "export" / "new.png") is None
 
 
-def test_group_with_objects_in_any_split_is_a_category(tmp_path: Path) -> None:
-    write_roboflow(tmp_path)
-    file = tmp_path / "valid" / "_annotations.coco.json"
-    value = json.loads(file.read_text())
-    value["annotations"][0]["category_id"] = 0
-    file.write_text(json.dumps(value))
-    assert read_coco_folder(tmp_path).categories == {0: "animals", 3: "cat", 5: "dog"}
-
-
-def test_other_result_files_are_no_annotations(tmp_path: Path) -> None:
-    (tmp_path / "images").mkdir()
-    (tmp_path / "result.json").write_text("{}")
-    assert not is_coco(tmp_path)
-
-
 def test_missing_images_are_reported(root: Path) -> None:
     (root / "val2017" / "b.png").unlink()
     with pytest.raises(

@@ -2,21 +2,17 @@
 
 import json
 import re
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from PIL import ExifTags, Image
 
 from automl.base.errors import InputError
 from automl.data.digits import SEEN
 from automl.tasks.detection import DetectionData
 from automl.tasks.detection.data import masks, open_detection_records, open_split
 from automl.tasks.detection.data.dataset import read_scenes
-from automl.tasks.detection.data.overview import summarise_detection
 from tests.helpers.detection_cases import write_scenes
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -111,80 +107,3 @@ def test_a_subset_without_objects_is_refused(tmp_path: Path) -> None:
 def test_invalid_sources_are_rejected(source: str, path: str | None, expected_text: str) -> None:
     with pytest.raises(InputError, match=expected_text):
         open_split(DetectionData(source=source, path=path, size=64), "train")
-
-
-RED = np.array([230, 20, 20], np.uint8)
-BACK = {3: Image.Transpose.ROTATE_180, 6: Image.Transpose.ROTATE_90, 8: Image.Transpose.ROTATE_270}
-
-
-@pytest.mark.parametrize("kind", ["jpg", "png", "tif"])
-@pytest.mark.parametrize(
-    ("orientation", "size", "of", "expected_text"),
-    [
-        (1, (64, 48), "upright", ""),
-        (6, (64, 48), "upright", "inputs      4 turned upright by their EXIF orientation: train/0"),
-        (8, (64, 48), "stored", "inputs      4 not turned upright, since their annotations"),
-        (3, (64, 48), "upright", "inputs      4 turned upright by EXIF (square, so it is unknown"),
-        (8, (48, 48), "upright", "inputs      4 turned upright by EXIF (square, so it is unknown"),
-    ],
-)
-def test_boxes_match_images_turned_by_exif(
-    orientation: int, size: tuple[int, int], of: str, expected_text: str, kind: str, tmp_path: Path
-) -> None:
-    """The annotations (`of`) are of the upright or of the stored image, which the size tells."""
-    (tmp_path / "annotations").mkdir()
-    for split in ("train", "val"):
-        (tmp_path / split).mkdir()
-        images: list[dict[str, Any]] = []
-        for i in range(4):
-            seen = np.full((*size[::-1], 3), 10 * i + len(split), np.uint8)
-            seen[4:16, 6:26] = RED
-            stored = Image.fromarray(seen)
-            if orientation in BACK:
-                stored = stored.transpose(BACK[orientation])
-            if of == "stored":
-                seen = np.asarray(stored)
-            exif = Image.Exif()
-            exif[ExifTags.Base.Orientation] = orientation
-            stored.save(tmp_path / split / f"{i}.{kind}", exif=exif)
-            images.append(
-                {"id": i, "file_name": f"{i}.{kind}", "width": seen.shape[1], "height": seen.shape[0]}
-            )
-        rows, columns = (np.flatnonzero((seen == RED).all(2).any(axis)) for axis in (1, 0))
-        box = [int(columns[0]), int(rows[0]), len(columns), len(rows)]
-        content = {
-            "images": images,
-            "annotations": [
-                {"id": i, "image_id": i, "category_id": 1, "bbox": box, "iscrowd": 0} for i in range(4)
-            ],
-            "categories": [{"id": 1, "name": "red"}],
-        }
-        (tmp_path / "annotations" / f"instances_{split}.json").write_text(json.dumps(content))
-    images = open_split(DetectionData(source="coco", path=str(tmp_path), size=64), "train")
-    for i in range(4):
-        left, top, width, height = images.objects(i).boxes[0].astype(int)
-        inside = images.image(i)[top : top + height, left : left + width]
-        assert np.abs(inside.astype(int) - RED).mean() < 30
-    assert str(images.file.count_changes()).startswith(expected_text)
-    lines = [line for line in summarise_detection(tmp_path).lines() if line.startswith("inputs   ")]
-    assert "".join(lines).startswith(expected_text.replace(" 4 ", " 8 ")), "of both files"
-
-
-def test_summary_of_a_folder(tmp_path: Path) -> None:
-    """The numbers are those of the splits in training."""
-    write_scenes(tmp_path, {"train": 30, "validation": 8})
-    shutil.copy(tmp_path / "train" / "0000.png", tmp_path / "train" / "0001.png")
-    summary = summarise_detection(tmp_path)
-    assert summary.images["train"] == 30
-    assert summary.images["validation"] + summary.images["test"] == 8
-    for split in SPLITS:
-        images = open_split(DetectionData(source="coco", path=str(tmp_path), size=96), split)
-        objects = [images.objects(i) for i in range(len(images))]
-        assert sum(row[split] for row in summary.objects.values()) == sum(map(len, objects))
-        assert summary.empty[split] == sum(len(image_objects) == 0 for image_objects in objects)
-    assert [*summary.tally.kept.values()] == [(1, ["train/0001.png"])], "a copy"
-    assert images.listed + images.file.count_changes() == summary.tally
-    text = "\n".join(summary.lines())
-    assert re.search(r"^images +30 +\d +\d$", text, re.MULTILINE)
-    assert re.search(r"^masks +of every object$", text, re.MULTILINE)
-    assert "96 to 96 pixels wide (median 96)" in text

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from attention import Spec
-from automl.base import loading
 from automl.base.errors import InputError
 from automl.tasks.language_modelling import hugging_face
 from automl.tasks.language_modelling.model import find_decoder
@@ -68,14 +67,6 @@ def test_shape_is_that_of_the_configuration(folder: Path) -> None:
 
 def test_no_weights_are_loaded_from_a_configuration_alone(tmp_path: Path) -> None:
     assert find_decoder(f"hf:{save(transformers, 'llama', tmp_path)}").published is None
-
-
-def test_a_folder_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path.parent)
-    assert loading.make_absolute(f"hf:{tmp_path.name}") == f"hf:{tmp_path}"
-    assert loading.short_name(f"hf:{tmp_path}") == f"hf:{tmp_path.name}"
-    for function in (loading.make_absolute, loading.short_name):
-        assert function("hf:owner/name") == "hf:owner/name"
 
 
 @pytest.mark.parametrize("kind", ["bert", "t5"])
@@ -184,19 +175,3 @@ def test_a_message_names_an_invalid_key_and_its_value(key: str, value: object, t
     )
     with pytest.raises(InputError, match=rf"^({key} in .* must be .*; got |.*'{key}').*{value}"):
         find_decoder(f"hf:{change(tmp_path, **values)}")
-
-
-@pytest.mark.parametrize("name", ["nothere/", "/nothere", "./nothere"])
-def test_a_missing_folder_is_refused(name: str) -> None:
-    with pytest.raises(InputError, match=f"the folder {name} does not exist"):
-        find_decoder(f"hf:{name}")
-
-
-def test_layers_without_a_mixer_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"type 'cohere', has layers whose attention .* such as block1:"):
-        build(save(transformers, "cohere", tmp_path))
-
-
-def test_a_prefix_alone_is_refused() -> None:
-    with pytest.raises(InputError, match="names no model"):
-        find_decoder(loading.make_absolute("hf:"))

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -34,7 +33,7 @@ from automl.tasks.language_modelling.space import mixer
 from automl.tasks.language_modelling.task import LanguageModelling
 from search.config import TrialConfig
 from tests.helpers import others_slow
-from tests.helpers.automl_cases import HERE, TINY
+from tests.helpers.automl_cases import HERE
 from tests.helpers.code_cases import CHOSEN
 
 CONTEXT, WINDOW = 16, 4
@@ -190,25 +189,6 @@ def test_drawn_tokens_depend_on_the_seed_alone(exported: Exported) -> None:
     assert first[0].text != other[0].text
 
 
-@pytest.mark.slow("starts another interpreter")
-def test_code_of_the_card_runs(exported: Exported, tmp_path: Path) -> None:
-    page = (exported.folder / "MODEL_CARD.md").read_text()
-    usage, client = re.findall(r"```python\n(.*?)```", page, re.S)
-    for file in (*exported.folder.glob("*.onnx"), *exported.folder.glob("tokenizer.json")):
-        shutil.copy(file, tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", usage], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    passed: dict[str, Any] = {}
-    exec(client.partition("content =")[0], passed)
-    (text,), count = passed["inputs"]["text"], passed["inputs"]["tokens"]
-    (prediction,) = run_predict(exported.folder, [text], tokens=count).predictions
-    if exported.case.tokens == "symbols":
-        assert json.loads(done.stdout) == [*map(int, text.split()), *prediction.values["tokens"]]
-    else:
-        assert done.stdout == text + prediction.text + "\n"
-
-
 ELSEWHERE = """
 import sys, json
 import mlflow.pyfunc
@@ -304,10 +284,3 @@ def test_the_command_prints_continuations(exported: Exported, cli: Any, tmp_path
     assert (code, f"{file} cannot be read as a file of UTF-8 text" in err) == (2, True)
     code, out, _ = cli("predict", str(exported.folder), text, *options, "--json")
     assert (code, json.loads(out)) == (0, [{"input": text, **prediction.values}])
-
-
-def test_options_of_texts_are_for_language_models(tmp_path: Path) -> None:
-    content = {"config": TINY.to_json(), "labels": [], "graphs": {}, "modules": {}}
-    (tmp_path / "config.json").write_text(json.dumps(content))
-    with pytest.raises(InputError, match=r"--tokens, --seed is for language models; .* image-classification"):
-        run_predict(tmp_path, ["a.png"], tokens=3, seed=0)

@@ -13,14 +13,11 @@ import torch
 
 from automl.base.errors import InputError
 from automl.config.nouns import Question, SearchPlan
-from automl.export import run_export as export
-from automl.export.predict import run_predict
 from automl.search.prepare import starts_from_sensitivity
 from automl.storage.storage import Storage
 from automl.task import Task, open_task
 from automl.task.initial import choose_weights
 from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
-from automl.tasks.language_modelling.config import BYTES
 from automl.tasks.language_modelling.data import open_windows
 from automl.tasks.language_modelling.data.tokens import train_pairs
 from automl.tasks.language_modelling.score import UNMARKED, divergence
@@ -31,7 +28,6 @@ from automl.training.loop import fit, start
 from automl.training.shared_training import continue_training
 from search.config import TrialConfig
 from tests.helpers.automl_cases import CPU, HERE, timeless
-from tests.helpers.code_cases import CHOSEN
 from tests.helpers.tiny_decoders import CONTEXT, DECODERS, VOCABULARY, save
 
 transformers = pytest.importorskip("transformers")
@@ -191,22 +187,6 @@ def test_gpt_starts_from_a_trial(texts: Path, tmp_path: Path) -> None:
     tokens = task.example(2) + torch.arange(CONTEXT)
     with torch.no_grad():
         torch.testing.assert_close(start(task).model.eval()(tokens), trained.model.eval()(tokens))
-
-
-@pytest.mark.slow("ten seconds a model")
-def test_an_export_continues_texts_as_the_model_does(folder: Path, texts: Path, tmp_path: Path) -> None:
-    task, out = opened(folder, texts), tmp_path / "exported"
-    out.mkdir()
-    model = start(task).model.eval()
-    result = export._write(out, task, model, CHOSEN, out, None)
-    assert {"model.onnx", "model.pt2", "mlflow-model"} <= set(result.differences)
-    assert max(result.differences.values()) <= task.tolerance
-    (prediction,) = run_predict(out, ["the cat"], tokens=4).predictions
-    with torch.no_grad():
-        read = list(b"the cat")
-        for _ in range(4):
-            read.append(int(model(torch.tensor([read]))[0, -1, :BYTES].argmax()))
-    assert prediction.values["tokens"] == read[-4:]
 
 
 def test_a_search_starts_from_the_folder(folder: Path, texts: Path) -> None:

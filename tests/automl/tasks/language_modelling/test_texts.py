@@ -20,8 +20,8 @@ from automl.storage.storage import Storage
 from automl.tasks.language_modelling import LanguageData
 from automl.tasks.language_modelling.data import is_text, open_windows, shared_name
 from automl.tasks.language_modelling.data.documents import cut
-from automl.tasks.language_modelling.data.tokens import TextTokenizer, TokenFile, train_pairs
-from automl.tasks.language_modelling.data.windows import TextWindows, open_text, summarise_text
+from automl.tasks.language_modelling.data.tokens import TokenFile, train_pairs
+from automl.tasks.language_modelling.data.windows import TextWindows, open_text
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -217,19 +217,6 @@ def test_texts_are_recognised(
     assert is_text(write(tmp_path, files) / path) == expected
 
 
-def test_overview_counts_documents_and_lists_files(folder: Path) -> None:
-    overview = summarise_text(folder)
-    assert overview.documents["train"] + overview.documents["validation"] + overview.documents["test"] == 41
-    lines = "\n".join(overview.lines())
-    for part in (
-        "left out    1 that is binary: a/photo.png; ",
-        "; 1 that is empty: empty.txt; 1 that is not UTF-8: latin.txt; used: ",
-        "; used: 1 copy of another document: ",
-    ):
-        assert part in lines
-    assert f"at most {min(overview.tokens.values()) - 1:,} tokens" in lines
-
-
 TEXT = "\n\n".join(f"Line {i}." for i in range(100))
 LINES = '{"text": "a"}\n' * 12
 
@@ -291,13 +278,6 @@ def test_unusable_texts_are_rejected(
 def test_text_needs_a_path() -> None:
     with pytest.raises(InputError, match="Pass --data PATH"):
         open_windows(LanguageData(source="text"))
-
-
-def test_numbers_become_text_again() -> None:
-    for tokenizer in (TextTokenizer(), TextTokenizer(train_pairs([b"aaaa"], 258))):
-        (tokens,) = tokenizer.encode(["Grüße, 漢!".encode()])
-        assert tokenizer.decode([*tokens, tokenizer.end]) == "Grüße, 漢!"
-        assert tokenizer.decode(tokens[:3]) == "Gr\ufffd"
 
 
 def test_tokenizer_of_a_model_is_not_trained(folder: Path, tmp_path: Path) -> None:

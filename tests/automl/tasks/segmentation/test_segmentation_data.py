@@ -10,10 +10,9 @@ import torch
 from PIL import Image
 
 from automl.base.errors import InputError
-from automl.data import digits as scenes
 from automl.tasks.segmentation import SegmentationData
 from automl.tasks.segmentation.data import IGNORE, LabelledImages, is_segmentation, open_labelled_images
-from tests.helpers.segmentation_cases import NAMES, few_scenes, mask_of, save
+from tests.helpers.segmentation_cases import save
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -184,17 +183,3 @@ def test_cache_depends_on_files_and_class_names(tmp_path):
     before = opened(tmp_path).manifest().digest
     save(tmp_path, "a", picture(), labels())
     assert opened(tmp_path).manifest().digest != before
-
-
-def test_bundled_scenes_have_a_label_for_each_digit():
-    with few_scenes(3, 2):
-        drawn = list(scenes.draw_scenes())
-        images = open_labelled_images(SegmentationData())
-        assert images.classes == NAMES
-        assert {split: len(images.rows(split)) for split in ("train", "test")} == {"train": 3, "test": 2}
-        assert (masks(images) == np.stack([mask_of(scene) for scene in drawn[:3]])).all()
-
-
-def test_unknown_source_is_rejected():
-    with pytest.raises(InputError, match="source of segmentation"):
-        open_labelled_images(SegmentationData(source="voc"))

@@ -2,15 +2,14 @@
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from automl.base.errors import InputError
-from backbones import BACKBONES, build
+from backbones import build
 from tests.helpers.backbone_contract import (
     CHANNELS,
     CLASSES,
     LENGTH,
-    SMALL,
     every_name,
     lengths,
     new,
@@ -93,20 +92,3 @@ def test_padding_does_not_affect_training(name: str) -> None:
 def test_other_shapes_are_rejected(name: str, x: Tensor, mask: Tensor | None, message: str) -> None:
     with pytest.raises(InputError, match=message):
         new(name)(x, mask)
-
-
-@every_name
-def test_works_under_autocast(name: str) -> None:
-    if name == "lstm" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        pytest.skip("torch has no LSTM in bfloat16 on this processor")
-    model, x = new(name), sequences()
-    with torch.autocast("cpu", torch.bfloat16):
-        logits = model(x)
-    logits.float().sum().backward()
-    torch.testing.assert_close(new(name)(x), logits.float(), rtol=0.1, atol=0.2)
-
-
-def test_every_record_has_its_dimensions() -> None:
-    assert {record.dimensions for record in BACKBONES.values()} == {1, 2}
-    assert set(SMALL) == {name for name, record in BACKBONES.items() if record.dimensions == 1}
-    assert all(isinstance(new(name), nn.Module) for name in SMALL)

@@ -61,9 +61,3 @@ def test_other_archives_are_refused(change: str, mirror: type[Mirror], cache: Pa
     assert sorted(path.name for path in (cache / "downloads").iterdir()) == files
     mirror.files[NAME], mirror.fraction = whole, 1.0
     assert len(open_sequences("ucihar", "train")) > 0
-
-
-def test_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AUTOML_MIRROR", "http://127.0.0.1:1")
-    with pytest.raises(InputError, match=r"cannot be downloaded .*--data PATH"):
-        open_sequences("ucihar", "train")

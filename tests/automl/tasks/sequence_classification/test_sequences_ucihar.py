@@ -7,7 +7,7 @@ import pytest
 
 from automl.base.errors import InputError
 from automl.data.splits import FRACTION
-from automl.tasks.sequence_classification.data import Sequences, open_sequence_records, open_sequences
+from automl.tasks.sequence_classification.data import Sequences, open_sequences
 from automl.tasks.sequence_classification.data.dataset import choose_subjects
 from automl.tasks.sequence_classification.data.ucihar import INNER, SIGNALS
 from tests.helpers.fake_ucihar import (
@@ -88,19 +88,6 @@ def test_at_least_one_subject_and_not_all(count: int, split: str) -> None:
         held_out = choose_subjects([f"person {i}" for i in range(start, start + count)], FRACTION, split)
         assert 1 <= held_out.sum() < count
     assert abs(choose_subjects([str(i) for i in range(3000)], FRACTION, split).mean() - FRACTION) < 0.03
-
-
-def test_splits_are_described(tmp_path: Path) -> None:
-    path = write_folder(tmp_path)
-    texts = open_sequence_records("ucihar", path=path).describe_splits()
-    assert texts == {
-        "train": "the training sequences, less those for validation; 5 subjects",
-        "validation": "about 17% of the training sequences, chosen by their subject, which is in one split; "
-        "1 subject",
-        "test": "the dataset's own; 2 subjects",
-    }
-    texts = open_sequence_records("ucihar", path=path, subset=0.5).describe_splits()
-    assert texts["validation"].startswith("about 0.5 of each class of about 17% of the training")
 
 
 SIGNAL = "train/Inertial Signals/body_gyro_y_train.txt"
