@@ -16,7 +16,6 @@ from search.choices import parse_parameter, types_of
 from search.config import TrialConfig
 from search.drawn import Drawn
 from search.placement_effects import IndexedPlacement, parse_placement
-from search.placement_sampler import PlacementSampler
 from search.space import Space, draw_randomly
 from search.spaces import SPACES, load_space
 
@@ -103,20 +102,6 @@ def test_options_are_parameters_of_their_module(own: str) -> None:
     assert first.options == {key.rpartition(".")[2]: trial.params[key] for key in names[1:3]}
     assert second.options == {key.rpartition(".")[2]: trial.params[key] for key in names[3:]}
     assert first.code == second.code != ""
-
-
-def test_the_placement_sampler_draws_own_options(own: str) -> None:
-    space = SPACES["digits"].with_attention([f"{own}:Gate", f"{own}:Drawn", "conv1x1"])
-    study = optuna.create_study(sampler=PlacementSampler(seed=0))
-    widths = set()
-    for _ in range(25):
-        trial = study.ask()
-        config = space(trial)
-        specs = [spec for spec in config.model.placement.values() if spec.name == "mine.py:Drawn"]
-        widths |= {spec.options["width"] for spec in specs}
-        assert all(0.1 <= spec.options["rate"] <= 0.9 for spec in specs)  # type: ignore[operator]
-        study.tell(trial, len(config.model.placement))
-    assert len(widths) > 3
 
 
 def test_choices_of_an_option_are_of_the_placement_and_ranges_are_not() -> None:

@@ -139,18 +139,6 @@ def test_chance_follows_from_a_balanced_population(
         assert loss == pytest.approx(np.log(len(population)))
 
 
-def test_no_constant_answer_has_a_lower_loss_than_guessing() -> None:
-    counts = [60, 30, 10]
-    true, generator = np.repeat(np.arange(3), counts), np.random.default_rng(0)
-    chance = LOSS.chance(counts)
-    fractions = torch.tensor(counts).log().expand(100, 3)
-    assert reference("loss", true, fractions) == pytest.approx(chance.value)
-    for _ in range(20):
-        constant = torch.tensor(generator.normal(size=3)).expand(100, 3)
-        assert reference("loss", true, constant) >= chance.value
-    assert LOSS.guessing(chance, 100) == chance.value
-
-
 @pytest.mark.parametrize("counts", [[50, 50], [90, 10], [200, 40, 10]])
 def test_a_step_is_the_effect_of_one_answer(counts: list[int]) -> None:
     """It is the root mean square of the change when a right answer becomes wrong."""

@@ -82,10 +82,3 @@ def test_a_plain_trial_with_attention_is_rejected(draws: Any, what: str) -> None
     assert f"`{what}` of space 'mine', " in str(error.value)
     assert "draws attention (ssa @ stage1.block1" in str(error.value)
     assert f"set FUNCTION.{what} to" in str(error.value)
-
-
-def test_rejected_draws_do_not_make_names_unknown() -> None:
-    def never(trial: optuna.Trial) -> TrialConfig:
-        raise optuna.TrialPruned
-
-    check_fixed_parameters(space(never, published=[{"first": "ssa"}]))

@@ -229,11 +229,3 @@ def test_the_end_of_time_lets_running_trials_finish(tmp_path: Path) -> None:
 def test_spaces_without_a_finite_grid_are_rejected(space: Space, message: str) -> None:
     with pytest.raises(InputError, match=message):
         grid_cells(space)
-
-
-def test_equal_labels_are_numbered() -> None:
-    def draw(trial: optuna.Trial) -> TrialConfig:
-        return TrialConfig(seed=int(trial.suggest_categorical("seed", [1, "1", 2])))
-
-    cells = grid_cells(Space(name="alike", draw=draw, baseline={}, summary=""))
-    assert [cell.label for cell in cells] == ["seed=1 #1", "seed=1 #2", "seed=2 #3"]

@@ -184,9 +184,3 @@ def test_a_damaged_line_is_reported(tmp_path: Path) -> None:
     before = file.read_bytes()
     truncate_incomplete_line(file)
     assert file.read_bytes() == before, "what is good in it is not for us to delete"
-
-
-def test_a_block_has_no_effect_in_memory() -> None:
-    study = optuna.create_study()
-    some_trials(study)
-    assert len(study.trials) == 2

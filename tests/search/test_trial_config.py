@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import search.config
 from attention import ATTENTIONS, Spec
 from automl.base.errors import InputError
 from automl.tasks.image_classification import ImageData, ImageTraining
 from backbones import BACKBONES
-from search.config import TASKS, Model, TrialConfig
+from search.config import Model, TrialConfig
 from search.spaces import load_space
 from tests.helpers import FOLDER
 
@@ -253,11 +252,3 @@ def test_the_code_of_attention_goes_with_the_configuration(tmp_path: Path) -> No
         stored.load()
     (tmp_path / "mine.py").unlink()
     assert TrialConfig.from_json(config.to_json()) == config, "reading needs no file"
-
-
-def test_sections_of_all_tasks_are_found_by_name() -> None:
-    for spec in TASKS.values():
-        for kind in (spec.data, spec.model, spec.training):
-            assert getattr(search.config, kind.__name__) is kind
-    with pytest.raises(ImportError):
-        from search.config import NotOfATask  # noqa: F401

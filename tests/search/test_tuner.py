@@ -21,7 +21,6 @@ from search.record import Report, Role, State
 from search.search_scheduler import SearchScheduler
 from search.spaces import SPACES
 from search.study import open_study
-from search.trial_scheduler import REPEATED_FAILURES
 from search.tuner import NODE, REPORT, RETRIES, run_trials
 from tests.helpers.search_cases import EPOCHS, EventRecorder, Slots, epoch, make_engine, make_plan, make_study
 
@@ -64,11 +63,6 @@ class Scripted(tune.Trainable):
 
     def result(self, report: Report) -> dict[str, Any]:
         return {REPORT: report, "done": report.is_last}
-
-
-class Failing(Scripted):
-    def step(self) -> dict[str, Any]:
-        return self.result(Report(error="KeyError: 'no such thing'", traceback="Traceback: a long one"))
 
 
 class DyingOften(Scripted):
@@ -114,18 +108,6 @@ class Slow(Scripted):
     def step(self) -> dict[str, Any]:
         time.sleep(0.05)
         return {**super().step(), NODE: ray.get_runtime_context().get_node_id()}
-
-
-class Placed(Slow):
-    """The second trial finds the disk of its node full, once."""
-
-    def step(self) -> dict[str, Any]:
-        result = super().step()
-        mark = self.file.with_suffix(".full")
-        if self.config["number"] == 1 and not mark.exists():
-            mark.touch()
-            result |= self.result(Report(fault="the disk is full"))
-        return result
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -191,15 +173,6 @@ def test_trials_end_as_planned_and_callbacks_are_called(tmp_path: Path) -> None:
 
     processes = {metrics["process"] for record in records for metrics in record.history}
     assert len(processes) <= 4, "actors are reused from trial to trial"
-
-
-@pytest.mark.slow("starts processes of Ray")
-def test_a_search_of_nothing_but_errors_stops_early(tmp_path: Path) -> None:
-    scheduler, _ = run(tmp_path, make_study(tmp_path), Failing, trials=12)
-    failed = [record for record in scheduler.records.values() if record.state is State.ERROR]
-    assert REPEATED_FAILURES <= len(failed) < 12
-    assert {record.reason for record in failed} == {"KeyError: 'no such thing'"}
-    assert {record.traceback for record in failed} == {"Traceback: a long one"}
 
 
 @pytest.fixture
@@ -308,32 +281,6 @@ def test_deaths_by_a_lost_node_do_not_count_for_trials(tmp_path: Path) -> None:
     assert len({metrics["process"] for metrics in scheduler.records[0].history}) == 3
 
 
-@pytest.mark.slow("starts processes of Ray")
-def test_trials_leave_a_node_after_their_epoch(tmp_path: Path) -> None:
-    capacity = Slots(1)
-
-    def notice(scheduler: SearchScheduler) -> bool:
-        here = {ray.get_runtime_context().get_node_id()}
-        capacity.left = here if scheduler.records and len(scheduler.records[0].history) == 2 else set()
-        return False
-
-    scheduler, heard = run(tmp_path, make_study(tmp_path), Slow, trials=1, capacity=capacity, stop=notice)
-    assert scheduler.records[0].state is State.COMPLETE
-    assert [e[2] for e in heard.of(0) if e[0] == "reported"] == list(range(1, EPOCHS + 1))
-    processes = [metrics["process"] for metrics in scheduler.records[0].history]
-    assert processes[:3] == processes[:1] * 3, "the epoch that it was in is not lost"
-    assert processes[3:] == processes[3:4] * (EPOCHS - 3)
-    assert processes[3] != processes[2]
-
-
-@pytest.mark.slow("starts processes of Ray")
-def test_a_fault_of_the_node_is_no_error_of_the_trial(tmp_path: Path) -> None:
-    capacity = Slots(2)
-    scheduler, _ = run(tmp_path, make_study(tmp_path), Placed, trials=2, capacity=capacity)
-    assert capacity.closed == {ray.get_runtime_context().get_node_id(): "the disk is full"}
-    assert not numbers(scheduler, State.ERROR) + numbers(scheduler, State.RUNNING)
-
-
 @pytest.mark.heavy("trials in processes of Ray")
 def test_stopped_trials_resume_where_they_were(tmp_path: Path) -> None:
     study = make_study(tmp_path)
@@ -351,15 +298,3 @@ def test_stopped_trials_resume_where_they_were(tmp_path: Path) -> None:
     assert second.records[0].state is State.COMPLETE
     before = len(first.records[0].history)
     assert [e[2] for e in heard.of(0) if e[0] == "reported"] == list(range(before + 1, EPOCHS + 1))
-
-
-@pytest.mark.slow("starts processes of Ray")
-def test_closing_lets_running_trials_reach_their_rung(tmp_path: Path) -> None:
-    def close(scheduler: SearchScheduler) -> bool:
-        scheduler.closing = bool(scheduler.records) and bool(scheduler.records[0].history)
-        return False
-
-    scheduler, _ = run(tmp_path, make_study(tmp_path), Slow, trials=50, stop=close)
-    assert not numbers(scheduler, State.RUNNING)
-    assert len(scheduler.records) < 10
-    assert len(scheduler.records[0].history) == scheduler.rungs.milestones[0]
