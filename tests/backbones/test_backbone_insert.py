@@ -3,9 +3,12 @@
 import copy
 import re
 from collections.abc import Callable
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import pytest
 import torch
+import torch.nn.functional as F
 import torchvision
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
@@ -14,6 +17,7 @@ from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 from attention import ATTENTIONS, Spec
 from automl.base.errors import InputError
 from backbones import Example, Site, build, call, insert, sites
+from backbones.example import batch_size, describe, feature_map, first_tensor, with_feature_map
 from search.config import Model
 from tests.helpers.sites_models import (
     Mixer,
@@ -29,6 +33,7 @@ from tests.helpers.sites_models import (
 )
 
 EXAMPLE = (2, 3, 32, 32)
+
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "xresnet18": lambda: build("xresnet18", classes=5, width=0.25),
@@ -170,8 +175,13 @@ def test_inserts_into_other_dimensions(dimensions: int) -> None:
 
 
 IDS = torch.arange(21).view(3, 7) % 11
+
+
 MASK = torch.arange(7) < torch.tensor([[7], [4], [1]])
+
+
 LEFT, RIGHT = (torch.randn(EXAMPLE, generator=torch.Generator().manual_seed(i)) for i in (1, 2))
+
 
 # Models with inputs other than one image.
 INPUTS: dict[str, tuple[Callable[[], nn.Module], Example]] = {
@@ -179,6 +189,8 @@ INPUTS: dict[str, tuple[Callable[[], nn.Module], Example]] = {
     "text": (Text, {"ids": IDS, "mask": MASK}),
     "stereo": (Stereo, (LEFT, RIGHT)),
 }
+
+
 every_input = pytest.mark.parametrize(("make_model", "example"), INPUTS.values(), ids=INPUTS)
 
 
@@ -325,3 +337,191 @@ def test_exports(plain_weights: bool) -> None:
         program = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},))
         torch.testing.assert_close(program.module()(x), expected, rtol=1e-4, atol=1e-4)
         assert program.module()(x[:1]).shape == (1, 5)
+
+
+X, Y = torch.zeros(2, 3), torch.ones(4, 5, 6)
+
+
+class ReturnsArguments(nn.Module):
+    """Model that returns its arguments."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return args, kwargs
+
+
+@pytest.mark.parametrize(
+    ("example", "args", "kwargs"),
+    [
+        (X, (X,), {}),
+        ((X, None, 3), (X, None, 3), {}),
+        ([X, Y], ([X, Y],), {}),
+        (({"x": X},), ({"x": X},), {}),
+        ({"x": X, "y": 3}, (), {"x": X, "y": 3}),
+        (MappingProxyType({"x": X}), (), {"x": X}),
+    ],
+)
+def test_call_passes_the_arguments(example: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    assert repr(call(ReturnsArguments(), example)) == repr((args, kwargs))
+
+
+@pytest.mark.parametrize(
+    ("example", "size", "described"),
+    [
+        (X, 2, "an input of shape (2, 3)"),
+        ((None, Y, X), 4, "inputs of shapes None, (4, 5, 6), (2, 3)"),
+        ({"flag": True, "x": {"y": X}}, 2, "inputs of shapes flag=True, x={'y': (2, 3)}"),
+        ([Y, Y, Y], 3, "inputs of shapes [(4, 5, 6), (4, 5, 6), (4, 5, 6)]"),
+        (([Y],), 1, "inputs of shapes [(4, 5, 6)]"),
+        ([X, Y], 2, "inputs of shapes [(2, 3), (4, 5, 6)]"),
+        ((torch.tensor(1.0), X), 2, "inputs of shapes (), (2, 3)"),
+    ],
+)
+def test_batch_size_and_description(example: Any, size: int, described: str) -> None:
+    assert batch_size(example) == size
+    assert describe(example) == described
+
+
+@pytest.mark.parametrize("example", [(), 3, {"x": "text"}, [], (torch.tensor(1),)])
+def test_an_example_without_a_tensor_is_rejected(example: Any) -> None:
+    with pytest.raises(InputError, match="an example of a model's input is a tensor, a tuple of"):
+        first_tensor(example)
+
+
+class Pair(NamedTuple):
+    first: Tensor
+    second: Tensor
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        (X, X),
+        ((X, (Y, Y)), X),
+        ([X, Y], X),
+        (Pair(X, Y), X),
+        ((None, X), None),
+        ({"x": X}, None),
+        (((X, Y), Y), None),
+        ((), None),
+        (None, None),
+    ],
+)
+def test_the_feature_map_is_the_first_output(output: Any, expected: Tensor | None) -> None:
+    assert feature_map(output) is expected
+    if expected is not None:
+        new = with_feature_map(output, Y + 1)
+        assert type(new) is type(output)
+        assert torch.equal(feature_map(new), Y + 1)
+        if not isinstance(output, Tensor):
+            assert repr(new[1:]) == repr(output[1:])
+
+
+B, C = 2, 6
+
+
+class LayerAndFunction(nn.Module):
+    """Model of a layer, a function, and a module that returns the function's result."""
+
+    def __init__(self, layer: nn.Module, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layer, self.function, self.identity = layer, function, nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.identity(self.function(self.layer(x))).sum()
+
+
+def find_layout(
+    layer: nn.Module, function: Callable[[Tensor], Tensor], *shape: int
+) -> tuple[int, str] | None:
+    layouts = {
+        s.path: (s.channels, s.layout) for s in sites(LayerAndFunction(layer, function), torch.empty(shape))
+    }
+    return layouts.get("identity")
+
+
+IMAGE = (B, 3, 4, 4)  # -> (B, C, 4, 4). Only the layers determine the dimensions.
+
+
+TOKENS = (B, 4, 3)  # -> (B, 4, C)
+
+
+FUNCTIONS: list[tuple[Callable[[Tensor], Tensor], str | None]] = [
+    (lambda x: x, "first"),
+    (lambda x: x.relu() * 2 + 1, "first"),
+    (lambda x: x.permute(0, 2, 3, 1), "last"),
+    (lambda x: torch.permute(input=x, dims=(0, 2, 3, 1)), "last"),
+    (lambda x: x.movedim(1, -1).contiguous(), "last"),
+    (lambda x: x.permute(0, 2, 1, 3), None),  # Neither first nor last.
+    (lambda x: x.flatten(2).mT, "last"),
+    (lambda x: x.flatten(2).transpose(1, 2).unflatten(1, (2, 8)), "last"),
+    (lambda x: x[:, :, 1:, ::2], "first"),
+    (lambda x: torch.stack([x.movedim(1, -1)] * 5, dim=1), "last"),
+    (lambda x: x.chunk(2, dim=1)[0], "first"),
+    (lambda x: F.interpolate(x, scale_factor=2), "first"),
+    (lambda x: F.pixel_shuffle(torch.cat([x, x], 1), 2), "first"),
+    (lambda x: F.layer_norm(x.permute(0, 2, 3, 1), (C,)).permute(0, 3, 1, 2), "first"),
+    (lambda x: x.movedim(1, -1).reshape(B, 2, 2, 4, C).permute(0, 2, 1, 3, 4).reshape(B, 4, 4, C), "last"),
+    (lambda x: x.flatten(1).view(B, 3, 32), None),  # Channels and positions are mixed.
+    (lambda x: x.mean(1, keepdim=True), None),
+    (lambda x: x.flatten(2).mT @ nn.Parameter(torch.empty(C, C)), "last"),
+]
+
+
+@pytest.mark.parametrize(("function", "expected"), FUNCTIONS, ids=range(len(FUNCTIONS)))
+def test_channels_are_followed(function: Callable[[Tensor], Tensor], expected: str | None) -> None:
+    layout = find_layout(nn.Conv2d(3, C, 1), function, *IMAGE)
+    assert (layout and layout[1]) == {"first": "BC*", "last": "B*C", None: None}[expected]
+    y = function(torch.empty(B, C, 4, 4))
+    if layout is not None:
+        assert layout[0] == y.shape[1 if expected == "first" else -1]
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "expected"),
+    [
+        (nn.Conv1d(3, C, 1), (B, 3, 4), (C, "BC*")),
+        (nn.ConvTranspose2d(3, C, 2), IMAGE, (C, "BC*")),
+        (nn.BatchNorm1d(4), TOKENS, (4, "BC*")),
+        (nn.Linear(3, C), TOKENS, (C, "B*C")),
+        (nn.Linear(4, C), IMAGE, (C, "B*C")),
+        (nn.LayerNorm(3), TOKENS, (3, "B*C")),
+        (nn.LayerNorm([3, 4, 4]), IMAGE, None),  # Over all dimensions, so it determines nothing.
+        (nn.Identity(), TOKENS, None),
+    ],
+    ids=str,
+)
+def test_layers_determine_the_dimension(
+    layer: nn.Module, shape: tuple[int, ...], expected: tuple[int, str] | None
+) -> None:
+    assert find_layout(layer, lambda x: x, *shape) == expected
+
+
+class UntracedFunction(torch.autograd.Function):
+    """Custom function, which torch's function mode does not trace."""
+
+    @staticmethod
+    def forward(ctx: object, x: Tensor) -> Tensor:
+        return x.relu()
+
+
+class Activation(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return UntracedFunction.apply(x)
+
+
+@pytest.mark.parametrize(
+    ("layers", "layout"),
+    [((nn.Conv1d(3, 3, 1), Activation()), "BC*"), ((nn.Linear(3, 3), Activation()), "B*C")],
+    ids=["conv", "linear"],
+)
+def test_channels_are_carried_through_a_custom_function(layers: tuple[nn.Module, ...], layout: str) -> None:
+    known = sites(nn.Sequential(*layers), torch.empty(2, 3, 3))
+    assert [(s.path, s.layout) for s in known] == [("1", layout)]
+
+
+@pytest.mark.parametrize(
+    ("reader", "layout"), [(nn.Conv1d(4, 5, 1), "BC*"), (nn.Linear(3, 5), "B*C")], ids=["conv", "linear"]
+)
+def test_unknown_dimension_is_inferred_from_the_next_layer(reader: nn.Module, layout: str) -> None:
+    layouts = {s.path: s.layout for s in sites(nn.Sequential(nn.Identity(), reader), torch.empty(TOKENS))}
+    assert layouts["0"] == layout

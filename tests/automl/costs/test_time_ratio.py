@@ -6,7 +6,11 @@ import weakref
 from collections.abc import Callable
 from itertools import cycle
 
+import numpy as np
 import pytest
+import torch
+from scipy import stats
+from torch import nn
 
 from attention import Spec
 from automl.costs import time_ratio
@@ -15,12 +19,15 @@ from automl.costs.time_ratio import (
     Epoch,
     TimeRatio,
     Timings,
+    Work,
+    count_work,
     interval,
     measure_own_epoch,
     measure_time_ratio,
+    measure_unit_costs,
 )
-from automl.costs.trimmed_mean import LEAST
-from tests.helpers.automl_cases import Regression, opened
+from automl.costs.trimmed_mean import LEAST, TRIMMED, trimmed_mean
+from tests.helpers.automl_cases import HERE, Regression, opened
 
 Clock = Callable[[float, float, float], None]
 
@@ -152,3 +159,52 @@ def test_work_of_an_epoch_grows_with_attention() -> None:
     plain, attended = Epoch(opened()), Epoch(opened(model={"placement": SSA}))
     assert attended.work().operators > plain.work().operators
     assert attended.work().flops > plain.work().flops
+
+
+@pytest.mark.parametrize("count", [8, 9, 10, 14, 15, 40])
+def test_it_equals_scipys(count: int) -> None:
+    values = np.random.default_rng(count).gumbel(3, 2, count)
+    limits = 2 * (max(1, int(TRIMMED * count)) / count + 1e-9,)
+    low, high = stats.mstats.trimmed_mean_ci(values, limits)
+    expected = float(stats.mstats.trimmed_mean(values, limits)), float(low), float(high)
+    assert trimmed_mean(values.tolist()) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("count", [LEAST, 12, 20, 60])
+def test_the_interval_has_its_level(count: int) -> None:
+    random, hits = np.random.default_rng(count), 0
+    for _ in range(2000):
+        _, low, high = trimmed_mean(random.normal(1, 2, count).tolist())
+        hits += low < 1 < high
+    assert 0.92 < hits / 2000 < 0.98
+
+
+@pytest.mark.parametrize("disturbed", [10.0, -10.0, 1e9])
+def test_one_disturbed_value_hardly_moves_it(disturbed: float) -> None:
+    values = [0.1, -0.12, 0.04, -0.06, 0.09, -0.03, 0.0]
+    mean, low, high = trimmed_mean([*values, disturbed])
+    assert abs(mean) < 0.05
+    assert high - low < 0.4
+
+
+def test_operators_flops_and_bytes_of_a_product() -> None:
+    a, b = torch.zeros(8, 16), torch.zeros(16, 4)
+    assert count_work(lambda: a @ b) == Work(operators=1, flops=2 * 8 * 16 * 4, bytes=4 * (128 + 64 + 32))
+    # A view is a call that moves no data.
+    assert count_work(lambda: a.t()) == Work(operators=1, flops=0, bytes=0)
+
+
+def test_the_backward_pass_counts() -> None:
+    layer, x = nn.Linear(16, 4, bias=False), torch.zeros(8, 16, requires_grad=True)
+    forward = count_work(lambda: layer(x))
+    both = count_work(lambda: layer(x).sum().backward())
+    assert both.flops == 3 * forward.flops
+
+
+def test_work_is_additive_and_has_a_price() -> None:
+    work = Work(operators=1, flops=10, bytes=100)
+    assert work * 2 + work == Work(operators=3, flops=30, bytes=300)
+    assert work.seconds(Work(operators=0.5, flops=0.25, bytes=0.125)) == 0.5 + 2.5 + 12.5
+    price = measure_unit_costs(HERE)
+    assert 0 < price.flops < price.operators
+    assert 0 < price.bytes < price.operators

@@ -1,16 +1,33 @@
+import csv
+import json
+import os
 import shutil
-from collections.abc import Callable
+import unicodedata
+import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from sklearn.datasets import load_digits
 
 from automl.base.errors import InputError
 from automl.data.digits import read_digits
+from automl.data.manifest import Manifest
 from automl.data.records import Item, Listing
+from automl.search.prepare import fit
+from automl.task import task_of_data
+from automl.task.overview import describe_data
+from automl.tasks.code_retrieval.data.cache import open_cached_corpus
 from automl.tasks.image_classification.data import open_image_records
 from automl.tasks.image_classification.data.sources import list_images
+from automl.tasks.segmentation import SegmentationData
+from automl.tasks.segmentation.data import open_labelled_images
+from automl.tasks.sequence_classification.data import long_csv, npz, ts
+from automl.tasks.stereo.data.files import write_pfm
+from automl.tasks.stereo.data.pairs import find_pairs
+from search.config import TASKS
 
 
 def counts(listing: Listing[Item]) -> dict[str, int]:
@@ -279,3 +296,252 @@ def test_tiny_imagenet(tmp_path: Path, make_folder: Callable[..., Path]) -> None
     assert counts(listing) == {"train": 5, "test": 3}
     assert [listing.classes[item.label] for item in listing.splits["test"]] == ["a", "b", "b"]
     assert len(left_out(listing)["images of the test split, which have no labels"]) == 2
+
+
+def odd(folder: Path, name: bytes) -> Path:
+    """Return a path in `folder` whose name on the disk is `name`."""
+    return folder / os.fsdecode(name)
+
+
+def test_images(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
+    root = make_folder(tmp_path / "d", {"a": 10, "b": 10, "c": 10})
+    (root / "a").rename(odd(root, b"caf\xe9"))
+    (root / "b").rename(odd(root, b"caf\xe8"))
+    (root / "c" / "0000.png").rename(odd(root / "c", b"\xff.png"))
+    listing = list_images("folder", root, 8)
+    assert listing.classes == ("c", "caf\\xe8", "caf\\xe9"), "two names stay two"
+    names = {item.name for split in listing.splits.values() for item in split}
+    assert {"c/\\xff.png", "caf\\xe9/0000.png"} <= names
+    Manifest.from_splits({"train": [(item.name, "c", item.content) for item in listing.splits["train"]]})
+
+
+def test_source_code(tmp_path: Path) -> None:
+    for number in range(40):
+        body = "".join(" + a" if number >> bit & 1 else " * a" for bit in range(6))
+        text = f'def f(a):\n    """Compute word{number}."""\n    return a{body}\n'
+        odd(tmp_path, b"m%d\xe9.py" % number).write_text(text)
+    assert "m7\\xe9.py" in {function.file for function in open_cached_corpus(tmp_path).functions}
+
+
+def test_stereo_pairs(tmp_path: Path) -> None:
+    scene = odd(tmp_path, b"sc\xe8ne")
+    scene.mkdir()
+    for side in ("im0.png", "im1.png"):
+        Image.fromarray(np.zeros((6, 10, 3), np.uint8)).save(scene / side)
+    write_pfm(scene / "disp0.pfm", np.ones((6, 10), np.float32))
+    (pair,) = find_pairs(tmp_path)
+    assert (pair.name, pair.left.is_file()) == ("sc\\xe8ne", True)
+    shutil.rmtree(scene)  # pytest lists what it deletes
+
+
+NAME = "Äpfel"
+
+
+COMPOSED, DECOMPOSED = (unicodedata.normalize(form, NAME) for form in ("NFC", "NFD"))
+
+
+def picture(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    noise = np.random.default_rng(abs(hash(str(path))))
+    Image.fromarray(noise.integers(0, 256, (12, 16, 3), np.uint8)).save(path)
+
+
+def table(path: Path, *rows: tuple[object, ...]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(rows)
+    return path
+
+
+def folders(root: Path, first: str, second: str) -> set[str]:
+    """Write train and test folders as if copied from two machines."""
+    for folder in (f"train/{first}", "train/b", f"val/{second}"):
+        picture(root / folder / "0.png")
+    listing = list_images("folder", str(root), 32)
+    assert [len(images) for images in listing.splits.values()] == [2, 1]
+    return {listing.classes[item.label] for item in listing.splits["test"]}
+
+
+def labels(root: Path, first: str, second: str) -> set[str]:
+    rows = []
+    for i, (stored, name, label) in enumerate(
+        [(first, second, first), (second, first, second), ("b", "b", "b")] * 2
+    ):
+        picture(root / f"{stored}{i}.png")
+        rows.append((f"{name}{i}.png", label))
+    table(root / "labels.csv", ("file", "label"), *rows)
+    listing = list_images("folder", str(root), 32)
+    assert sum(map(len, listing.splits.values())) == 6
+    return {*listing.classes} - {"b"}
+
+
+def series_csv(root: Path, first: str, second: str) -> set[str]:
+    rows = [
+        (f"{split}{label}", step, step, label, split)
+        for split, label in (("train", first), ("train", "b"), ("test", second))
+        for step in range(3)
+    ]
+    file = table(root / "a.csv", ("series", "time", "x", "label", "split"), *rows)
+    return {*long_csv.read_recording([file]).splits["test"].labels}
+
+
+def series_ts(root: Path, first: str, second: str) -> set[str]:
+    files = []
+    for split, declared, label in (("TRAIN", first, second), ("TEST", second, first)):
+        files.append(root / f"A_{split}.ts")
+        head = f"@univariate true\n@classLabel true {declared} b\n@data\n"
+        files[-1].write_text(f"{head}1,2,3:{label}\n1,2,4:b\n", encoding="utf-8")
+    return {*ts.read_recording(files).splits["test"].labels} - {"b"}
+
+
+def series_npz(root: Path, first: str, second: str) -> set[str]:
+    x = np.ones((2, 1, 8))
+    np.savez(
+        root / "a.npz", x_train=x, y_train=np.array([first, "b"]), x_test=x, y_test=np.array([second, "b"])
+    )
+    return {*npz.read_recording([root / "a.npz"]).splits["test"].labels} - {"b"}
+
+
+def pairs(root: Path, first: str, second: str) -> set[str]:
+    picture(root / first / "left.png")
+    rows = [tuple(f"{second}/left.png" for _ in range(3))]
+    (pair,) = find_pairs(table(root / "a.csv", ("left", "right", "disparity"), *rows))
+    return {unicodedata.normalize("NFC", pair.left.parent.name)}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(COMPOSED, DECOMPOSED), (DECOMPOSED, COMPOSED)], ids=["composed", "decomposed"]
+)
+@pytest.mark.parametrize("read", [folders, labels, series_csv, series_ts, series_npz, pairs])
+def test_both_spellings_are_one_name(
+    read: Callable[[Path, str, str], set[str]], first: str, second: str, tmp_path: Path
+) -> None:
+    assert read(tmp_path, first, second) == {COMPOSED}
+
+
+Cli = Callable[..., tuple[int, str, str]]
+
+
+def images(*folders: Path, suffix: str = "png") -> None:
+    for folder in folders:
+        folder.mkdir(parents=True)
+        for i in range(3):
+            Image.new("RGB", (32, 32), (i, 0, 0)).save(folder / f"{i}.{suffix}")
+
+
+def files(folder: Path, suffix: str, content: str = "0 1\n") -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for i in range(3):
+        (folder / f"{i}.{suffix}").write_text(content)
+
+
+def jpeg_masks(root: Path) -> None:
+    images(root / "images", root / "masks", suffix="jpg")
+
+
+def masks_in_splits(root: Path) -> None:
+    images(*(root / split / kind for split in ("train", "val") for kind in ("images", "masks")))
+
+
+def other_case(root: Path) -> None:
+    images(root / "Image", root / "Labels")
+
+
+def in_a_folder(root: Path) -> None:
+    jpeg_masks(root / "polyps")
+
+
+def yolo(root: Path) -> None:
+    for split in ("train", "val"):
+        images(root / split / "images")
+        files(root / split / "labels", "txt")
+    files(root, "txt")  # more texts than images
+
+
+def pascal_boxes(root: Path) -> None:
+    images(root / "JPEGImages")
+    files(root / "Annotations", "xml", "<annotation/>")
+
+
+def coco_by_another_name(root: Path) -> None:
+    images(root / "train2017", root / "val2017")
+    (root / "train.json").write_text(json.dumps({"images": [], "annotations": []}))
+
+
+def views(root: Path) -> None:
+    images(root / "left", root / "right")
+
+
+def kitti_without_disparities(root: Path) -> None:
+    images(root / "training/image_2", root / "training/image_3")
+
+
+def two_csv(root: Path) -> None:
+    files(root, "csv")
+
+
+# By the task: a part of the message, and makers of folders. Code and texts are known by the endings of most
+# of their files, so nothing is nearly in their layout.
+NEAR: Mapping[str, tuple[str, list[Callable[[Path], None]]]] = {
+    "stereo": ("stereo pairs", [views, kitti_without_disparities]),
+    "sequence-classification": ("sequences", [two_csv]),
+    "code-retrieval": ("", []),
+    "detection": ("images with objects", [yolo, pascal_boxes, coco_by_another_name]),
+    "segmentation": ("images and their masks", [jpeg_masks, masks_in_splits, other_case, in_a_folder]),
+    "language-modelling": ("", []),
+}
+
+
+def test_each_task_that_recognises_data_is_here() -> None:
+    assert list(NEAR) == [name for name, spec in TASKS.items() if spec.detect]
+
+
+@pytest.mark.parametrize(
+    ("message", "make"), [(message, make) for message, makers in NEAR.values() for make in makers]
+)
+def test_nearly_a_layout(message: str, make: Callable[[Path], None], tmp_path: Path) -> None:
+    make(tmp_path / "data")
+    with zipfile.ZipFile(tmp_path / "data.zip", "w") as archive:
+        for file in (tmp_path / "data").rglob("*.*"):
+            archive.write(file, file.relative_to(tmp_path))
+    for path in (str(tmp_path / "data"), str(tmp_path / "data.zip")):
+        for read in (task_of_data, describe_data, fit):
+            with pytest.raises(InputError, match=f"looks like {message}.*--space folder"):
+                read(path)  # type: ignore[operator]
+        try:
+            describe_data(path, space="folder")  # images by class, as was asked for
+        except InputError as error:
+            assert "looks like" not in str(error)  # noqa: PT017  # there may be too few
+
+
+def test_classes_of_usual_names_are_images(tmp_path: Path) -> None:
+    images(*(tmp_path / name for name in ("left", "right", "up", "masks", "labels")))
+    files(tmp_path, "json", json.dumps({"made": "by me"}))
+    assert task_of_data(str(tmp_path)) is None
+
+
+def save_masks(root: Path, *values: int) -> SegmentationData:
+    images(root / "images")
+    (root / "masks").mkdir()
+    for i in range(3):
+        Image.fromarray(np.resize(np.uint8(values), (32, 32))).save(root / f"masks/{i}.png")
+    return SegmentationData(path=str(root), size=32)
+
+
+def test_grey_levels_are_no_labels(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"look like grey levels: of the labels 0 to 128 only 0, 128 occur"):
+        open_labelled_images(save_masks(tmp_path / "grey", 0, 128, 255))
+    assert len(open_labelled_images(save_masks(tmp_path / "rare", 0, 2, 3)).classes) == 4
+    data = save_masks(tmp_path / "named", 0, 128)
+    (tmp_path / "named/classes.txt").write_text("\n".join(f"class {i}" for i in range(129)))
+    assert len(open_labelled_images(data).classes) == 129
+
+
+@pytest.mark.parametrize(
+    "options", [["--full", "2"], ["--max-cache", "1MB"], ["--distil", "0.5"], ["--backbone", "hf:/gone"]]
+)
+def test_options_say_that_source_files_are_texts(options: list[str], tmp_path: Path, cli: Cli) -> None:
+    files(tmp_path, "py", "def add(a, b):\n    '''Add two numbers.'''\n    return a + b\n")
+    assert fit(str(tmp_path)).settings["space"] == "codesearch"
+    _, _, err = cli("search", "--data", str(tmp_path), *options, "--dry-run")
+    assert "a test split needs two different documents" in err or "/gone does not exist" in err

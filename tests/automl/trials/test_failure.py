@@ -2,6 +2,10 @@
 
 import errno
 import os
+import signal
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,6 +19,7 @@ from automl.storage.storage import Storage
 from automl.training import checkpoint
 from automl.training.loop import start
 from automl.trials.job import classify_error
+from automl.trials.session import SIGNALS, Interrupt, _report_lost_head, record_signals
 from tests.helpers.automl_cases import opened, tiny
 
 FULL = Path("/dev/full")  # A device of Linux on which every write fails with a full disk.
@@ -88,3 +93,72 @@ def test_error_of_a_full_disk_names_the_space_needed(small_disk: Path) -> None:
     )
     assert report.error is None
     assert list(small_disk.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_the_first_signal_is_recorded(number: int, capsys: pytest.CaptureFixture[str]) -> None:
+    before = [signal.getsignal(each) for each in SIGNALS]
+    with record_signals("resume with: x") as interrupt:
+        assert not interrupt()
+        os.kill(os.getpid(), number)
+        assert interrupt()
+        assert interrupt.signal == number
+    assert [signal.getsignal(each) for each in SIGNALS] == before
+    assert capsys.readouterr().err == "stopping; once more to stop at once\n"
+
+
+def test_the_second_signal_ends_the_process() -> None:
+    code = """
+import os, signal
+from automl.trials.session import record_signals
+with record_signals("resume with: x"):
+    for number in (signal.SIGINT, signal.SIGTERM):
+        os.kill(os.getpid(), number)
+    print("still here")
+"""
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (process.returncode, process.stdout) == (128 + signal.SIGTERM, "")
+    assert process.stderr.splitlines() == ["stopping; once more to stop at once", "resume with: x"]
+
+
+def test_the_end_of_ray_after_a_signal_ends_the_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Slurm and systemd send a signal to the processes of Ray, too."""
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    interrupt = Interrupt()
+    interrupt.signal = signal.SIGTERM
+    with pytest.raises(SystemExit, match="143"):
+        _report_lost_head("resume with: x", interrupt, "address")
+    assert capsys.readouterr().err == "resume with: x\n"
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_each_signal_ends_a_command_as_ctrl_c_does(number: int) -> None:
+    """All commands and entry points run like this. `nohup` ignores SIGHUP."""
+    code = f"""
+import os, signal, sys
+from automl.cli.main import run
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell ignores in the background
+signal.signal(signal.SIGHUP, signal.SIG_IGN if sys.argv[1:] else signal.SIG_DFL)
+run((), program=lambda *_, **options: os.kill(os.getpid(), {number}))
+"""
+    for nohup in (False, True):
+        command = [sys.executable, "-c", code, *["nohup"] * nohup]
+        process = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        ignored = nohup and number == signal.SIGHUP
+        expected = (0, "") if ignored else (128 + number, "stopped\n")
+        assert (process.returncode, process.stderr) == expected
+
+
+def test_other_threads_receive_no_signals() -> None:
+    answers = []
+
+    def work() -> None:
+        with record_signals("") as interrupt:
+            answers.append(interrupt())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert answers == [False]

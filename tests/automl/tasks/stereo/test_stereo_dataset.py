@@ -1,5 +1,6 @@
 """Test stereo pairs in training: the bundled set, splits, crops and the cache."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +9,10 @@ from PIL import Image
 
 from automl.base.errors import InputError
 from automl.tasks.stereo import StereoData
-from automl.tasks.stereo.data import open_pairs, planes
-from automl.tasks.stereo.data.dataset import summarise_stereo
-from automl.tasks.stereo.data.files import write_pfm
+from automl.tasks.stereo.data import is_stereo, open_pairs, planes
+from automl.tasks.stereo.data.dataset import read_pair, summarise_stereo
+from automl.tasks.stereo.data.files import read_disparity, read_pfm, write_pfm
+from automl.tasks.stereo.data.pairs import find_pairs
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -144,3 +146,225 @@ def test_summary_of_a_table_of_pairs(tmp_path):
     lines = list(summary.lines())
     assert "sizes       30 x 20 pixels" in lines
     assert lines[-1].startswith("disparity   known of 100% of the pixels; median 4.")
+
+
+DRAW = np.random.default_rng(0)
+
+
+MAP = DRAW.uniform(0, 40, (6, 10)).astype(np.float32)
+
+
+def image(path: Path, height: int = 6, width: int = 10) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(DRAW.integers(0, 256, (height, width, 3), np.uint8)).save(path)
+    return path
+
+
+def pfm(path: Path, values: np.ndarray = MAP) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_pfm(path, values)
+    return path
+
+
+def kitti(path: Path, values: np.ndarray = MAP) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray((values * 256).round().astype(np.uint16)).save(path)
+    return path
+
+
+@pytest.mark.parametrize(("order", "scale"), [("<f4", b"-1.0"), (">f4", b"1.0"), (">f4", b"0.0039")])
+@pytest.mark.parametrize(("kind", "channels"), [(b"Pf", 1), (b"PF", 3)])
+def test_pfm_of_both_byte_orders_is_read(tmp_path, order, scale, kind, channels):
+    values = np.repeat(MAP[..., None], channels, axis=2) + np.arange(channels) * 100
+    content = kind + b"\n10 6\n" + scale + b"\n" + values[::-1].astype(order).tobytes()
+    (tmp_path / "a.pfm").write_bytes(content)
+    np.testing.assert_array_equal(read_pfm(tmp_path / "a.pfm"), MAP)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"P6\n10 6\n255\n" + bytes(180), "must begin with the header of a PFM file"),
+        (b"Pf\n10\n", "must begin with the header of a PFM file"),
+        (b"Pf\n10 0\n-1.0\n", "must not be 0"),
+        (b"Pf\n10 6\n0.0\n" + bytes(240), "must not be 0"),
+        (b"Pf\n10 6\n-1.0\n" + bytes(236), "are 240 bytes; got 236"),
+    ],
+)
+def test_invalid_pfm_header_is_rejected(tmp_path, content, message):
+    (tmp_path / "wrong.pfm").write_bytes(content)
+    with pytest.raises(InputError, match=rf"wrong\.pfm.*{message}"):
+        read_disparity(tmp_path / "wrong.pfm")
+
+
+def test_infinite_and_negative_disparities_of_a_pfm_are_unknown(tmp_path):
+    values = MAP.copy()
+    values[0, :4] = np.inf, np.nan, -np.inf, -3.0
+    read = read_disparity(pfm(tmp_path / "a.pfm", values))
+    assert (read[0, :4] == np.inf).all()
+    np.testing.assert_array_equal(read[1:], MAP[1:])
+
+
+def test_16_bit_png_has_256_per_pixel_and_0_for_unknown(tmp_path):
+    values = np.array([[0, 1, 256], [300, 65535, 128]], np.uint16)
+    Image.fromarray(values).save(tmp_path / "a.png")
+    read = read_disparity(tmp_path / "a.png")
+    assert read[0, 0] == np.inf
+    np.testing.assert_array_equal(read.ravel()[1:], values.ravel()[1:] / 256)
+
+
+@pytest.mark.parametrize("suffix", [".pfm", ".png"])
+def test_map_without_known_disparities_is_rejected(tmp_path, suffix):
+    file = tmp_path / f"empty{suffix}"
+    if suffix == ".pfm":
+        pfm(file, np.full((4, 4), np.inf))
+    else:
+        kitti(file, np.zeros((4, 4)))
+    with pytest.raises(InputError, match=r"empty\.\w+ has no known disparity"):
+        read_disparity(file)
+
+
+def test_8_bit_png_is_rejected(tmp_path):
+    with pytest.raises(InputError, match=r"view\.png must be a disparity map: a PFM file, or a 16-bit PNG"):
+        read_disparity(image(tmp_path / "view.png"))
+
+
+def make_sceneflow(root: Path) -> None:
+    for location in ("FlyingThings3D|TRAIN/A/0000", "FlyingThings3D|TEST/B/0001", "Monkaa|treeflight"):
+        top, below = location.split("|")
+        for frame in ("0006", "0007"):
+            pfm(root / top / "disparity" / below / "left" / f"{frame}.pfm")
+            pfm(root / top / "disparity" / below / "right" / f"{frame}.pfm")
+            for side in ("left", "right"):
+                image(root / top / "frames_cleanpass" / below / side / f"{frame}.png")
+
+
+def make_kitti_2015(root: Path) -> None:
+    for frame in ("000000_10", "000001_10"):
+        for folder in ("image_2", "image_3"):
+            image(root / "training" / folder / f"{frame}.png")
+            image(root / "training" / folder / f"{frame[:-2]}11.png")  # the next frame has no disparities
+        kitti(root / "training" / "disp_occ_0" / f"{frame}.png")
+        kitti(root / "training" / "disp_noc_0" / f"{frame}.png")
+
+
+def make_kitti_2012(root: Path) -> None:
+    for folder in ("colored_0", "colored_1", "image_0", "image_1"):
+        image(root / folder / "000000_10.png")
+    kitti(root / "disp_occ" / "000000_10.png")
+
+
+def make_middlebury(root: Path) -> None:
+    for scene, name in (("Adirondack", "disp0GT.pfm"), ("Piano", "disp0.pfm")):
+        image(root / "trainingQ" / scene / "im0.png")
+        image(root / "trainingQ" / scene / "im1.png")
+        pfm(root / "trainingQ" / scene / name)
+
+
+def make_csv(root: Path) -> None:
+    for i in range(2):
+        image(root / f"l{i}.png")
+        image(root / f"r{i}.png")
+        pfm(root / f"d{i}.pfm")
+    (root / "pairs.csv").write_text("left,right,disparity\nl0.png,r0.png,d0.pfm\nl1.png,r1.png,d1.pfm\n")
+
+
+LAYOUTS: list[tuple[Callable[[Path], None], str, dict[str, str]]] = [
+    (
+        make_sceneflow,
+        "",
+        {
+            "FlyingThings3D/TEST/B/0001/0006": "test",
+            "FlyingThings3D/TEST/B/0001/0007": "test",
+            "FlyingThings3D/TRAIN/A/0000/0006": "train",
+            "FlyingThings3D/TRAIN/A/0000/0007": "train",
+            "Monkaa/treeflight/0006": "",
+            "Monkaa/treeflight/0007": "",
+        },
+    ),
+    (make_kitti_2015, "", {"000000_10": "", "000001_10": ""}),
+    (make_kitti_2015, "training", {"000000_10": "", "000001_10": ""}),
+    (make_kitti_2012, "", {"000000_10": ""}),
+    (make_middlebury, "", {"trainingQ/Adirondack": "", "trainingQ/Piano": ""}),
+    (make_csv, "pairs.csv", {"l0.png": "", "l1.png": ""}),
+]
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".JPEG"])
+@pytest.mark.parametrize(("make", "below", "expected"), LAYOUTS[:-1])
+def test_views_may_have_any_format(tmp_path, make, below, expected, suffix):
+    make(tmp_path)
+    for view in [file for file in tmp_path.rglob("*.png") if not file.parent.name.startswith("disp")]:
+        with Image.open(view) as opened:
+            opened.save(view.with_suffix(suffix))
+        view.unlink()
+    assert is_stereo(tmp_path / below)
+    assert {pair.name for pair in find_pairs(tmp_path / below)} == {*expected}
+
+
+@pytest.mark.parametrize(("make", "below", "expected"), LAYOUTS)
+def test_pairs_of_each_layout_are_read(tmp_path, make, below, expected):
+    make(tmp_path)
+    assert is_stereo(tmp_path / below)
+    pairs = find_pairs(tmp_path / below)
+    assert {pair.name: pair.split for pair in pairs} == expected
+    for pair in pairs:
+        left, right, disparity, _ = read_pair(pair)
+        assert left.shape == right.shape == (*disparity.shape, 3) == (6, 10, 3)
+        assert left.tobytes() != right.tobytes()
+        np.testing.assert_allclose(disparity, MAP, atol=1 / 512)
+
+
+def test_frames_of_scene_flow_are_grouped_by_sequence(tmp_path):
+    make_sceneflow(tmp_path)
+    groups = {pair.group for pair in find_pairs(tmp_path)}
+    assert groups == {"FlyingThings3D/TRAIN/A/0000", "FlyingThings3D/TEST/B/0001", "Monkaa/treeflight"}
+
+
+def test_other_folders_and_tables_are_no_stereo_pairs(tmp_path):
+    image(tmp_path / "cat" / "0.png")
+    (tmp_path / "labels.csv").write_text("name,label\n0.png,cat\n")
+    assert not is_stereo(tmp_path)
+    assert not is_stereo(tmp_path / "labels.csv")
+    assert not is_stereo(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="has no stereo pairs"):
+        find_pairs(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("left,right\na,b\n", "it lacks disparity"),
+        ("left,right,disparity\nl0.png,,d0.pfm\n", "line 2: right must not be empty"),
+        (
+            "left,right,disparity\nl0.png,r9.png,d0.pfm\n",
+            r"there is no file .*r9\.png, which the pair l0\.png",
+        ),
+        ("left,right,disparity,split\nl0.png,r0.png,d0.pfm,val\n", "line 2: split must be one of train"),
+        (
+            "left,right,disparity,split\nl0.png,r0.png,d0.pfm,test\nl1.png,r1.png,d1.pfm,\n",
+            "either all lines or no lines must have a split",
+        ),
+        ("left,right,disparity\n", "has no stereo pairs"),
+        ('\nleft,right,disparity,x\n\nl0.png,r0.png,d0.pfm,"\n"\nl0.png,,d0.pfm\n', "line 6: right must not"),
+        (f"left,right,disparity\nl0.png,{'r' * 300},d0.pfm\n", "there is no file"),
+    ],
+)
+def test_invalid_csv_is_rejected_with_its_line(tmp_path, text, message):
+    make_csv(tmp_path)
+    (tmp_path / "pairs.csv").write_text(text)
+    with pytest.raises(InputError, match=message):
+        find_pairs(tmp_path / "pairs.csv")
+
+
+@pytest.mark.parametrize("changed", ["right", "disparity"])
+def test_different_sizes_are_rejected(tmp_path, changed):
+    make_csv(tmp_path)
+    if changed == "right":
+        file = image(tmp_path / "r0.png", 6, 12)
+    else:
+        file = pfm(tmp_path / "d0.pfm", np.ones((6, 12)))
+    with pytest.raises(
+        InputError, match=rf"{file} must have the size of .*l0\.png, 10 x 6 pixels; got 12 x 6"
+    ):
+        read_pair(find_pairs(tmp_path / "pairs.csv")[0])
