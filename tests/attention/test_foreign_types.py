@@ -175,10 +175,6 @@ def test_reading_a_spec_runs_no_code(tmp_path: Path) -> None:
         ("ssa", Spec("ssa")),
         ("ssa:ks=3", Spec("ssa", {"ks": 3})),
         ("timm:se:rd_ratio=0.25,bias=false", Spec("timm:se", {"rd_ratio": 0.25, "bias": False})),
-        (
-            "decomposed:normalisation=none,key_channels=null",
-            Spec("decomposed", {"normalisation": "none", "key_channels": None}),
-        ),
     ],
 )
 def test_text_is_parsed(text: str, spec: Spec) -> None:

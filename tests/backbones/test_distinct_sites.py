@@ -39,27 +39,11 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], list[str]]] = {
             *("p4.0", "stage2.block1.branch", "stage2.block1", "neck", *HEADS),
         ],
     ),
-    "YOLO without residual blocks": (
-        lambda: Yolo(residual=False),
-        ["stem", "p3.0", "p3", "p4.0", "p4", "up", "neck", *HEADS],
-    ),
     "vgg11": (
         lambda: torchvision.models.vgg11(num_classes=CLASSES),
         [*(f"features.{i}" for i in (1, 2, 4, 5, 7, 9, 10, 12, 14, 15, 17, 19)), "features", "avgpool"],
     ),
     "smp.Unet": (lambda: _smp("Unet"), [*RESNET, *(f"decoder.blocks.{i}" for i in range(4)), "decoder"]),
-    "smp.DeepLabV3Plus": (
-        lambda: _smp("DeepLabV3Plus"),
-        [*RESNET, "decoder.aspp", "decoder.block1", "decoder"],
-    ),
-    "smp.FPN": (
-        lambda: _smp("FPN"),
-        [
-            *(*RESNET, *(f"stage{i}.block1" for i in (5, 6, 7))),
-            *(f"decoder.seg_blocks.{path}" for path in ("0.block.0", "0.block.1", "0", "1.block.0")),
-            *(f"decoder.seg_blocks.{i}" for i in (1, 2, 3)),
-        ],
-    ),
 }
 
 

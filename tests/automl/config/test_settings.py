@@ -25,10 +25,6 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"trials": 0}, "--trials must be 1 or more; got 0"),
     ({"budget": "banana"}, "--budget must be a time such as 90s, 30m, 2h or 1h30m; got 'banana'"),
     ({"equal": "tim"}, "unknown value of --equal 'tim'"),
-    (
-        {"init": "shard"},
-        "unknown value of --init 'shard'; choose from scratch, shared. Did you mean 'shared'?",
-    ),
     ({"shared_trainings": 0}, "--shared-trainings must be 1 or more; got 0"),
     ({"init": "shared", "objective": "accuracy,macs"}, "--init shared allows one objective"),
     ({"baseline_share": 2}, "--baseline-share must be between 0 and 1; got 2"),

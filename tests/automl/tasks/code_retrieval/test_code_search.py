@@ -255,10 +255,6 @@ def test_output_of_the_command(model: Path, corpus: Path, cli: Cli) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[Path, Path], list[str]], str]] = {
-    "unknown words": (
-        lambda model, corpus: [str(model), "漢字", "--corpus", str(corpus)],
-        "the model knows no word of the query '漢字'; choose other words",
-    ),
     "no such folder": (
         lambda model, corpus: [str(model), "read", "--corpus", str(corpus / "x")],
         "there is no folder ",
@@ -267,17 +263,9 @@ REFUSED: dict[str, tuple[Callable[[Path, Path], list[str]], str]] = {
         lambda model, corpus: [str(model), "read", "--corpus", str(corpus), "--top", "0"],
         "--top must be 1 or more; got 0",
     ),
-    "options of other models": (
-        lambda model, corpus: [str(model), "read", "--corpus", str(corpus), "--tokens", "3"],
-        "--corpus takes --top; leave --out, --tokens",
-    ),
     "no corpus": (
         lambda model, corpus: [str(model), "read a csv file"],
         "searches code; add a folder of code with --corpus FOLDER",
-    ),
-    "no model": (
-        lambda model, corpus: [str(corpus), "read", "--corpus", str(corpus)],
-        "has no exported model; create one with `automl export`",
     ),
 }
 

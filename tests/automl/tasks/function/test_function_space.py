@@ -86,14 +86,6 @@ BAD = {
     ),
     "error": ("def train(trial):\n    1 / 0\n", r"ZeroDivisionError: division by zero \(train.py, line 5\)"),
     "epochs": ("def train(trial):\n    {place}\n    trial.epochs(0)\n", "a whole number from 1 on; got 0"),
-    "no module": (
-        "def train(trial):\n    trial.place(3, torch.zeros(2, 4))\n",
-        "takes a torch module; got int",
-    ),
-    "device": (
-        "def train(trial):\n    trial.place(nn.Linear(4, 2, device='meta'), torch.zeros(2, 4))\n",
-        "takes a model on the CPU",
-    ),
     "example": ("def train(trial):\n    trial.place(nn.ReLU(), 3)\n", "an example of a model's input"),
     "reserved": ("def train(trial):\n    trial.suggest_int('type1', 0, 3)\n", "a parameter of the placement"),
     "range": ("def train(trial):\n    trial.suggest_float('lr', 2, 1)\n", "lr"),

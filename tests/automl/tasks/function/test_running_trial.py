@@ -377,11 +377,6 @@ BAD = {
         InputError,
         "trial.report must report the metric of --metric, 'accuracy'; got 'acuracy'",
     ),
-    "no number": (
-        resting("report", accuracy=[0.5, 0.5]),
-        InputError,
-        "trial.report takes numbers; accuracy is",
-    ),
     "reserved": (
         resting("report", accuracy=0, seconds=3),
         InputError,
@@ -390,11 +385,6 @@ BAD = {
     "backwards": (resting("report", epoch=0, accuracy=0), InputError, "got epoch 0 after 0"),
     "twice": (report_twice, InputError, "once after each epoch, .* got epoch 1 after 1"),
     "too many": (resting("report", epoch=7, accuracy=0), InputError, "rise up to 3; got epoch 7 after 0"),
-    "early test": (
-        resting("test", accuracy=0),
-        InputError,
-        "after the last epoch; got it after epoch 0 of 3",
-    ),
     "late suggestion": (resting("suggest_float", "rate", 0, 1), InputError, "must come before trial.epochs"),
     "late state": (resting("state", own=State(1)), InputError, "trial.state must come before trial.epochs"),
     "places twice": (resting("place", None, None), InputError, "trial.place must come before trial.epochs"),

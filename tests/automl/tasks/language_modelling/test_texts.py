@@ -237,12 +237,6 @@ LINES = '{"text": "a"}\n' * 12
         ({"a.txt": b"caf\xe9 au lait"}, "a.txt", {}, "a.txt must be UTF-8; it is not at byte 3. Save it"),
         ({"a.txt": b"a" * 2**20 + b"\xc3"}, "a.txt", {}, "it is not at byte 1048576"),
         ({"a.txt": "Short."}, "a.txt", {}, "a test split needs two different documents"),
-        (
-            {"a.txt": TEXT},
-            "a.txt",
-            {"context": 600},
-            r"data.context must be at most 2\d\d, since the \w+ split has 2\d\d tokens and .*; got 600",
-        ),
         ({"a.jsonl": LINES + '{"text": 1}'}, ".", {}, "a.jsonl, line 13: 'text' must be a string"),
         (
             {"a.jsonl": LINES + '{"text"'},
@@ -252,19 +246,7 @@ LINES = '{"text": "a"}\n' * 12
         ),
         ({"a.jsonl": "[" * 10**5}, ".", {}, "line 1: each line must be a JSON object"),
         ({"a.jsonl.gz": b"no"}, ".", {}, "a.jsonl.gz cannot be read .*; restore it or remove it"),
-        (
-            {"a.jsonl": '{"title": "a", "body": "b", "n": 1}'},
-            "a.jsonl",
-            {},
-            "must have a field 'text', or a single field that is a string; its fields are 'title', 'body'",
-        ),
         ({"a.jsonl": '{"n": 1}'}, ".", {}, "left out are files 1 whose JSON has no field of text"),
-        (
-            {"a.txt": TEXT},
-            "a.txt",
-            {"vocabulary": 900},
-            r"data.vocabulary must be at most 3\d\d, which is all that the training text yields; got 900",
-        ),
     ],
 )
 def test_unusable_texts_are_rejected(

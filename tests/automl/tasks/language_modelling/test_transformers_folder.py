@@ -148,11 +148,6 @@ def test_hybrids_load_in_a_fresh_interpreter_without_this_project(tmp_path: Path
         ("llama", ["gated-delta", None], "layer 1 .* linear_attention, .* type smollm3 .* style=qwen3 do"),
         (
             "qwen3",
-            ["gated-delta", None, "sliding"],
-            "layer 1 .* linear_attention, and no model has these beside sliding",
-        ),
-        (
-            "qwen3",
             [Spec("gated-delta", {"causal": True, "heads": 2}), None, "gated-delta"],
             "layer 3 .* 4 heads of 8 channels, and another layer of its type 2 of 16",
         ),

@@ -72,21 +72,9 @@ def test_lengths_subjects_and_names(tmp_path: Path) -> None:
         ({"lengths_train": np.full(20, 8.0)}, r"lengths_train must be integers \(20,\), not float64"),
         ({"subject_train": np.arange(5)}, r"subject_train must be integers or strings \(20,\)"),
         ({"channels": np.array(["x"])}, r"channels must be integers or strings \(3,\)"),
-        (
-            {"lenghts_train": np.full(20, 8)},
-            "unknown array 'lenghts_train'; the names are channels, group_test",
-        ),
         ({"order": "TCN"}, "order must be one of NCT, NTC; got 'TCN'"),
         ({"lengths_validation": np.full(20, 8)}, "d.npz has lengths_validation but no x_validation"),
         ({"x_train": np.full_like(X, np.nan)}, r"x_train\[0\]: all values of the sequence are missing"),
-        (
-            {"x_train": X * np.where(np.arange(20) == 7, 1e300, 1)[:, None, None]},
-            r"x_train\[7\]: values must be finite",
-        ),
-        (
-            {"x_train": np.array([[1], [2, 3]] * 10, dtype=object)},
-            "x_train is an array of objects, which is not read since it can run code. Pad",
-        ),
     ],
 )
 def test_invalid_arrays_are_rejected(change: dict[str, Any], text: str, tmp_path: Path) -> None:

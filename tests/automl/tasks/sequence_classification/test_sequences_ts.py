@@ -166,33 +166,9 @@ GOOD = header() + rows(4)
         (header().replace("@data\n", ""), "must have a line '@data'"),
         (header(), "no sequences after @data"),
         ("1,2,3:up\n", "Toy_TRAIN.ts:1: only lines of '@key value'"),
-        (
-            GOOD.replace("@timeStamps false", "@timeStamps true"),
-            r"Toy_TRAIN.ts:3: time stamps .* are not supported",
-        ),
-        (
-            GOOD.replace("@missing false", "@missing perhaps"),
-            "TRAIN.ts:4: @missing must be true or false, not 'perh",
-        ),
-        (
-            GOOD.replace("@dimensions 2", "@dimensions two"),
-            "TRAIN.ts:6: @dimensions must be a whole number above 0",
-        ),
-        (
-            GOOD.replace("@univariate false", "@univariate true"),
-            "TRAIN.ts:5: @univariate is true, but @dimensions says 2",
-        ),
         (GOOD.replace("@classLabel true up down", "@targetLabel true"), "TRAIN.ts:9: .* numbers to predict"),
         (GOOD.replace("true up down", "false"), "must have '@classLabel true'"),
-        (
-            GOOD.replace("true up down", "true up up"),
-            "TRAIN.ts:9: @classLabel must name at least two classes",
-        ),
         # headers that contradict the data
-        (
-            GOOD + "1,2,3:up\n",
-            "TRAIN.ts:15: the sequence has 1 dimensions and a label, but @dimensions says 2",
-        ),
         (GOOD.replace("@dimensions 2\n", "") + "1,2,3:up\n", "TRAIN.ts:14: .*the first has 2"),
         (
             GOOD.replace("@seriesLength 3", "@seriesLength 4"),

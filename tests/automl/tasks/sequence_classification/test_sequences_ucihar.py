@@ -114,20 +114,8 @@ def drop(folder: Path, name: str) -> None:
         (lambda f: drop(f, SIGNAL), "body_gyro_y_train.txt has 71 windows and y_train.txt has 72"),
         (lambda f: drop(f, "test/subject_test.txt"), "subject_test.txt has 23 lines and y_test.txt has 24"),
         (
-            lambda f: line(f, SIGNAL, 3, lambda text: text.rsplit(" ", 1)[0]),
-            "body_gyro_y_train.txt:3: the window has 127 values; others have 128",
-        ),
-        (
-            lambda f: line(f, SIGNAL, 70, lambda text: text[:-3] + "x"),
-            r"body_gyro_y_train.txt:70: '\S+x' is not a number",
-        ),
-        (
             lambda f: line(f, "test/y_test.txt", 2, lambda _: "7"),
             "y_test.txt:2: '7' must be a number in activity_labels.txt: 1, 2, 3",
-        ),
-        (
-            lambda f: line(f, "activity_labels.txt", 2, lambda _: "1 AGAIN"),
-            "activity_labels.txt:2: a line must be a new number and a name, not '1 AGAIN'",
         ),
     ],
 )
