@@ -1,7 +1,5 @@
 """Insertion of placements, into backbones of the table and into other models."""
 
-import copy
-import re
 from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -9,7 +7,6 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 import torch.nn.functional as F
-import torchvision
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
@@ -17,7 +14,7 @@ from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 from attention import ATTENTIONS, Spec
 from automl.base.errors import InputError
 from backbones import Example, Site, build, call, insert, sites
-from backbones.example import batch_size, describe, feature_map, first_tensor, with_feature_map
+from backbones.example import feature_map, first_tensor, with_feature_map
 from search.config import Model
 from tests.helpers.sites_models import (
     Mixer,
@@ -141,17 +138,6 @@ def test_the_order_of_a_placement_does_not_matter(make: Callable[[], nn.Module])
         assert torch.equal(model(_x()), forward(_x()))
 
 
-@torch.no_grad()
-def test_a_copy_is_independent(make: Callable[[], nn.Module]) -> None:
-    model = randomise_norms(make())
-    insert(model, _everywhere(model), torch.empty(EXAMPLE))
-    twin, before = copy.deepcopy(model), model(_x())
-    for module in _inserted(twin).values():
-        module.gamma.fill_(1)
-    assert torch.equal(model(_x()), before)
-    assert not torch.equal(twin(_x()), before)
-
-
 def test_every_gate_has_a_gradient(make: Callable[[], nn.Module]) -> None:
     """New modules have the training mode of their model, and every gate has a gradient."""
     model = randomise_norms(make()).train()
@@ -255,19 +241,6 @@ def test_an_unknown_site_is_rejected() -> None:
         insert(Net(), {"stage1.blok1": Spec("ssa")})
 
 
-@pytest.mark.parametrize(
-    ("site", "message"),
-    [
-        ("layer3.1", "'layer3.1': that is a module, whose site is called 'stage3.block2'"),
-        ("layer3.1.conv1", "around it is 'stage3.block2', and after it is 'stage3.block2.branch'"),
-        ("layer3", "in it are stage3.block1"),
-    ],
-)
-def test_error_names_the_site_of_a_module(site: str, message: str) -> None:
-    with pytest.raises(InputError, match=re.escape(message)):
-        insert(torchvision.models.resnet18(), {site: Spec("ssa")}, torch.empty(2, 3, 64, 64))
-
-
 def test_placement_accepts_names_and_rejects_other_values() -> None:
     named, spelt = (insert(Net(), {"stem": spec}) for spec in ("ssa", Spec("ssa")))  # type: ignore[dict-item]
     assert list(named.state_dict()) == list(spelt.state_dict())
@@ -362,23 +335,6 @@ class ReturnsArguments(nn.Module):
 )
 def test_call_passes_the_arguments(example: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     assert repr(call(ReturnsArguments(), example)) == repr((args, kwargs))
-
-
-@pytest.mark.parametrize(
-    ("example", "size", "described"),
-    [
-        (X, 2, "an input of shape (2, 3)"),
-        ((None, Y, X), 4, "inputs of shapes None, (4, 5, 6), (2, 3)"),
-        ({"flag": True, "x": {"y": X}}, 2, "inputs of shapes flag=True, x={'y': (2, 3)}"),
-        ([Y, Y, Y], 3, "inputs of shapes [(4, 5, 6), (4, 5, 6), (4, 5, 6)]"),
-        (([Y],), 1, "inputs of shapes [(4, 5, 6)]"),
-        ([X, Y], 2, "inputs of shapes [(2, 3), (4, 5, 6)]"),
-        ((torch.tensor(1.0), X), 2, "inputs of shapes (), (2, 3)"),
-    ],
-)
-def test_batch_size_and_description(example: Any, size: int, described: str) -> None:
-    assert batch_size(example) == size
-    assert describe(example) == described
 
 
 @pytest.mark.parametrize("example", [(), 3, {"x": "text"}, [], (torch.tensor(1),)])

@@ -135,22 +135,3 @@ def test_a_map_that_the_model_returns_is_a_site_of_its_own() -> None:
             return self.norm(y), self.end(z)
 
     assert _names(Returns(lambda m, x: x)) == ["conv", "act", "norm", "end"]
-
-
-def test_a_first_output_that_the_module_itself_uses_is_another_site() -> None:
-    """An encoder returns its finest map first, after it has computed the coarser ones."""
-
-    class Encoder(Composed):
-        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-            y = self.act(self.conv(x))
-            return y, self.other(y)
-
-    class Joins(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.encoder = Encoder(lambda m, x: x)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return torch.cat(self.encoder(x), 1).sum()
-
-    assert _names(Joins()) == ["encoder.act", "encoder.other", "encoder"]

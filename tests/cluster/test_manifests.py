@@ -60,54 +60,6 @@ def test_a_launched_cluster_requires_a_token_and_hides_its_dashboard(name):
 
 # -- Kubernetes
 
-# Fields used here, from KubeRay's CRDs. None is a value or a map of the user's choice, and "pod" a pod
-# template of Kubernetes.
-CLUSTER_FIELDS = {
-    "rayVersion": None,
-    "enableInTreeAutoscaling": None,
-    "autoscalerOptions": {
-        "version": None, "idleTimeoutSeconds": None, "resources": {"requests": None, "limits": None},
-    },
-    "authOptions": {"mode": None},
-    "headGroupSpec": {"rayStartParams": None, "template": "pod"},
-    "workerGroupSpecs": [
-        {"groupName": None, "replicas": None, "minReplicas": None, "maxReplicas": None,
-         "rayStartParams": None, "template": "pod"}
-    ],
-}  # fmt: skip
-FIELDS = {
-    "RayCluster": CLUSTER_FIELDS,
-    "RayJob": {
-        "entrypoint": None, "backoffLimit": None, "shutdownAfterJobFinishes": None,
-        "ttlSecondsAfterFinished": None, "activeDeadlineSeconds": None, "rayClusterSpec": CLUSTER_FIELDS,
-    },
-}  # fmt: skip
-REQUIRED = {"headGroupSpec": ["template"], "workerGroupSpecs": ["groupName", "template"]}
-
-
-def check_fields(value, known, path):
-    if isinstance(known, list):
-        for item in value:
-            check_fields(item, known[0], path)
-    elif known == "pod":
-        assert value["spec"]["containers"], path
-    elif known is not None:
-        assert set(value) <= set(known), path
-        for key, nested in value.items():
-            check_fields(nested, known[key], (*path, key))
-
-
-@pytest.mark.parametrize(("name", "kind"), KUBERAY.items())
-def test_a_kuberay_file_has_known_fields_and_the_required_ones(name, kind):
-    manifest = read_manifest(name)
-    assert (manifest["apiVersion"], manifest["kind"]) == ("ray.io/v1", kind)
-    assert set(manifest) == {"apiVersion", "kind", "metadata", "spec"}
-    check_fields(manifest["spec"], FIELDS[kind], ())
-    cluster = manifest["spec"].get("rayClusterSpec", manifest["spec"])
-    for key, fields in REQUIRED.items():
-        for group in cluster[key] if isinstance(cluster[key], list) else [cluster[key]]:
-            assert set(fields) <= set(group)
-
 
 def forbid_unknown_fields(schema):
     """Convert a CRD's schema to a JSON schema that rejects unknown fields, as `kubectl apply` does."""

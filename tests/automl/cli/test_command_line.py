@@ -381,29 +381,6 @@ def test_second_interrupt_has_no_traceback() -> None:
     assert (result.returncode, result.stderr) == (130, "")
 
 
-NEEDED = {"export": ["--best"], "remove": ["--yes"]}
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        name
-        for name, command in typer.main.get_command(app).commands.items()
-        if "search" in {parameter.name for parameter in command.params}
-    ],
-)
-def test_a_search_is_named_by_position_or_by_option(
-    command: str, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    more = NEEDED.get(command, [])
-    by_position, by_option = cli(command, "mine", *more), cli(command, "--search", "mine", *more)
-    assert by_position == by_option
-    assert by_position[0] == 2
-    assert "no search called 'mine'" in by_position[2]
-    assert "two searches are named" in cli(command, "mine", "--search", "another", *more)[2]
-
-
 @pytest.mark.parametrize("command", ["remove", "sync"])
 def test_the_latest_search_is_not_meant_by_every_command(command: str, cli: Cli) -> None:
     code, _, err = cli(command)

@@ -5,17 +5,10 @@ import random
 from itertools import chain, cycle
 
 import pytest
-import torch
-from torch import nn
 
 from attention import Spec, decomposed
-from automl.base.errors import InputError
-from automl.cli.tables import read_placement
 from automl.costs import time_ratio
-from automl.costs.profile import measure_costs
-from automl.task.subject import Subject
-from backbones.example import sum_outputs
-from tests.helpers.automl_cases import HERE, Cli
+from tests.helpers.automl_cases import Cli
 
 MODEL = ("cost", "torchvision:resnet18", "--size", "32", "--batch", "2")
 
@@ -63,35 +56,6 @@ def test_a_noisy_clock_gives_no_ratio(noise: float, cli: Cli, monkeypatch: pytes
     else:
         assert row.endswith("ms 1.05x")
         assert "step time: 95 % interval of its ratio: 1.05 to 1.05" in err
-
-
-def test_a_larger_model_is_never_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measure with the real clock, whatever else runs on this machine."""
-    monkeypatch.setattr(time_ratio, "COMPARING", 0.0)
-    subject = Subject(
-        name="line",
-        build=nn.Identity,
-        example=lambda n: torch.zeros(n, 256),
-        loss=sum_outputs,
-        description="",
-    )
-    for _ in range(5):
-        models = {str(n): nn.Sequential(*(nn.Linear(256, 256) for _ in range(n))) for n in (4, 12)}
-        placed = measure_costs(models, subject, 64, HERE)["12"]
-        assert (placed.step_ratio or placed.step_high) > 1
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("stem", "--place must be SITE=TYPE"),
-        ("stem=", "--place must be SITE=TYPE"),
-        ("stem=ssa:ks", "takes TYPE or TYPE:option=value"),
-    ],
-)
-def test_invalid_placement_is_rejected(text: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        read_placement([text])
 
 
 @pytest.mark.parametrize(

@@ -148,18 +148,3 @@ def test_mistakes_are_one_message(cli: Cli, storage: str, arguments: list[str], 
     code, _, err = cli("solve", *arguments, "--storage", storage)
     assert code == 2
     assert message in err
-
-
-def test_searches_without_an_answer(cli: Cli, tmp_path: Path) -> None:
-    save(tmp_path, made_up(6, running=6), name="open")
-    save(tmp_path, made_up(2), name="plain")  # both without attention
-    plan = plan_of(objectives=["accuracy", "latency"])
-    save(tmp_path, made_up(10, plan=plan), name="two", plan=plan)
-    for name, message in (
-        ("open", "no trial of 'open' with a placement has completed"),
-        ("plain", "no trial of 'plain' with a placement has completed"),
-        ("two", "needs a search with one objective; 'two' has accuracy, latency"),
-    ):
-        code, _, err = cli("solve", name, "--storage", str(tmp_path))
-        assert code == 2
-        assert message in err

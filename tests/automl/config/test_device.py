@@ -12,7 +12,6 @@ from automl.base.errors import InputError
 from automl.config import device
 from automl.config.runtime import Runtime
 from automl.task import open_task
-from automl.task.checks import check_model
 from automl.training import step
 from automl.training.loop import fit, start
 from automl.trials import train
@@ -105,26 +104,6 @@ def test_hidden_gpus_are_named(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(InputError, match=r"device 'cuda' cannot be used; .*; CUDA_VISIBLE_DEVICES is ''\)"):
         device.find_device("cuda")
-
-
-def test_memory_of_mps(mps):
-    Runtime(device=MPS, memory_fraction=0.5)
-    assert mps == [0.5]
-    assert device.free_memory(MPS) == 6 * 10**8
-    assert mps[1:] == ["empty_cache"]
-    assert not device.measures_peak_memory(MPS)
-    assert not device.pins_memory(MPS)
-
-
-def test_model_too_large_for_mps_is_not_reported_as_invalid(mps):
-    def build():
-        raise RuntimeError("MPS backend out of memory (MPS allocated: 1 GB)")
-
-    def forward(count):
-        return build()
-
-    with pytest.raises(RuntimeError, match="MPS backend out of memory"):
-        check_model("model", lambda: torch.nn.Linear(3, 2), forward, Runtime(device=MPS), images=False)
 
 
 def test_generators_of_mps_are_kept(mps):

@@ -9,7 +9,6 @@ import pytest
 
 from attention import Spec
 from automl.base.errors import InputError
-from automl.base.names import short_name
 from automl.base.options import format_option
 from automl.base.serialise import from_json, to_json
 from automl.config.limits import Limits
@@ -145,13 +144,6 @@ def test_settings_are_applied_to_a_configuration() -> None:
     assert adjust(config) == config
 
 
-def test_bytes_do_not_fit_a_tokenizer() -> None:
-    _, config = next(draw_randomly(SPACES["hybrid"], 1, first=SPACES["hybrid"].baseline))
-    config = config.change(data={"tokenizer": "tokenizer.json"})
-    with pytest.raises(InputError, match="--vocabulary 0 is of bytes, and the backbone has a tokenizer"):
-        adjust(config, vocabulary=0)
-
-
 @pytest.mark.parametrize("name", SPACES)
 def test_settings_that_are_left_out_keep_the_choices_of_the_space(name: str) -> None:
     _, drawn = next(draw_randomly(SPACES[name], 1, first=SPACES[name].baseline))
@@ -218,14 +210,6 @@ def test_scheduling_is_changed_on_resume() -> None:
     assert (moved.shape.labels, moved.concurrent) == ({"zone": "b"}, 3)
     with pytest.raises(InputError, match="--concurrent must be 1 or more; got 0"):
         settings.change(place={"concurrent": 0})
-
-
-@pytest.mark.parametrize(
-    ("space", "short"),
-    [("digits", "digits"), ("a/b.py:draw", "draw"), ("package.module:draw", "draw"), ("/a/b.py:f", "f")],
-)
-def test_short_name(space: str, short: str) -> None:
-    assert short_name(space) == short
 
 
 def test_baseline_is_the_configuration_of_trial_0() -> None:

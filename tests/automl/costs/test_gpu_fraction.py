@@ -9,7 +9,6 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity
 
-from automl.base.errors import InputError
 from automl.config import device
 from automl.config.runtime import MEMORY_FRACTION, Runtime, memory_fraction
 from automl.costs import gpu_fraction
@@ -68,33 +67,6 @@ def test_a_chosen_fraction_holds_its_trials():
         if gpus < 1:
             assert (SPARE * measured.memory + CONTEXT) / gpus <= measured.free
             assert check_fraction(gpus, measured).gpus == gpus
-
-
-@pytest.mark.parametrize(
-    ("gpus", "count", "advice"),
-    [(0.3, 3, "10% of each GPU stays unused, which --gpus-per-trial 0.3333 would use"), (0.25, 4, "")],
-)
-def test_requested_fraction_says_what_it_leaves(gpus, count, advice):
-    line = str(check_fraction(gpus, DECODER))
-    assert f"{gpus:g} of a GPU for each trial, {count} on each GPU" in line
-    assert advice in line
-    assert ("unused" in line) == bool(advice)
-
-
-@pytest.mark.parametrize(
-    ("gpus", "measured"),
-    [(0.01, replace(DECODER, memory=1e9)), (0.2, LANGUAGE), (0.5, replace(DECODER, free=0.8e9))],
-    ids=["100 shares", "large model", "foreign process"],
-)
-def test_more_shares_than_memory_are_rejected(gpus, measured):
-    with pytest.raises(InputError) as error:
-        check_fraction(gpus, measured)
-    for words in (
-        f"--gpus-per-trial {gpus:g} gives",
-        f"takes {measured.memory / 1e9:.2g} GB",
-        "--gpus-per-trial auto",
-    ):
-        assert words in str(error.value)
 
 
 def test_processes_of_shared_gpus_leave_memory_for_contexts():

@@ -10,7 +10,6 @@ from typing import Any
 
 import mlflow
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 from mlflow import MlflowClient
@@ -19,7 +18,7 @@ from safetensors.torch import load_file
 from automl.base.errors import InputError
 from automl.export import checks
 from automl.export import run_export as export
-from automl.export.chosen import Chosen, choose_run
+from automl.export.chosen import Chosen
 from automl.export.formats import forms_of, open_onnx
 from automl.export.predict import run_predict
 from automl.export.run_export import ExportResult, run_export
@@ -352,23 +351,6 @@ def test_best_trial_of_a_search_is_exported(search: Path, tmp_path: Path, cli: C
 
 
 @pytest.mark.usefixtures("fast")
-def test_default_folder_of_an_export(search: Path, cli: Cli) -> None:
-    runs = writer(search)
-    code, out, _ = cli("export", "--best")
-    assert code == 0
-    assert "next      automl predict exports/mine FILE..." in out
-    assert f"exported  {Path('exports/mine').resolve()} from" in out
-    folders = {
-        "mine": Chosen(name="", checkpoint=Storage("s/mine"), what="", search="mine"),
-        "mine-0003": Chosen(name="", checkpoint=Storage("s/mine/trials/0003"), what=""),
-        "mine-confirm-2-0001": Chosen(name="", checkpoint=Storage("s/mine/confirm-2/trials/0001"), what=""),
-        "train-1": Chosen(name="", checkpoint=Storage("s/train-1"), what=""),
-    }
-    assert {name: chosen.short_name for name, chosen in folders.items()} == {name: name for name in folders}
-    assert choose_run(runs[1]).short_name == "mine-0001"
-
-
-@pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize("mlflow", ["does not answer", "has no run of it", "has no runs"])
 def test_without_mlflow(
     mlflow: str, search: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
@@ -403,14 +385,6 @@ def test_weights_that_do_not_fit_the_model(search: Path, tmp_path: Path) -> None
     with pytest.raises(InputError, match="does not fit"):
         run_export(tmp_path / "out", best=True)
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("file", ["model.onnx", "mlflow-model/artifacts/model.onnx"])
-def test_the_batch_has_a_name_in_the_graph(file: str, exported: ExportResult) -> None:
-    assert isinstance(exported.folder, Path)
-    session = onnxruntime.InferenceSession(str(exported.folder / file))
-    assert [value.shape for value in session.get_inputs()] == [["N", 24, 24, 3]]
-    assert [value.shape for value in session.get_outputs()] == [["N", 10]]
 
 
 def test_empty_batch_is_rejected(exported: ExportResult) -> None:

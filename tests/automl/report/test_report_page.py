@@ -1,6 +1,5 @@
 """The page: says the verdict first, holds everything itself, and takes nothing from anybody for markup."""
 
-import html
 import json
 import re
 import shutil
@@ -16,7 +15,6 @@ from optuna.trial import FrozenTrial
 from attention import Spec
 from automl.base.escape import printable
 from automl.report.figure import Figure
-from automl.report.read import read_search
 from automl.report.run_report import ReportResult, run_report
 from automl.storage.metadata import read_metadata
 from automl.storage.storage import Storage
@@ -293,25 +291,6 @@ def test_every_trial_is_in_the_table(page: Page, trials: list[FrozenTrial]) -> N
     assert re.search(r">\s*steps\s*<", table)
     rows = re.findall(r"<tr><td class=\"n\">(\d+)</td>", table[: table.index("</table>")])
     assert [int(number) for number in rows] == list(range(len(trials)))
-
-
-def test_it_says_how_to_repeat_it(page: Page, written: ReportResult) -> None:
-    metadata = read_metadata(written.folder.parent, str(written.folder.parent.parent))
-    for words in (
-        "automl search --space digits --trials 60 --name made-up",
-        metadata.data,
-        "a" * 40,
-        "2 × NVIDIA H200",
-        "torch 2.15.0",
-        "1000, 1001, 1002",
-        "confirmed, control",
-        "best baseline: trial",
-        f"optuna-dashboard {written.folder.parent / 'study.journal'}",
-    ):
-        assert words in page.text
-    configs = re.findall(r'class="config"><summary>best trial.*?<pre>(.*?)</pre>', page.source, re.S)
-    search = read_search("made-up", str(written.folder.parents[1]))
-    assert TrialConfig.from_json(json.loads(html.unescape(configs[0]))) == search.best.config
 
 
 @pytest.mark.usefixtures("undrawn")

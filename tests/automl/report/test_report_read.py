@@ -2,7 +2,6 @@
 
 import csv
 import webbrowser
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,16 +17,13 @@ from sklearn.metrics import confusion_matrix, f1_score, precision_recall_fscore_
 from attention import Spec
 from automl.base.errors import InputError
 from automl.report.costs import costs, pareto
-from automl.report.forest import forest
 from automl.report.grid_table import FILES, grid, merged, read_grid, text_lines, write_grid
-from automl.report.listing import failures
 from automl.report.module_effects import parts
 from automl.report.per_class import per_class
 from automl.report.read import SearchData, answered, read_search
 from automl.report.run_report import run_report, write_page
 from automl.storage.folder import old_folder
 from automl.storage.trial_files import Answers
-from automl.tasks.code_retrieval.config import MRR
 from automl.tasks.detection.config import BOX_AP
 from search.config import Model, TrialConfig
 from search.grid import grid_cells
@@ -36,7 +32,6 @@ from search.record import Role, State
 from search.spaces import load_space
 from search.study import CELLS, ROLE, STUDY_FILE, read_history, resume_study
 from tests.helpers.report_cases import (
-    DIVERGED,
     frozen,
     made_up,
     plan_of,
@@ -170,17 +165,6 @@ def test_trials_that_differ_by_the_seed_alone_count_together(tmp_path: Path) -> 
     assert len(group.trainings) == 2
 
 
-def test_the_verdict_of_mrr_is_not_rounded_away(tmp_path: Path) -> None:
-    plan = plan_of(metric=MRR, objectives=["mrr"])
-    folder = save_search(tmp_path, made_up(8, plan=plan), plan=plan)
-    value = verdict_of(metric="mrr", unit="mrr", margin=0.01)
-    for comparison in value["comparisons"]:
-        comparison["difference"], comparison["interval"] = 0.0123, [0.0021, 0.0225]
-    save_verdict(folder, value)
-    search = read_search("made-up", str(tmp_path))
-    assert "+0.012 mrr, +0.002 to +0.022" in forest(search.verdicts[0], search.plan.metric).says
-
-
 PLAN = plan_of(metric=BOX_AP, objectives=["box_ap"])
 
 
@@ -310,16 +294,6 @@ def test_the_front_is_what_nobody_beats(objectives: tuple[str, ...], tmp_path: P
     assert {trial.number for trial in front} == expected
     costs = [trial.profile["latency"] for trial in front]
     assert costs == sorted(costs)
-
-
-def test_reasons_that_differ_in_numbers_alone_are_one(trials: list[FrozenTrial], search: SearchData) -> None:
-    rows = failures(search).rows
-    texts = Counter(t.user_attrs.get("reason") for t in trials if t.constraints)
-    infeasible = {reason: count for state, count, reason, *_ in rows if state == State.INFEASIBLE}
-    over = sum(count for text, count in texts.items() if text and "exceeds" in text)
-    assert sorted(infeasible.values()) == sorted([over, texts[DIVERGED]])
-    assert over > 1
-    assert any(reason == "no reason was given" for state, _, reason, *_ in rows if state == State.ERROR)
 
 
 def test_models_at_chance_are_on_no_front(tmp_path: Path) -> None:

@@ -153,21 +153,6 @@ def test_second_process_is_rejected(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.parametrize("name", ["", "our", "mine/..", "../mine", "."])
-def test_message_about_an_unknown_name_lists_searches(name: str, tmp_path: Path) -> None:
-    storage = tmp_path / "searches"
-    for known in ("mine", "yours"):
-        make(storage, known)
-    (storage / "no-search").mkdir()
-    with pytest.raises(InputError) as error:
-        find_search(name, str(storage))
-    text = str(error.value)
-    assert f"no search called {name!r} in {storage}" in text
-    assert "no-search" not in text
-    if "/" not in name and name not in ("", "."):
-        assert "there are mine, yours. Check --search and --storage" in text
-
-
 def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, metadata = make(tmp_path)
 

@@ -491,21 +491,6 @@ def test_the_page_shows_one_search_with_the_announced_trial_first(store: MlflowC
     assert shown() == [1, 3, 0, 2]
 
 
-def test_options_of_the_backbone_are_in_names_and_parameters(store: MlflowClient) -> None:
-    tracker = make()
-    wide, narrow = trial(0, options={"width": 0.5}), trial(1, options={"width": 0.25}, placement=PLACEMENT)
-    for record in (wide, narrow):
-        live(tracker, record, State.COMPLETE, [0.5])
-    tracker.finish(best=wide, metric="accuracy", counts={})
-    assert wide.name == "000 xresnet18(width=0.5) plain"
-    for record, option in ((wide, "0.5"), (narrow, "0.25")):
-        run = run_of(tracker, record.number, store)
-        assert f"xresnet18(width={option})" in run.info.run_name
-        assert run.data.params["options"] == f"width={option}"
-        assert run.data.params["options.width"] == option
-    assert "plain, width=0.5" in store.get_run(tracker.writer.parent).data.tags[NOTE]
-
-
 def test_every_cost_has_a_unit() -> None:
     """But counts and ratios, which have none; nothing of a trial is called `epoch`, or as a parameter is."""
     profile = {field.name: 1.0 for field in fields(CostProfile)}

@@ -18,13 +18,12 @@ from automl.cli.train_command import DEFAULTS, OTHERS
 from automl.config.device import find_device
 from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
-from automl.tasks.image_classification import ImageData
 from automl.training import checkpoint
 from automl.trials import multi_worker
-from automl.trials.train import find_default_site, run_train
+from automl.trials.train import run_train
 from cluster.connect import Node
 from cluster.resources import TrialResources
-from search.config import Model, TrialConfig
+from search.config import TrialConfig
 from search.record import Metrics, Report
 from search.space import draw_randomly
 from search.spaces import SPACES
@@ -141,14 +140,6 @@ def test_trainings_started_in_the_same_second_have_different_folders(
     assert checkpoint.read(Storage(first.checkpoint.parent), CPU)["config"]["seed"] == 0
 
 
-@pytest.mark.parametrize(
-    ("backbone", "site"), [("xresnet18", "stage1.block2.branch"), ("xresnet34", "stage1.block3.branch")]
-)
-def test_default_site_is_the_last_branch_of_the_first_stage(backbone: str, site: str) -> None:
-    config = TrialConfig(data=ImageData(size=64), model=Model(backbone=backbone, options={"width": 0.25}))
-    assert find_default_site(config) == site
-
-
 TRAIN = (
     "train",
     "--dataset",
@@ -183,13 +174,6 @@ def test_train_on_the_command_line(store: MlflowClient, cli: Cli) -> None:
     assert f"automl export --run {run.info.run_id}" in out
     content = checkpoint.read(Storage(Path(re.search(r"checkpoint (\S+)", out).group(1)).parent), CPU)  # type: ignore[union-attr]
     assert content["config"]["model"]["placement"]["stage1.block2.branch"] == {"type": "ssa-sym", "ks": 3}
-
-
-def test_dump_prints_the_model_and_trains_nothing(store: MlflowClient, cli: Cli) -> None:
-    code, out, _ = cli(*TRAIN, "--attention", "sagan", "--where", "stage2.block1", "--dump")
-    assert code == 0
-    assert "site_attention" in out
-    assert store.get_experiment_by_name("train") is None
 
 
 @pytest.mark.parametrize("dataset", ["digits", "woof"])

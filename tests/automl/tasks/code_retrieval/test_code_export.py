@@ -13,9 +13,7 @@ import onnxruntime
 import pytest
 import torch
 
-from automl.base.errors import InputError
 from automl.export.checks import check_parity
-from automl.export.destination import destination
 from automl.export.formats import forms_of
 from tests.helpers import others_slow
 from tests.helpers.code_cases import (
@@ -173,15 +171,3 @@ def test_differing_graph_is_named(exported: Any, folder: Path) -> None:
     expected[CODE] = {"vectors": -expected[CODE]["vectors"]}
     with pytest.raises(RuntimeError, match=r"code.onnx differs from the trained model by .* on 4 inputs"):
         check_parity(folder, task, deployments, arrays, served, expected)
-
-
-def test_such_an_export_may_be_replaced_and_nothing_else(folder: Path, tmp_path: Path) -> None:
-    out = shutil.copytree(folder, tmp_path / "out")
-    assert destination(out) == out
-    (out / "mine.onnx").touch()
-    with pytest.raises(InputError, match="contains other files"):
-        destination(out)
-    (out / "mine.onnx").unlink()
-    (out / "code.onnx").unlink()
-    with pytest.raises(InputError, match="contains other files"):
-        destination(out)

@@ -13,7 +13,6 @@ from automl.base.errors import InputError
 from automl.tasks.code_retrieval.data import is_code, open_corpus
 from automl.tasks.code_retrieval.data.cache import iterate_vocabulary_texts
 from automl.tasks.code_retrieval.data.overview import find_leaks
-from automl.tasks.code_retrieval.data.published import compute_token_key
 from automl.tasks.code_retrieval.data.python import compute_shape_key, parse_python
 from automl.tasks.code_retrieval.data.source_folder import MAX_BYTES, read_source_folder
 
@@ -321,13 +320,3 @@ def test_missing_or_truncated_files_are_rejected(folder: Path) -> None:
     file.unlink()
     with pytest.raises(InputError, match="has no valid/"):
         open_corpus(folder)
-
-
-@pytest.mark.parametrize(
-    ("other", "same"), [("b . c ( b , 'y' , 2.5 )", True), ("b . c ( c , 'y' , 2.5 )", False), ("b", False)]
-)
-def test_token_key_ignores_names_and_constants(other: str, same: bool) -> None:
-    assert (
-        compute_token_key(other.split())
-        == compute_token_key(["x", ".", "f", "(", "x", ",", "'z'", ",", "1", ")"])
-    ) == same

@@ -1,6 +1,5 @@
 """Code search in a folder, and the index of the folder."""
 
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from automl.base.errors import InputError
 from automl.tasks.code_retrieval import index as code_index
 from automl.tasks.code_retrieval.data.source_folder import MAX_BYTES, read_source_folder
 from automl.tasks.code_retrieval.data.tokenizer import Tokenizer
-from automl.tasks.code_retrieval.index import BATCH, CodeIndex, Indexed, TextEncoder, write_index
+from automl.tasks.code_retrieval.index import CodeIndex, Indexed, TextEncoder, write_index
 from automl.tasks.code_retrieval.search import run_code_search
 from tests.helpers.code_cases import CODE, LENGTHS, QUERIES, QUERY, TOKENIZER, export_search
 
@@ -124,27 +123,6 @@ def test_best_of_many_functions(count: int, tmp_path: Path) -> None:
         assert len(set(some.tolist())) == min(count, 50)
 
 
-def test_more_functions_than_a_batch_keep_their_vectors(model: Path, tmp_path: Path, cache: Path) -> None:
-    """They are encoded by length, and stay where they are."""
-    bodies = [" + ".join(["csv", *["rows"] * (i * 7 % 13)]) for i in range(BATCH + 9)]
-    (tmp_path / "c").mkdir()
-    (tmp_path / "c" / "a.py").write_text(
-        "\n".join(f"def f{i}(x):\n    return {b}" for i, b in enumerate(bodies))
-    )
-    run_code_search(model, ["read"], corpus=tmp_path / "c")
-    (file,) = cache.glob("*.arrow")
-    expected = by_hand(model, tmp_path / "c", "read")
-    index = CodeIndex(file)
-    _, scores = index.best(TextEncoder(model, QUERY, graphs(model)[QUERY]).encode(["read"]), 1000)
-    np.testing.assert_allclose(np.sort(scores[0]), np.sort(list(expected.values())), atol=1e-4)
-    assert [function.location for function in index.functions] == list(expected)
-
-
-def graphs(model: Path) -> dict[str, Any]:
-    graphs: dict[str, Any] = json.loads((model / "config.json").read_text())["graphs"]
-    return graphs
-
-
 def test_index_is_reused(model: Path, corpus: Path, encoded: list[str], capfd: Any) -> None:
     first = find_functions(model, corpus)
     assert "indexed 3 functions of 2 files in" in capfd.readouterr().err
@@ -235,23 +213,6 @@ def test_unreadable_files_are_named(model: Path, corpus: Path, cli: Cli) -> None
         assert line.endswith(", ... (5 in all)")
     skipped = run_code_search(model, ["read"], corpus=corpus).skipped
     assert skipped.keys() == {"latin.py", "broken.py", "large.py", "gone.py", "pipe.py"}
-
-
-def test_output_of_the_command(model: Path, corpus: Path, cli: Cli) -> None:
-    arguments = ["predict", str(model), *QUERIES[:2], "--corpus", str(corpus), "--top", "2"]
-    code, out, err = cli(*arguments)
-    assert code == 0, err
-    lines = out.splitlines()
-    assert [lines[0], lines[3]] == ["read a csv file:", "close the socket:"]
-    assert len(lines) == 6
-    code, out, err = cli(*arguments, "--json")
-    answers = json.loads(out)
-    assert [answer["query"] for answer in answers] == QUERIES[:2]
-    assert err.splitlines() == lines
-    for answer in answers:
-        assert [set(hit) for hit in answer["functions"]] == [{"score", "file", "line", "name", "summary"}] * 2
-        first, second = answer["functions"]
-        assert first["score"] >= second["score"]
 
 
 REFUSED: dict[str, tuple[Callable[[Path, Path], list[str]], str]] = {

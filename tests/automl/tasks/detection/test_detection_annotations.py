@@ -13,7 +13,6 @@ from pycocotools import mask as coco
 
 from automl.base.errors import InputError
 from automl.tasks.detection import DetectionData
-from automl.tasks.detection.data import dataset as detection_cache
 from automl.tasks.detection.data import masks, open_split
 from automl.tasks.detection.data.annotations import build_objects, read_annotations
 from automl.tasks.detection.data.coco_folder import find_image_id, is_coco, read_coco_folder
@@ -295,24 +294,6 @@ def test_image_of_another_size_is_reported(root: Path) -> None:
         open_split(DetectionData(source="coco", path=str(root), size=64), "train")
     with pytest.raises(InputError, match=message):
         summarise_detection(root)
-
-
-@pytest.mark.parametrize(
-    "summarise",
-    [summarise_detection, lambda root: open_split(DetectionData(source="coco", path=root, size=9), "train")],
-)
-def test_wrong_images_are_reported_before_decoding(
-    summarise: Callable[[str], object], root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(detection_cache, "_make_row", None)
-    Image.new("RGB", (10, 20)).save(root / "train2017" / "a.png")  # lying on its side
-    (root / "train2017" / "b.png").write_bytes(b"no image")
-    with pytest.raises(
-        InputError,
-        match=r"a.png has 10 x 20 pixels, but its annotations say 20 x 10; .*b.png cannot be decoded .*; "
-        r"repair it, or remove it and its annotations \(2 of \d images are wrong\)",
-    ):
-        summarise(str(root))
 
 
 def test_different_categories_of_splits_are_rejected(root: Path) -> None:

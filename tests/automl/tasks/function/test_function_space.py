@@ -132,15 +132,6 @@ def test_settings_that_do_not_fit_a_function_are_refused(options, message):
         Settings(train=f"{MARKS}:train", **options)
 
 
-def test_title_is_the_name_of_the_data_or_of_the_folder():
-    def title(**options):
-        return Settings(metric="loss", **options).parsed.question.title
-
-    assert title(train="woof/train.py:train") == "woof"
-    assert title(train="woof/train.py:train", data="photos.zip") == "photos"
-    assert title(train="package.module:train") == "train"
-
-
 @pytest.mark.parametrize(
     ("name", "minimize", "maximize"),
     [

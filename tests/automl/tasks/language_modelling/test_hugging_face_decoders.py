@@ -156,22 +156,3 @@ def test_weights_in_parts_are_loaded(tmp_path: Path) -> None:
     assert not (tmp_path / "model.safetensors").exists()
     parts = hugging_face.published(str(tmp_path))
     assert all(torch.equal(value, whole[key]) for key, value in parts.items())
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("num_hidden_layers", 0),
-        ("num_attention_heads", None),
-        ("head_dim", -4),
-        ("rope_theta", "abc"),
-        ("transformers_weights", "other.safetensors"),
-        ("quantization_config", {"quant_method": "fp8"}),
-    ],
-)
-def test_a_message_names_an_invalid_key_and_its_value(key: str, value: object, tmp_path: Path) -> None:
-    values = (
-        {"rope_parameters": {"rope_type": "default", key: value}} if key == "rope_theta" else {key: value}
-    )
-    with pytest.raises(InputError, match=rf"^({key} in .* must be .*; got |.*'{key}').*{value}"):
-        find_decoder(f"hf:{change(tmp_path, **values)}")

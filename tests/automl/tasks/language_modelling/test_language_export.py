@@ -23,7 +23,6 @@ from automl.export.checks import check_together
 from automl.export.export_result import ExportResult
 from automl.export.formats import forms_of, open_onnx
 from automl.export.predict import run_predict
-from automl.export.run_maps import run_maps
 from automl.task import open_task
 from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
 from automl.tasks.language_modelling.data.tokens import TextTokenizer
@@ -241,26 +240,6 @@ def test_wrong_input_is_refused(inputs: Any, message: str, served: Any, exported
     if isinstance(inputs, dict) and inputs.get("text") in ([""], ["1"]) and "count" not in inputs:
         with pytest.raises(InputError, match=message):
             run_predict(exported.folder, **{"files" if k == "text" else k: v for k, v in inputs.items()})
-
-
-def test_unfit_texts_are_reported(exported: Exported) -> None:
-    folder, text = exported.folder, TEXTS[exported.case.tokens]
-    if exported.case.tokens == "symbols":
-        for wrong in ("3 x", "3 20", "-1", "1.5", "²"):
-            with pytest.raises(InputError, match=r"symbols must be numbers from 0 to 19, .*; got '.+'"):
-                run_predict(folder, [wrong])
-        result = run_predict(folder, ["3 x", text])
-        assert (len(result.predictions), list(result.unread)) == (1, ["3 x"])
-        assert len(result.predictions[0].values["tokens"]) == 1, "the next symbol"
-    elif not exported.case.has_steps:
-        with pytest.raises(InputError, match=r"reads at most 16 tokens; got \d+ tokens to continue by 64"):
-            run_predict(folder, [text])
-    with pytest.raises(InputError, match="give at least one text to continue"):
-        run_predict(folder, [])
-    with pytest.raises(InputError, match="a language model writes no files; leave out --out"):
-        run_predict(folder, [text], out="somewhere")
-    with pytest.raises(InputError, match=r"maps are drawn on images, .* continues texts"):
-        run_maps(folder, ["a.png"], out="maps")
 
 
 def test_a_graph_that_differs_is_reported(exported: Exported) -> None:

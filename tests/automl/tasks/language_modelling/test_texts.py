@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import shutil
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from automl.base.errors import InputError
-from automl.data import shared
 from automl.data.splits import SPLITS
-from automl.storage.storage import Storage
 from automl.tasks.language_modelling import LanguageData
-from automl.tasks.language_modelling.data import is_text, open_windows, shared_name
+from automl.tasks.language_modelling.data import is_text, open_windows
 from automl.tasks.language_modelling.data.documents import cut
 from automl.tasks.language_modelling.data.tokens import TokenFile, train_pairs
 from automl.tasks.language_modelling.data.windows import TextWindows, open_text
@@ -179,26 +176,6 @@ def test_unwritten_tokens_are_detected(folder: Path) -> None:
     assert not TokenFile.is_sound(copy)
 
 
-def test_other_machines_fetch_the_tokens(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = LanguageData(source="text", path=str(folder), context=16, vocabulary=300)
-    windows = open_windows(data)
-    assert isinstance(windows, TextWindows)
-    name, files = shared_name(data), dict.fromkeys(SPLITS, windows.file.path)
-    assert name is not None
-    storage = shared.publish(Storage(str(tmp_path / "storage")), name, files, tmp_path)
-    shutil.rmtree(folder)
-    monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "other"))
-    shared.use(storage)
-    try:
-        fetched = open_windows(data)
-    finally:
-        shared.use(None)
-    assert fetched.manifest().digest == windows.manifest().digest
-    assert (fetched.batch("test", np.arange(3))[0] == windows.batch("test", np.arange(3))[0]).all()
-
-
 @pytest.mark.parametrize(
     ("files", "path", "expected"),
     [
@@ -217,7 +194,6 @@ def test_texts_are_recognised(
     assert is_text(write(tmp_path, files) / path) == expected
 
 
-TEXT = "\n\n".join(f"Line {i}." for i in range(100))
 LINES = '{"text": "a"}\n' * 12
 
 

@@ -156,24 +156,6 @@ def test_a_cells_state_has_the_latest_steps_and_can_be_detached() -> None:
     torch.testing.assert_close(cell(x, cut)[0], cell(x, state)[0])
 
 
-def test_a_cells_dropout_affects_only_its_output() -> None:
-    cell = LARNNCell(5, 6, heads=3, dropout=0.5)
-    torch.manual_seed(0)
-    y, state = cell(values(50, 5).float())
-    dropped = y == 0
-    assert 0.3 < dropped.float().mean() < 0.7
-    torch.testing.assert_close(y[~dropped], 2 * state.hidden[~dropped])
-    assert (state.hidden[dropped] != 0).all()
-
-
-def test_a_cells_norms_update_their_statistics() -> None:
-    cell = LARNNCell(5, 6, heads=3, norm="all")
-    before = [norm.running_mean.clone() for norm in (cell.layer.norm, cell.layer.cell_norm)]
-    cell(values(7, 5).float())
-    for norm, mean in zip((cell.layer.norm, cell.layer.cell_norm), before, strict=True):
-        assert not torch.equal(norm.running_mean, mean)
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -216,17 +198,6 @@ def test_the_step_norm_tracks_its_statistics() -> None:
     _, seen = larnn_loop.run(x, module._weights(), module.kind, None, norm.for_training(x, None))
     torch.testing.assert_close(norm.running_mean, seen.cell_mean.mean(0))
     torch.testing.assert_close(norm.running_var, seen.cell_variance.mean(0))
-
-
-def test_the_fast_loop_reports_unsupported_weights() -> None:
-    weights, kind = layer(positional=True)._weights(), layer(activation_on_keys_and_values=True).kind
-    assert not larnn_fast.is_supported(weights, kind)
-    assert larnn_fast.is_supported(weights, layer().kind)
-    assert larnn_fast.is_supported(layer()._weights(), kind)
-    evaluated = layer(norm="all").eval()._folded()
-    assert not larnn_fast.is_supported(evaluated, kind)
-    with torch.no_grad():
-        assert larnn_fast.is_supported(evaluated, kind)
 
 
 @pytest.mark.parametrize(

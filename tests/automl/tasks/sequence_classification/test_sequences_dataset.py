@@ -1,7 +1,6 @@
 """Test batches, normalisation, splits and the manifest of sequences."""
 
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 import torch
 
 from automl.base.errors import InputError
-from automl.data.manifest import Manifest, compare_manifests
 from automl.tasks.sequence_classification.data import (
     Sequences,
     fill_gaps,
@@ -143,10 +141,6 @@ def test_pickles_hold_no_values(path: Path) -> None:
 # Manifests
 
 
-def splits_by_name(manifest: Manifest) -> dict[str, str]:
-    return {name: split for split, name, _, _ in manifest.rows()}
-
-
 @pytest.mark.parametrize("subset", [1.0, 0.5])
 def test_manifest_lists_the_opened_sequences(path: Path, subset: float) -> None:
     rows = [
@@ -157,35 +151,6 @@ def test_manifest_lists_the_opened_sequences(path: Path, subset: float) -> None:
     assert [
         row[:3] for row in open_sequence_records("series", path=path, subset=subset).manifest().rows()
     ] == rows
-
-
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        (lambda d: d["x_train"].__setitem__((7, 0, 1), 99), "1 changed (train/7)"),
-        (lambda d: d["x_test"].__setitem__((7, 0, 1), np.nan), "1 changed (test/7)"),
-        (lambda d: d["lengths_train"].__setitem__(7, 12), "1 changed (train/7)"),
-        (lambda d: d["y_test"].__setitem__(0, 1), "1 changed (test/0)"),
-        (lambda d: d.update({key: d[key][:-1] for key in d if "test" in key}), "1 removed (test/19)"),
-        (lambda d: d["x_train"].__setitem__((7, 0, -1), 99), ""),  # padding
-    ],
-)
-def test_changed_data_are_reported(change: Callable[[dict[str, Any]], object], text: str, path: Path) -> None:
-    before, changed = open_sequence_records("series", path=path).manifest(), data()
-    changed["x_test"][7, 0, 1] = 0.5 if np.isnan(changed["x_test"][7, 0, 1]) else changed["x_test"][7, 0, 1]
-    np.savez(path, **changed)
-    before = open_sequence_records("series", path=path).manifest()
-    change(changed)
-    np.savez(path, **changed)
-    after = open_sequence_records("series", path=path).manifest()
-    assert str(compare_manifests(before, after)) == text
-    assert (after.digest == before.digest) == (text == "")
-    stayed = {
-        name: split
-        for name, split in splits_by_name(before).items()
-        if name in splits_by_name(after) and name != "train/7"
-    }
-    assert stayed == {name: split for name, split in splits_by_name(after).items() if name != "train/7"}
 
 
 # Cache files

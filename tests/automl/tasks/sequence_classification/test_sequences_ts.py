@@ -209,19 +209,3 @@ def test_test_files_that_do_not_match_train_are_rejected(
 ) -> None:
     with pytest.raises(InputError, match=message):
         open_sequences("series", "train", path=toy(GOOD, test))
-
-
-def test_invalid_paths_are_rejected(tmp_path: Path, write: Callable[..., Path]) -> None:
-    with pytest.raises(InputError, match=r"there is no \S+None and no \S+None_TRAIN.ts"):
-        open_sequences("series", "train", path=tmp_path / "None")
-    with pytest.raises(
-        InputError, match=r"has no sequences that can be read; pass the folder 'UCI HAR Dataset'"
-    ):
-        open_sequences("series", "train", path=tmp_path)
-    write("B_TEST.ts", GOOD)
-    with pytest.raises(InputError, match=r"B_TEST.ts has no training data; put B_TRAIN.ts beside it"):
-        open_sequences("series", "train", path=tmp_path / "B")
-    write("C_TRAIN.ts", GOOD)
-    write("D_TRAIN.ts", GOOD)
-    with pytest.raises(InputError, match=r"has 2 datasets; pass \S+/NAME. NAME is one of C, D"):
-        open_sequences("series", "train", path=tmp_path)
