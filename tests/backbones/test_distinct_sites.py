@@ -11,11 +11,10 @@ from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 
 from backbones import insert, sites
 from backbones.torch_internals import tree_leaves
-from tests.helpers.segmenters import CLASSES, PlainUNet, Yolo
+from tests.helpers.segmenters import CLASSES, PlainUNet
 from tests.helpers.sites_models import randomise_norms
 
 IMAGES = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
-HEADS = [f"detect.{head}.{i}.{j}" for i in (0, 1) for head in ("box", "cls") for j in (0, 1)]
 RESNET = ["stem", *(f"stage{i}.block{j}{s}" for i in (1, 2, 3, 4) for j in (1, 2) for s in (".branch", ""))]
 
 
@@ -30,13 +29,6 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], list[str]]] = {
             *("inc.net.2", "inc"),
             *(f"down{i}{suffix}" for i in (1, 2) for suffix in (".0", ".1.net.2", "")),
             *(f"up{i}{suffix}" for i in (1, 2) for suffix in (".up", ".conv.net.2", "")),
-        ],
-    ),
-    "YOLO": (
-        lambda: Yolo(residual=True),
-        [
-            *("stem", "stage1.block1.branch", "stage1.block1"),
-            *("p4.0", "stage2.block1.branch", "stage2.block1", "neck", *HEADS),
         ],
     ),
     "vgg11": (

@@ -10,15 +10,12 @@ import pytest
 
 from attention import ATTENTIONS
 from attention.attention_table import TIMM_NAMES
-from automl.base.errors import OWN_PACKAGES
 from automl.config.nouns import Question, Terms
 from automl.export.check_attention import load_spec
 from automl.export.formats import forms_of
 from automl.search.prepare import check_attentions
 from automl.task.checks import MOST_OPTIONS
 from tests.helpers.automl_cases import Cli
-
-ROOT = Path(__file__).parents[3]
 
 GOOD = """
 from typing import Annotated
@@ -104,13 +101,6 @@ def test_good_module_has_a_row_for_each_shape(cli: Cli) -> None:
 def test_an_attention_is_loaded_in_a_thread(mine: Path) -> None:
     with ThreadPoolExecutor(1) as threads:
         assert threads.submit(load_spec, "mine.py:Gate", {}).result().name == "mine.py:Gate"
-
-
-def test_handlers_of_signals_are_installed_by_the_main_thread_alone() -> None:
-    """Programs begin in it."""
-    texts = {file: file.read_text() for name in OWN_PACKAGES for file in (ROOT / name).rglob("*.py")}
-    using = {file for file, text in texts.items() if "signal.signal(" in text and "main_thread()" not in text}
-    assert {file.name for file in using} == {"main.py", "attended.py", "process.py"}
 
 
 def test_an_endless_import_is_cut(cli: Cli, mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,12 +128,8 @@ FOLDER = ("train", "--dataset", "folder", "--data")
 
 BAD: list[tuple[tuple[str, ...], list[str]]] = [
     # search
-    ((*SEARCH, "wof"), ["unknown space 'wof'", "unet, vit, vit-published, woof", "Did you mean 'woof'?"]),
     (("search",), ["--space, --data or --train is missing", "--resume"]),
     ((*SEARCH, "digits", "--trials", "+5"), ["--trials must be a number; got '+5'", "--resume"]),
-    ((*SEARCH, "digits", "--objective", "acuracy"), ["objective 'acuracy'", "mean 'accuracy'?"]),
-    ((*SEARCH, "digits", "--max-params", "1k"), ["nothing in this space meets --max-params 1k", "smallest"]),
-    ((*SEARCH, "digits", "--sampler", "tpee"), ["unknown sampler 'tpee'", "Did you mean 'tpe'?"]),
     ((*SEARCH, "digits", "--option", "width=1"), ["--option width=1 is for --backbone; name one"]),
     ((*SEARCH, "woof", "--backbone", "xresnet18", "--option", "width"), ["an option is NAME=VALUE"]),
     (("study", "ssa-equal-time", "--small", "--dry-run"), ["has several searches", "Leave --dry-run out"]),
@@ -141,9 +137,6 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     ((*SEARCH, "digits", "--prior", "sensitivity"), ["needs a decoder with trained weights"]),
     (("search", "--resume", "older"), ["no search called 'older' in searches", "--storage"]),
     (("search", "--resume", "older", "--dry-run"), ["--dry-run", "cannot be combined with --resume"]),
-    ((*SEARCH, "digits", "--size", "5000"), ["between 24 and 1024", "got 5000"]),
-    ((*SEARCH, "digits", "--gpus-per-trial", "1.5"), ["--gpus-per-trial", "got 1.5"]),
-    ((*SEARCH, "digits", "--storage", "/proc/x"), ["--storage /proc/x cannot be written"]),
     ((*SEARCH, "digits", "--data", "empty"), ["digits", "takes no path", "drop --data"]),
     # --dry-run
     *(
@@ -151,36 +144,25 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
         for options, fragments in (
             (("digits", "--sampler", "os:system"), ["--sampler os:system"]),
             (("digits", "--max-params", "1"), ["nothing in this space meets --max-params 1"]),
-            (("digits", "--warm-start", "nosuch"), ["no search called 'nosuch' in searches"]),
             (("digits", "--storage", "/proc/x"), ["--storage /proc/x cannot be written"]),
-            (("digits", "--storage", "file.txt/below"), ["--storage file.txt/below cannot be written"]),
-            (("digits", "--storage", "nosuch://x"), ["nosuch"]),
             (("digits", "--init", "shared", "--epochs", "1"), ["--init shared needs 2 epochs"]),
         )
     ),
     # train
     ((*DIGITS, "--attention", "ssa", "--option", "ks"), ["an option is NAME=VALUE; got 'ks'"]),
-    ((*DIGITS, "--attention", "multihead", "--option", "heads=5"), ["heads", "5", "stage1.block2.branch"]),
     ((*DIGITS, "--symmetric", "--attention", "sagan"), ["--symmetric needs --attention ssa"]),
     ((*DIGITS, "--where", "stage1.block2"), ["need --attention"]),
-    ((*DIGITS, "--device", "tpu"), ["device 'tpu' cannot be used", "auto, cpu, cuda, cuda:N or mps"]),
-    ((*DIGITS, "--device", "cuda:99"), ["device 'cuda:99' cannot be used"]),
     ((*DIGITS, "--learning-rate", "0", "--epochs", "0"), ["2 problems", "learning_rate", "epochs"]),
     (("train", "--dataset", "ucihar"), ["unknown data source 'ucihar'", "use --space ucihar"]),
-    (("train", "--dataset", "folder"), ["folder needs the path", "--data PATH"]),
     ((*FOLDER, "gone"), ["no file or folder", "gone"]),
     ((*DIGITS, "--storage", "/proc/x"), ["/proc/x", "cannot be written"]),
-    ((*DIGITS, "--log", "/proc/x/y"), ["/proc/x/y cannot be written"]),
     # other commands
     (("export",), ["--best", "--run"]),
     (("export", "--out", "out", "--best"), ["no search in searches", "automl search"]),
-    (("confirm",), ["no search in searches"]),
     ((*SEARCH, "digits", "--seeds", "3"), ["--seeds 3 needs --sampler grid", "--confirm"]),
     ((*SEARCH, "da-heads", "--sampler", "grid", "--confirm", "--seeds", "3"), ["leave --confirm out"]),
     ((*SEARCH, "da-heads", "--sampler", "grid", "--init", "shared"), ["--init shared"]),
-    (("search", "--space", "digits", "--confirm", "--seeds", "6"), ["--seeds must be 7 or more"]),
     (("export", "--out", "out", "--run", "abc"), ["no run 'abc'"]),
-    (("sites", "xresnet18", "--size", "0"), ["--size", "got 0"]),
 ]  # fmt: skip
 
 

@@ -77,8 +77,3 @@ def test_damaged_searches_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     values = json.loads(out)
     assert [value["state"] for value in values] == ["stopped", "lost", "damaged", "damaged"]
     assert values[0]["best"] == 0.85
-
-
-def test_no_searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert cli("searches", "--json") == (0, "[]\n", "no searches\n")

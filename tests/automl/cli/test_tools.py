@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import mcp_types as types
 import pytest
 import typer.main
 
@@ -56,16 +55,6 @@ def test_numbers_are_taken_where_texts_may_be_numbers() -> None:
     assert "--trials=2" in READ["search"].to_words({"trials": 2})
     assert "--seed=2" in READ["search"].to_words({"seed": 2.0})
     assert "--max-params=5000000" in READ["solve"].to_words({"max_params": 5e6})
-
-
-@pytest.mark.parametrize("name", READ)
-def test_hints_follow_from_the_options(name: str) -> None:
-    tool = READ[name]
-    hints = types.ToolAnnotations(**tool.hints)
-    reads = name == "status"
-    assert (hints.read_only_hint, hints.destructive_hint) == (reads, not reads)
-    assert hints.open_world_hint == (name not in ("status", "report"))
-    assert hints.idempotent_hint == (name in ("status", "report"))
 
 
 def test_every_output_stays_in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
