@@ -37,12 +37,6 @@ def test_the_table_of_names() -> None:
         automl.run_serach  # noqa: B018
 
 
-def test_importing_it_imports_no_framework(tmp_path: Path) -> None:
-    heavy = ("torch", "ray", "optuna", "mlflow", "pandas", "numpy")
-    run = python(f"import automl; dir(automl); print([n for n in {heavy} if n in sys.modules])", tmp_path)
-    assert (run.stdout, run.stderr) == ("[]\n", "")
-
-
 @pytest.mark.parametrize(
     ("name", "file"),
     [

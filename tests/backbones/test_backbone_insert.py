@@ -14,7 +14,7 @@ from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 from attention import ATTENTIONS, Spec
 from automl.base.errors import InputError
 from backbones import Example, Site, build, call, insert, sites
-from backbones.example import feature_map, first_tensor, with_feature_map
+from backbones.example import feature_map, with_feature_map
 from search.config import Model
 from tests.helpers.sites_models import (
     Mixer,
@@ -269,11 +269,6 @@ def test_error_names_the_site_whose_channels_do_not_fit() -> None:
     assert list(model.state_dict()) == names
 
 
-def test_an_example_is_required_without_convolutions() -> None:
-    with pytest.raises(InputError, match=r"Sequential has no convolution .*pass `example`"):
-        insert(nn.Sequential(nn.ReLU()), {"0": Spec("ssa")})
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
 def test_modules_have_the_models_dtype(dtype: torch.dtype) -> None:
     model = randomise_norms(Net()).to(dtype)
@@ -335,12 +330,6 @@ class ReturnsArguments(nn.Module):
 )
 def test_call_passes_the_arguments(example: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     assert repr(call(ReturnsArguments(), example)) == repr((args, kwargs))
-
-
-@pytest.mark.parametrize("example", [(), 3, {"x": "text"}, [], (torch.tensor(1),)])
-def test_an_example_without_a_tensor_is_rejected(example: Any) -> None:
-    with pytest.raises(InputError, match="an example of a model's input is a tensor, a tuple of"):
-        first_tensor(example)
 
 
 class Pair(NamedTuple):

@@ -192,10 +192,3 @@ def test_patches_that_divide_the_images_are_chosen(size: int, patch: int) -> Non
         model = build("vit", classes=4, size=size, stem=stem, **{**options, "depth": 1}).eval()
         assert model.patch_embed.patch_size == (patch, patch)
         assert model(torch.zeros(1, 3, size, size)).shape == (1, 4)
-
-
-def test_a_size_that_no_patches_divide_is_rejected() -> None:
-    with pytest.raises(
-        InputError, match=r"multiple of its patches of 16 pixels; got 90\. Take --size 80 or 96"
-    ):
-        build("vit", classes=4, size=90)

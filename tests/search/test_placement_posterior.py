@@ -8,7 +8,6 @@ import optuna
 import pytest
 from test_placement_sampler import Drawn, draw, search
 
-from automl.base.errors import InputError
 from search.class_metrics import ACCURACY
 from search.config import TrialConfig
 from search.placement_effects import (
@@ -243,19 +242,6 @@ def test_hyperparameters_are_separated_from_placements() -> None:
     best = best_trial(study).params
     assert best["type1"] == "b"
     assert best["rate"] == pytest.approx(0.5, abs=0.15)
-
-
-def test_a_study_without_placements() -> None:
-    study = optuna.create_study()
-    study.ask()
-    for call in (best_trial, lambda study_: estimate_posterior(study_, margin=0.5)):
-        with pytest.raises(InputError, match="no trial that draws a placement has completed"):
-            call(study)  # type: ignore[operator]
-
-
-def test_several_objectives_are_rejected() -> None:
-    with pytest.raises(InputError, match="takes one objective"):
-        best_trial(optuna.create_study(directions=["maximize", "minimize"]))
 
 
 Drawing = tuple[optuna.Trial, TrialConfig]

@@ -11,7 +11,6 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.samplers import RandomSampler, TPESampler
 from optuna.trial import FixedTrial, TrialState
 
-from automl.base.errors import InputError
 from search import choices
 from search.choices import PlacementParameter, parse_parameter
 from search.placement_effects import Effect, IndexedModule, IndexedPlacement, parse_placement, trial_weights
@@ -273,12 +272,6 @@ def test_pruned_trials_are_ignored_and_exceeded_limits_not_repeated() -> None:
         p for t, p in zip(study.trials, placed(study), strict=True) if t.state is TrialState.PRUNED
     )
     assert max(broken.values(), default=0) <= 1
-
-
-def test_several_objectives_are_rejected() -> None:
-    study = optuna.create_study(directions=["maximize", "minimize"], sampler=PlacementSampler(0))
-    with pytest.raises(InputError, match="takes one objective; use tpe or nsga2"):
-        study.ask()
 
 
 def test_a_fixed_trial_draws_as_before() -> None:

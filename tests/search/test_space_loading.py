@@ -7,7 +7,6 @@ import optuna
 import pytest
 
 from automl.base.errors import InputError
-from search.drawn import check_fixed_parameters
 from search.spaces import SPACES, load_space
 
 GOOD = """
@@ -115,13 +114,6 @@ def test_an_invalid_function_is_reported(function: str, message: str) -> None:
     space = load_space(f"my_space.py:{function}")
     with pytest.raises(InputError, match=message):
         space(optuna.trial.FixedTrial({}))
-
-
-def test_a_function_without_modules_needs_no_baseline() -> None:
-    check_fixed_parameters(load_space("my_space.py:no_baseline"))
-    check_fixed_parameters(load_space("my_space.py:space"))
-    with pytest.raises(InputError, match=r"set FUNCTION\.baseline to parameters .* such as \{'modules': 0\}"):
-        check_fixed_parameters(load_space("my_space.py:attends"))
 
 
 def test_pruning_passes_through() -> None:

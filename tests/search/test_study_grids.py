@@ -7,11 +7,11 @@ import optuna
 import pytest
 
 from automl.tasks.detection.space import PYRAMID
-from automl.tasks.image_classification.study import BLOCKS, RATES, equal_time_grid
+from automl.tasks.image_classification.study import BLOCKS
 from search.drawn import Drawn, check_fixed_parameters
 from search.grid import SMALL, grid_cells
 from search.samplers import check_sampler
-from search.spaces import load_space, study_grids
+from search.spaces import load_space
 
 CELLS = {
     "ssa-lr-sweep": 7,
@@ -43,12 +43,6 @@ def test_every_row_is_a_cell(name: str) -> None:
     assert len(configs) == len(cells), "no two cells are the same"
     baselines = [cell for cell in cells if space.as_baseline(cell.config) == cell.config]
     assert len(baselines) == (7 if "sweep" in name else 1)
-
-
-def test_all_grids_can_be_named() -> None:
-    assert all(load_space(name) is space for name, space in study_grids().items())
-    assert {equal_time_grid(rate, "") for rate in RATES} <= set(study_grids())
-    assert drawn(equal_time_grid(0.012, SMALL), model="xresnet18 + ssa").training.learning_rate == 0.012
 
 
 @pytest.mark.parametrize(

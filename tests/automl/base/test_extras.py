@@ -10,7 +10,7 @@ import pytest
 
 import backbones
 from automl.base.errors import InputError
-from automl.base.lazy import EXTRAS, optional
+from automl.base.lazy import EXTRAS
 from automl.tasks.code_retrieval.data import other_languages
 from automl.tasks.code_retrieval.data.tokenizer import train_tokenizer
 from automl.tasks.detection import score as detection_evaluator
@@ -65,14 +65,6 @@ def test_message_about_a_missing_package_names_the_install_command(extra, packag
         f"{EXTRAS[extra]} needs the package {package}, which is not installed. Run: "
         f'pip install "attention-automl[{extra}]"'
     )
-
-
-def test_another_module_of_the_name_is_not_called_missing(tmp_path, monkeypatch):
-    (tmp_path / "mcp.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "mcp", raising=False)
-    with pytest.raises(InputError, match=r"mcp, and Python finds .*mcp.py first, which has no mcp.lowlevel"):
-        _ = optional("mcp.lowlevel", "mcp").Server
 
 
 def test_command_without_a_package_exits_with_2(missing, tmp_path, cli):

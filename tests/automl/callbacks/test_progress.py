@@ -105,13 +105,6 @@ def test_a_log_has_one_line_for_each_ended_trial(capsys: pytest.CaptureFixture[s
     ]
 
 
-def test_models_are_named_where_they_differ(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = make(2)
-    progress.records[1] = TrialRecord(1, TrialConfig(model=Model(backbone="xresnet34")))  # type: ignore[index]
-    tell(progress, 0, State.COMPLETE, 0.9)
-    assert "000 xresnet18 plain 90 %" in events(lines(capsys))[0]
-
-
 def test_few_lines_summarise_many_trials(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

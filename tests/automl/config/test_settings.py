@@ -197,12 +197,6 @@ def test_budget_is_extended(
     assert (plan.most, plan.seconds) == expected
 
 
-@pytest.mark.parametrize("trials", ["", "+", "five", "-5", "+-5", "1.5", "²", "++5"])
-def test_invalid_extension_is_rejected(trials: str) -> None:
-    with pytest.raises(InputError, match=r"--trials must be a number, or \+N for N more; got"):
-        SearchPlan().extended(trials, None, 10)
-
-
 def test_scheduling_is_changed_on_resume() -> None:
     settings = Settings(space="digits", label=["zone=a"], concurrent=3).parsed
     assert settings.change() == settings
@@ -219,14 +213,6 @@ def test_baseline_is_the_configuration_of_trial_0() -> None:
     assert config.training.learning_rate == 3e-3
     assert question.open().baseline == config
     assert config.model == Model(backbone="xresnet18", options={"width": 0.25})
-
-
-def test_space_that_prunes_its_baseline_is_rejected() -> None:
-    def never(trial: optuna.Trial) -> TrialConfig:
-        raise optuna.TrialPruned
-
-    with pytest.raises(InputError, match="space 'never' raised TrialPruned for its own baseline"):
-        _ = Drawn(Space(name="never", draw=never, baseline={}, summary="")).baseline
 
 
 def space_with_attention(trial: optuna.Trial) -> TrialConfig:

@@ -254,23 +254,6 @@ def test_class_of_one_group_is_in_train_and_reported(tmp_path: Path) -> None:
         assert f"1 class with too few groups to be in {split} (add groups, or" in str(records.tally)
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ("all/1.png,p9", "labels.csv, line 82: all/1.png has the groups 'p0' and 'p9'; keep one"),
-        ("all/999.png,p0", "labels.csv, line 82: there is no file"),
-        ("../d/all/1.png,p0", "labels.csv, line 82: .* must be in the folder of the table"),
-    ],
-)
-def test_invalid_tables_of_groups_are_rejected(row: str, message: str, tmp_path: Path) -> None:
-    root = labelled(tmp_path / "d", groups_of("p{}"), None)
-    file, group = row.split(",")
-    with open(root / "labels.csv", "a") as table:
-        table.write(f"\n{file},dog,{group}")
-    with pytest.raises(InputError, match=message):
-        open_image_records("folder", path=root, size=8)
-
-
 SIZES = st.lists(st.integers(1, 6), min_size=2, max_size=60)
 HELD = st.sampled_from(["test", "validation"])
 

@@ -273,26 +273,6 @@ def test_another_folder_is_refused(
     assert snapshot(tmp_path) == before
 
 
-MISTAKES = [
-    ({}, r"exactly one of --best, --baseline and --run ID"),
-    ({"search": "mine", "run": "a"}, "--search mine cannot be combined with --run"),
-    ({"best": True, "alias": "prod"}, "--alias prod needs --register NAME"),
-]
-
-
-@pytest.mark.parametrize(("choice", "message"), MISTAKES)
-def test_conflicting_options_are_rejected(choice: dict[str, Any], message: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=message):
-        run_export(tmp_path / "out", **choice)
-
-
-@pytest.mark.parametrize("out", ["x" * 300, "~nobody-has-this-name/out", "/proc/version/out", "/proc/out"])
-@pytest.mark.usefixtures("at_work", "fast")
-def test_invalid_folder_is_rejected(out: str, trained: TrainResult) -> None:
-    with pytest.raises(InputError, match=r"--out .* cannot be written"):
-        run_export(out, run=trained.run_id)
-
-
 MINE = """
 from torch import nn
 class Net(nn.Sequential):

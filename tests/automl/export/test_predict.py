@@ -81,15 +81,6 @@ def test_file_that_is_not_an_image_is_reported(
     assert list(result.unread) == [str(file)], "it costs that file alone"
 
 
-def test_missing_images_are_reported(exported: ExportResult, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"there is no image .*b.png"):
-        run_predict(exported.folder, [tmp_path / "b.png"])
-    with pytest.raises(InputError, match="give at least one file of images"):
-        run_predict(exported.folder, [])
-    with pytest.raises(InputError, match=r"give at least one file of images, or a folder: .*\.bmp"):
-        run_predict(exported.folder, [tmp_path])
-
-
 def test_folder_gives_its_images(exported: ExportResult, tmp_path: Path) -> None:
     (tmp_path / "more").mkdir()
     for name in ("notes.txt", "._a.png", "Thumbs.db"):

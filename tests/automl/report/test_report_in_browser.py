@@ -1,7 +1,6 @@
 """A report in a real browser: it draws every plot, makes no network requests, and no text lies on another."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from tests.helpers.report_cases import made_up, plan_of, save_search, save_verdi
 
 WINDOWS = [("390", "light"), ("1440", "dark"), ("390", "dark"), ("1440", "light")]  # a phone and a desktop
 REPORTS = ["confirmed", "running", "minimised, photographs", "first trial"]
-OVERLAPS, PALE = ((Path(__file__).parent / name).read_text() for name in ("overlaps.js", "pale.js"))
 
 
 @pytest.fixture(scope="module", params=others_slow(REPORTS, "confirmed"))

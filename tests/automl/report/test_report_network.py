@@ -47,12 +47,6 @@ def test_a_verdict_decides_whose_modules_are_shown(
     assert kinds == ["ssa"]
 
 
-def test_a_model_without_modules_has_no_picture(search: SearchData) -> None:
-    assert (
-        network(replace(search, trials=[trial for trial in search.trials if trial.kind == "plain"])) is None
-    )
-
-
 def test_all_layers_of_a_decoder_are_shown(search: SearchData) -> None:
     model = LanguageModel(
         options={"depth": 4}, placement={"block2.mixer": "linear", "block3.mixer": "sliding"}

@@ -208,34 +208,6 @@ def test_each_verdict_has_its_words(
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_confirmation_whose_trainings_failed_has_no_verdict(
-    small: Path, tmp_path: Path, quiet: None
-) -> None:
-    shutil.copytree(small, tmp_path / "s")
-    headline = "No verdict: fewer than two seeds are complete"
-    value = verdict_of(None, complete=True, comparisons=[], seeds=1, headline=headline)
-    save_verdict(tmp_path / "s" / "made-up", value)
-    result = run_report("made-up", storage=str(tmp_path / "s"))
-    assert headline in Page(result.index).text
-    assert "No variant has an interval" in Page(result.index).text
-    assert "verdict" not in result.plots
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_before_a_confirmation_there_is_no_verdict(
-    storage: Path, tmp_path: Path, quiet: None, trials: list[FrozenTrial]
-) -> None:
-    result = run_report("made-up", storage=str(storage), out=str(tmp_path / "out"))
-    page_of = Page(result.index)
-    assert "Not confirmed" in page_of.text
-    assert f"automl confirm --search made-up --storage {storage}" in page_of.text
-    assert "verdict" not in result.plots
-    assert "proves nothing" in page_of.text
-    best = max(t.values[0] for t in trials if t.values)
-    assert f"{100 * best:.4g} %" in page_of.text
-
-
-@pytest.mark.usefixtures("undrawn")
 def test_hostile_names_and_varied_options(tmp_path: Path, quiet: None) -> None:
     plan, trials = plan_of(), []
     for i, name in enumerate(HOSTILE):
@@ -266,16 +238,6 @@ def test_a_running_search_says_so(tmp_path: Path, quiet: None) -> None:
     assert re.search(r"had not ended when this page was made, \d{4}-\d\d-\d\d \d\d:\d\d", page_of.text)
     assert "2 trials had begun and not ended, 12 of 60 had begun" in page_of.text
     assert f"automl search --resume made-up --storage {tmp_path}" in page_of.text
-
-
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_a_search_that_has_just_begun(count: int, tmp_path: Path, quiet: None) -> None:
-    save_search(tmp_path, made_up(count, running=1))
-    result = run_report("made-up", storage=str(tmp_path))
-    page_of = Page(result.index)
-    missing = [a for tag, a in page_of.elements if tag == "p" and a.get("class") == "missing"]
-    assert missing
-    assert "curves" in result.plots
 
 
 def test_several_objectives(tmp_path: Path, quiet: None) -> None:

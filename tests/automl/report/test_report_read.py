@@ -1,7 +1,6 @@
 """Reading of a search for a report: its choice, its state and its faults."""
 
 import csv
-import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,19 +8,17 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
-import ray
 from optuna.distributions import IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 from sklearn.metrics import confusion_matrix, f1_score, precision_recall_fscore_support
 
 from attention import Spec
-from automl.base.errors import InputError
 from automl.report.costs import costs, pareto
 from automl.report.grid_table import FILES, grid, merged, read_grid, text_lines, write_grid
 from automl.report.module_effects import parts
 from automl.report.per_class import per_class
 from automl.report.read import SearchData, answered, read_search
-from automl.report.run_report import run_report, write_page
+from automl.report.run_report import write_page
 from automl.storage.folder import old_folder
 from automl.storage.trial_files import Answers
 from automl.tasks.detection.config import BOX_AP
@@ -127,27 +124,6 @@ def test_a_mistake_is_reported_once(arguments: tuple[str, ...], fragments: list[
     for fragment in fragments:
         assert fragment in err
     assert "Traceback" not in err
-
-
-def test_no_study_is_made_by_looking_for_one(storage_folder: Path) -> None:
-    with pytest.raises(InputError):
-        run_report("bare")
-    assert not (storage_folder / "searches" / "bare" / STUDY_FILE).exists()
-
-
-def test_the_command_says_where_the_report_is(
-    storage_folder: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened: list[str] = []
-    monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address) or True)
-    code, out, err = cli("report", "--search", "good", "--out", "pages/one", "--open")
-    assert code == 0
-    assert "report    pages/one/index.html (" in out
-    assert "automl confirm --search good" in out, "there is no verdict yet"
-    assert opened == [(storage_folder / "pages/one/index.html").as_uri()]
-    assert (storage_folder / "pages" / "one" / "index.html").is_file()
-    assert err.count("warning:") == 1  # this search was never in MLflow
-    assert not ray.is_initialized()
 
 
 def test_trials_that_differ_by_the_seed_alone_count_together(tmp_path: Path) -> None:

@@ -141,13 +141,6 @@ def test_models_that_fail_in_channels_last_are_trained_contiguous(
         assert check(make, images=False) == ModelCheck(notes=[])
 
 
-@pytest.mark.parametrize("images", [True, False])
-def test_a_model_that_is_random_in_evaluation_mode_is_reported(images: bool) -> None:
-    (note,) = check(Dropped, images=images).notes
-    assert "is random in evaluation mode" in note
-    assert "training=self.training" in note
-
-
 EXPECTED = r"expected \(batch, 3 classes\)"
 
 

@@ -1,6 +1,5 @@
 import json
 import threading
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -412,25 +411,6 @@ def test_the_run_of_a_trial(store: MlflowClient) -> None:
     for identity, number in (("older-id", 2), ("newer-id", 1), ("unknown", 0)):
         with pytest.raises(InputError, match=r"MLflow at sqlite:.* has no run of it"):
             find_trial_run(identity, number)
-
-
-Find = Callable[[MlflowClient], object]
-
-
-@pytest.mark.parametrize(
-    ("find", "message"),
-    [
-        (lambda store: choose_run(""), "MLflow has no run ''"),
-        (lambda store: choose_run("a/../b"), "MLflow has no run 'a/../b'"),
-        (
-            lambda store: choose_run(searched("mine", [], store).writer.parent or ""),
-            r"run \w+ \(mine\) has no checkpoint: it was not trained, .* Choose another run",
-        ),
-    ],
-)
-def test_missing_runs_are_reported(find: Find, message: str, store: MlflowClient) -> None:
-    with pytest.raises(InputError, match=message):
-        find(store)
 
 
 def test_the_page_of_the_runs_and_what_it_says_of_the_search(store: MlflowClient) -> None:

@@ -131,11 +131,6 @@ def test_each_layer_has_a_fraction_of_the_next_layers_rate() -> None:
         assert group["lr"] == pytest.approx(0.1 * group["lr_scale"])
 
 
-def test_layer_decay_needs_a_model_that_names_its_layers() -> None:
-    with pytest.raises(InputError, match=r"training\.layer_decay needs a model that names its layers"):
-        build_optimizer(open_task(tiny(), HERE).model(), tiny(training={"layer_decay": 0.5}).training)
-
-
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])
 def test_equals_torchs_optimiser_of_all_parameters(optimizer: Optimizer) -> None:
     """The published code of LARNN and of the vision transformers passes `model.parameters()`."""

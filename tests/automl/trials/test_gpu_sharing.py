@@ -12,7 +12,6 @@ import ray
 import ray.cloudpickle as cloudpickle
 import torch
 
-from automl.base.errors import InputError
 from automl.config.nouns import Terms
 from automl.config.settings import ParsedSettings, Settings
 from automl.costs.gpu_fraction import GpuUse
@@ -90,17 +89,6 @@ def test_fraction_is_measured_where_there_is_a_choice(
     fraction = find(settings(**changed), nodes, baseline)
     assert (None if fraction is None else fraction.gpus) == gpus
     assert [request["num_gpus"] for request in measured] == ([] if requested is None else [requested])
-
-
-def test_more_shares_than_memory_are_rejected(measured: list[dict[str, Any]]) -> None:
-    with pytest.raises(InputError, match=r"--gpus-per-trial 0\.003 gives a trial 0\.23 GB.* takes 0\.3 GB"):
-        find(settings(gpus_per_trial=0.003))
-
-
-@pytest.mark.parametrize("text", ["half", "", "1/2", "nan", "-0.5", "1.5"])
-def test_value_that_is_no_number_of_gpus_is_rejected(text: str) -> None:
-    with pytest.raises(InputError, match="--gpus-per-trial must be"):
-        settings(gpus_per_trial=text)
 
 
 def test_search_and_confirmation_use_the_recorded_fraction(

@@ -277,14 +277,6 @@ def test_archive_is_read(folder: Path, tmp_path: Path, monkeypatch: pytest.Monke
         is_code(archive)
 
 
-@pytest.mark.parametrize("line", ["{", "[]", "[" * 100_000, '{"func_name": "x"}', json.dumps(entry("x", ""))])
-def test_invalid_line_is_left_out_and_reported(line: str, folder: Path) -> None:
-    (folder / "test" / "more.jsonl").write_text(line + "\n" + json.dumps(entry("g", "x ** 2")) + "\n")
-    corpus = open_corpus(folder)
-    assert corpus.skipped["test/more.jsonl:1"].startswith("no function in JSON")
-    assert "g" in {function.name for function in corpus.functions}
-
-
 def hugging_face_entry(name: str, code: str, **more: Any) -> dict[str, Any]:
     return {
         "func_name": name,
@@ -310,13 +302,3 @@ def test_columns_may_have_the_names_of_hugging_face(more: dict[str, Any], folder
     assert "x ** 2 - y" in function.code
     assert "Do g" not in function.code
     assert "done" not in function.code
-
-
-def test_missing_or_truncated_files_are_rejected(folder: Path) -> None:
-    file = folder / "valid" / "go_valid_0.jsonl.gz"
-    file.write_bytes(file.read_bytes()[:-20])
-    with pytest.raises(InputError, match=r"go_valid_0\.jsonl\.gz cannot be read .*; download it again"):
-        open_corpus(folder)
-    file.unlink()
-    with pytest.raises(InputError, match="has no valid/"):
-        open_corpus(folder)

@@ -1,7 +1,5 @@
 """Code search in a folder, and the index of the folder."""
 
-import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +8,8 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from automl.base.errors import InputError
 from automl.tasks.code_retrieval import index as code_index
-from automl.tasks.code_retrieval.data.source_folder import MAX_BYTES, read_source_folder
+from automl.tasks.code_retrieval.data.source_folder import read_source_folder
 from automl.tasks.code_retrieval.data.tokenizer import Tokenizer
 from automl.tasks.code_retrieval.index import CodeIndex, Indexed, TextEncoder, write_index
 from automl.tasks.code_retrieval.search import run_code_search
@@ -200,21 +197,6 @@ def test_damaged_index_is_rebuilt(
     assert CodeIndex.is_sound(file)
 
 
-def test_unreadable_files_are_named(model: Path, corpus: Path, cli: Cli) -> None:
-    (corpus / "latin.py").write_bytes("def f(x):\n    return 'é'\n".encode("latin-1"))
-    (corpus / "broken.py").write_text("def f(:\n")
-    (corpus / "large.py").write_bytes(b"#" * (50 * MAX_BYTES))
-    (corpus / "gone.py").symlink_to(corpus / "nothing.py")
-    os.mkfifo(corpus / "pipe.py")
-    for _ in range(2):  # the index remembers
-        code, _, err = cli("predict", str(model), "read", "--corpus", str(corpus))
-        assert code == 0, err
-        (line,) = [line for line in err.splitlines() if line.startswith("skipped: ")]
-        assert line.endswith(", ... (5 in all)")
-    skipped = run_code_search(model, ["read"], corpus=corpus).skipped
-    assert skipped.keys() == {"latin.py", "broken.py", "large.py", "gone.py", "pipe.py"}
-
-
 REFUSED: dict[str, tuple[Callable[[Path, Path], list[str]], str]] = {
     "no such folder": (
         lambda model, corpus: [str(model), "read", "--corpus", str(corpus / "x")],
@@ -240,19 +222,3 @@ def test_wrong_input_is_rejected(case: str, model: Path, corpus: Path, cli: Cli,
     assert line.startswith("error: ")
     assert message in line
     assert not list(cache.glob("*.arrow")) if cache.exists() else True
-
-
-@pytest.mark.parametrize("name", ["query.onnx", "code.onnx", "tokenizer.json"])
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe" * 50, None])
-def test_damaged_export_is_reported(
-    name: str, content: bytes | None, model: Path, corpus: Path, tmp_path: Path
-) -> None:
-    folder = shutil.copytree(model, tmp_path / "export")
-    (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
-    with pytest.raises(InputError, match="has no exported model"):
-        run_code_search(folder, ["read"], corpus=corpus)
-
-
-def test_missing_queries_are_reported(model: Path, corpus: Path) -> None:
-    with pytest.raises(InputError, match="give at least one query"):
-        run_code_search(model, [], corpus=corpus)

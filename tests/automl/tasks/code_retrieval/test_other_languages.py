@@ -192,11 +192,6 @@ def test_deeply_nested_code_is_read() -> None:
     assert squeezed(function.code).endswith("]}")
 
 
-@pytest.mark.parametrize("text", ["", "\n", "// nothing\n", "const a = 1"])
-def test_files_without_functions_have_none(text: str) -> None:
-    assert read(JAVASCRIPT, text) == []
-
-
 def test_a_folder_of_all_languages(tmp_path: Path) -> None:
     (tmp_path / "web").mkdir()
     for suffix, case in CASES.items():

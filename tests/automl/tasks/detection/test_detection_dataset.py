@@ -93,17 +93,3 @@ def test_a_subset_without_objects_is_refused(tmp_path: Path) -> None:
     file.write_text(json.dumps(content))
     with pytest.raises(InputError, match=r"the train split has 1 image without objects"):
         open_split(DetectionData(source="coco", path=str(tmp_path), size=96, subset=1e-6), "train")
-
-
-@pytest.mark.parametrize(
-    ("source", "path", "expected_text"),
-    [
-        ("cocos", None, r"unknown data source of detection 'cocos'.*Did you mean 'coco'"),
-        ("scenes", "x", r"scenes are bundled and take no path"),
-        ("coco", None, r"needs the path of a folder in COCO's layout; pass --data FOLDER"),
-        ("coco", "/proc/nowhere", r"there is no file or folder /proc/nowhere"),
-    ],
-)
-def test_invalid_sources_are_rejected(source: str, path: str | None, expected_text: str) -> None:
-    with pytest.raises(InputError, match=expected_text):
-        open_split(DetectionData(source=source, path=path, size=64), "train")

@@ -3,7 +3,6 @@
 import optuna
 import pytest
 import torch
-from torch import nn
 
 import automl
 from automl.base.errors import InputError
@@ -12,7 +11,6 @@ from automl.config.settings import Settings
 from automl.task import open_task
 from automl.tasks.function import space as function_space_module
 from automl.tasks.function.space import function_space
-from automl.tasks.function.start import StartTrial
 from search.config.tasks import declare_metric
 from search.drawn import Drawn
 from search.metric import Metric
@@ -153,19 +151,6 @@ def test_metric_of_a_known_name_brings_its_unit():
     assert own.parsed.question.reported == automl.Metric(
         name="rmse", maximize=False, margin=0.1, unit="kg", gap="kg"
     )
-
-
-def test_baseline_that_the_function_prunes_has_one_message(tmp_path):
-    code = "import optuna\n\ndef train(trial):\n    raise optuna.TrialPruned\n"
-    with pytest.raises(InputError, match="raised TrialPruned for its baseline"):
-        space_of(tmp_path, code)
-
-
-@pytest.mark.parametrize("choices", [[[1, 2]], [(1, 2), 3], [nn.ReLU]])
-def test_choices_that_a_study_cannot_store_are_refused(choices):
-    trial = StartTrial(optuna.trial.FixedTrial({}), lambda placed: placed)
-    with pytest.raises(InputError, match="must be None, truth values, numbers or text"):
-        trial.suggest_categorical("kind", choices)
 
 
 def test_model_that_depends_on_a_continuous_hyperparameter_is_refused(tmp_path):

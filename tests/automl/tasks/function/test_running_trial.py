@@ -423,16 +423,6 @@ def test_mistake_of_a_function_has_one_message(function, options, message):
         list(reports)
 
 
-def test_checkpoint_of_other_objects_is_refused():
-    trial, reports = running(function_of(report, before=lambda trial, model: trial.state(model=model)))
-    next(reports)
-    content = trial.content(finished=False)
-    reports.close()
-    other = function_of(report, before=lambda trial, model: trial.state(network=model))
-    with pytest.raises(InputError, match="the checkpoint has no 'network'"):
-        list(RunningTrial(own_config({}, {}), HERE, fitting=3, content=content).run(other))
-
-
 def partial_function(trial):
     trial.place(network(4), torch.zeros(2, 1, 8, 8))
     trial.seen = []
@@ -497,11 +487,3 @@ def test_failure_before_the_function_is_an_error(monkeypatch):
     monkeypatch.setattr(loop, "seed_all", fail)
     with pytest.raises(RuntimeError, match="the device is lost"):
         list(running(function_of(report))[1])
-
-
-def test_percentages_are_refused_as_accuracy():
-    accuracy = Metric(name="accuracy", maximize=True, scale=100, unit="%")
-    config = own_config({}, {}).change(training={"reports": accuracy})
-    trial = RunningTrial(config, HERE, fitting=1)
-    with pytest.raises(InputError, match=r"as a fraction from 0 to 1; got 91\.2"):
-        list(trial.run(function_of(lambda trial, _: trial.report(accuracy=91.2))))

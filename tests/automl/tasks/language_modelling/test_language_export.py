@@ -1,6 +1,5 @@
 """Export of language models: graphs that read one token after another, and continuations of texts."""
 
-import copy
 import json
 import shutil
 import subprocess
@@ -19,9 +18,8 @@ from attention import ATTENTIONS, Spec
 from automl.base.errors import InputError
 from automl.base.escape import printable
 from automl.export import run_export as export
-from automl.export.checks import check_together
 from automl.export.export_result import ExportResult
-from automl.export.formats import forms_of, open_onnx
+from automl.export.formats import forms_of
 from automl.export.predict import run_predict
 from automl.task import open_task
 from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
@@ -240,15 +238,6 @@ def test_wrong_input_is_refused(inputs: Any, message: str, served: Any, exported
     if isinstance(inputs, dict) and inputs.get("text") in ([""], ["1"]) and "count" not in inputs:
         with pytest.raises(InputError, match=message):
             run_predict(exported.folder, **{"files" if k == "text" else k: v for k, v in inputs.items()})
-
-
-def test_a_graph_that_differs_is_reported(exported: Exported) -> None:
-    if exported.case.has_steps:
-        runs = {graph: open_onnx(exported.folder / f"{graph}.onnx") for graph in ("prefill", "step")}
-        other = copy.deepcopy(exported.model)
-        nn.init.normal_(next(other.parameters()))
-        with pytest.raises(RuntimeError, match="all steps differs from the trained model by"):
-            check_together(exported.task, other, runs)
 
 
 def test_the_command_prints_continuations(exported: Exported, cli: Any, tmp_path: Path) -> None:

@@ -93,10 +93,6 @@ def test_a_shared_training_hands_over_its_projections(folder: Path, texts: Path)
     assert difference < 1e-4
 
 
-def test_no_note_says_that_mixers_start_from_new_weights(folder: Path, texts: Path) -> None:
-    assert not any("start from new weights" in note for note in opened(folder, texts).notes())
-
-
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [("phi", "the attention there .* than rotary attention: other"), ("narrow", "the heads .* narrower")],
@@ -129,12 +125,6 @@ def test_divergence_is_that_of_numpy() -> None:
     expected = (p * np.log(p / q)).sum(-1)[targets != UNMARKED].mean()
     actual = divergence(torch.from_numpy(predicted), torch.from_numpy(taught), targets)
     assert actual.item() == pytest.approx(expected, rel=1e-5)
-
-
-def test_distillation_needs_weights(folder: Path, texts: Path) -> None:
-    config = opened(folder, texts).config
-    with pytest.raises(InputError, match="--distil learns from a trained model; got none"):
-        open_task(config.change(model={"weights": ""}, training={"distil": 0.5}), HERE)
 
 
 def test_sensitivity_is_the_loss_with_one_layer_replaced(
@@ -204,14 +194,6 @@ def test_a_search_starts_from_the_folder(folder: Path, texts: Path) -> None:
     assert Path(config.data.tokenizer) == folder / "tokenizer.json"
     assert open_windows(config.data).vocabulary == 265  # with the end of a document
     assert open_task(config, HERE).model()(torch.zeros(1, 4, dtype=torch.int64)).shape[-1] == VOCABULARY
-
-
-def test_weights_without_their_tokenizer_are_refused(folder: Path, texts: Path) -> None:
-    question = Question(space="hybrid", backbone=f"hf:{folder}", data=str(texts), size=16)
-    with pytest.raises(InputError, match=r"has weights but no tokenizer\.json.*save_pretrained"):
-        question.open()
-    (folder / "model.safetensors").unlink()
-    question.open()
 
 
 def test_the_end_of_a_document_is_the_models_own(tmp_path: Path, texts: Path) -> None:

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from automl.base.errors import InputError
 from automl.data.splits import SPLITS
-from automl.tasks.language_modelling import LanguageData
-from automl.tasks.language_modelling.data import is_text, open_windows
+from automl.tasks.language_modelling.data import is_text
 from automl.tasks.language_modelling.data.documents import cut
 from automl.tasks.language_modelling.data.tokens import TokenFile, train_pairs
 from automl.tasks.language_modelling.data.windows import TextWindows, open_text
@@ -231,11 +230,6 @@ def test_unusable_texts_are_rejected(
     (tmp_path / "data").mkdir()
     with pytest.raises(InputError, match=message):
         open_text(write(tmp_path / "data", files) / path, **options)
-
-
-def test_text_needs_a_path() -> None:
-    with pytest.raises(InputError, match="Pass --data PATH"):
-        open_windows(LanguageData(source="text"))
 
 
 def test_tokenizer_of_a_model_is_not_trained(folder: Path, tmp_path: Path) -> None:

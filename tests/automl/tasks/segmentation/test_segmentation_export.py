@@ -10,7 +10,6 @@ import torch
 from PIL import Image
 
 from attention import Spec
-from automl.base.errors import InputError
 from automl.export import run_export as export
 from automl.export.chosen import Chosen
 from automl.export.export_result import ExportResult
@@ -85,13 +84,6 @@ def test_masks_and_overlays_are_of_the_size_of_the_image(
     resized = np.asarray(Image.fromarray(photo).resize(size, Image.Resampling.BILINEAR))
     own = task.deployment(task.model()).inputs["images"]
     assert resized.shape == tuple(own.shape[1:])
-
-
-def test_file_that_is_not_an_image_is_reported(result: ExportResult, tmp_path: Path) -> None:
-    (tmp_path / "broken.png").write_bytes(b"nothing")
-    for name, message in (("broken.png", "cannot be read as an image"), ("none.png", "there is no image")):
-        with pytest.raises(InputError, match=message):
-            run_predict(result.folder, [tmp_path / name])
 
 
 def test_maps_are_drawn_on_the_image(task: Segmentation, result: ExportResult, tmp_path: Path) -> None:

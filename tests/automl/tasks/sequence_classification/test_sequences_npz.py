@@ -135,11 +135,3 @@ def test_damaged_file_is_not_read_as_objects(seed: int, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"d.npz is damaged or not an NPZ file") as raised:
         open_sequences("series", "train", path=path)
     assert "pickle" not in str(raised.value)
-
-
-@pytest.mark.parametrize("fraction", [0.0, 0.5, 0.95])
-def test_truncated_file_is_rejected(fraction: float, tmp_path: Path) -> None:
-    path = save(tmp_path / "d.npz")
-    path.write_bytes(path.read_bytes()[: int(fraction * path.stat().st_size)])
-    with pytest.raises(InputError, match=r"d.npz is damaged or not an NPZ file"):
-        open_sequences("series", "train", path=path)
