@@ -47,15 +47,15 @@ if TYPE_CHECKING:
     from attention import Attention, AttentionMap, Choices, Spec, attention_maps
     from automl.base.errors import InputError
     from automl.config.settings import Settings
-    from automl.confirm.compare import Compared, run_compare
-    from automl.confirm.run_confirm import run_confirm
-    from automl.confirm.verdict import ConfirmResult, Verdict
     from automl.costs.profile import measure_cost
     from automl.export.check_attention import check_attention
     from automl.export.export_result import ExportResult
     from automl.export.predict import Prediction, Predictions, run_predict
     from automl.export.run_export import run_export
     from automl.export.run_maps import run_maps
+    from automl.judge.compare import Compared, run_compare
+    from automl.judge.run_confirm import run_confirm
+    from automl.judge.verdict import ConfirmResult, Verdict
     from automl.report.run_report import ReportResult, run_report
     from automl.search.preview import preview_search
     from automl.search.run_search import Search, load, run_search

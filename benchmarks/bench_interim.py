@@ -2,7 +2,7 @@
 
 The confirmations have up to ten or twenty seeds, and one or three finalists. One finalist is better by 0, 1
 or 2 standard deviations of a seed's difference; the margin is 0.7 of them. The benchmark compares no interim
-analyses, those of `automl.confirm` (O'Brien-Fleming-type spending, Lan and DeMets 1983), and Pocock-type
+analyses, those of `automl.judge` (O'Brien-Fleming-type spending, Lan and DeMets 1983), and Pocock-type
 ones. Takes about two minutes on one core.
 """
 
@@ -15,10 +15,10 @@ from functools import partial
 import numpy as np
 from harness import write_values
 
-from automl.confirm import decision
-from automl.confirm.decision import Outcome, nominal_levels
-from automl.confirm.rules import Evidence, decide
-from automl.confirm.statistics import ALPHA, Difference, least_pairs, paired
+from automl.judge import decision
+from automl.judge.decision import Outcome, nominal_levels
+from automl.judge.rules import Evidence, decide
+from automl.judge.statistics import ALPHA, Difference, least_pairs, paired
 
 CONFIRMATIONS = 1000
 MARGIN = 0.7  # standard deviations

@@ -21,10 +21,10 @@ from itertools import product
 import numpy as np
 from harness import write_values
 
-from automl.confirm.decision import nominal_levels
-from automl.confirm.rules import Evidence, Opponent, decide
-from automl.confirm.scores import TIMING_ERROR
-from automl.confirm.statistics import (
+from automl.judge.decision import nominal_levels
+from automl.judge.rules import Evidence, Opponent, decide
+from automl.judge.scores import TIMING_ERROR
+from automl.judge.statistics import (
     ALPHA,
     NO_LONGER,
     Difference,
@@ -35,7 +35,7 @@ from automl.confirm.statistics import (
     sign_flip,
     skewed_t,
 )
-from automl.confirm.variants import LONGER
+from automl.judge.variants import LONGER
 
 CONFIRMATIONS = 1000  # for each cell
 PRECISE = 5  # times as many for rates of false claims
@@ -85,7 +85,7 @@ class Noise:
         return paired_ratio(times.tolist(), [1.0] * seeds, alpha)
 
     def most_time(self, case: Case, seeds: int, alpha: float) -> float:
-        """Return the time ratio at most, as `automl.confirm.scores.most_time` does."""
+        """Return the time ratio at most, as `automl.judge.scores.most_time` does."""
         timed = case.ratio * math.exp(self.steps + TIMING_REACH) * (1 + TIMING_ERROR)
         return min(timed, self.time(case, seeds, alpha).high)
 

@@ -33,11 +33,11 @@ import streams
 from bench_fidelity import score_of
 from harness import write_values
 
-from automl.confirm.design import COMMANDS, Design
-from automl.confirm.judge import judge
-from automl.confirm.scores import Scores, TrainingCost
-from automl.confirm.variants import Variant
-from automl.confirm.verdict import Verdict
+from automl.judge.design import COMMANDS, Design
+from automl.judge.judge import judge
+from automl.judge.scores import Scores, TrainingCost
+from automl.judge.variants import Variant
+from automl.judge.verdict import Verdict
 from automl.tasks.command import CommandModel, CommandTraining
 from automl.tasks.command.config import COMMAND
 from search.config import TrialConfig

@@ -20,8 +20,8 @@ import torch
 from harness import write_values
 
 from automl.config.runtime import Runtime
-from automl.confirm.rules import Evidence, decide
-from automl.confirm.statistics import paired
+from automl.judge.rules import Evidence, decide
+from automl.judge.statistics import paired
 from automl.task import Task, open_task
 from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.training.loop import evaluate, fit, start

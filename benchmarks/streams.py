@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from automl.confirm import evalues
+from automl.judge import evalues
 
 CHANGES, STREAMS = 700, 200
 EFFECTS = {0.5: 7, 1.0: 7, 2.0: 6}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from automl.config.device import processor
-from automl.confirm.protocol import confirmations, study_name
+from automl.judge.protocol import confirmations, study_name
 from automl.report.module_effects import parts
 from automl.search.run_search import load
 from automl.storage.folder import find_search

@@ -27,8 +27,8 @@ from trained_decoder import CONTEXT, NAME, SHAPE, STORAGE, collect_library, trai
 
 import automl
 from automl.config.device import processor
-from automl.confirm.protocol import confirmations, study_name
-from automl.confirm.verdict import ConfirmResult
+from automl.judge.protocol import confirmations, study_name
+from automl.judge.verdict import ConfirmResult
 from automl.storage.folder import exists, find_search
 from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
 from automl.tasks.language_modelling.config import FULL, site_name

@@ -70,75 +70,75 @@ class Mutant:
     tests: str
 
 
-JUDGE = "tests/automl/confirm"
+JUDGE = "tests/automl/judge"
 MUTANTS = [
     # Signs and levels of the judge
     Mutant(
         "verdict-sign",
-        "automl/confirm/rules.py",
+        "automl/judge/rules.py",
         "rejected[i] and differences[i].mean > 0",
         "rejected[i] and differences[i].mean < 0",
         f"{JUDGE}/test_rules.py {JUDGE}/test_verdict.py",
     ),
     Mutant(
         "verdict-behind",
-        "automl/confirm/rules.py",
+        "automl/judge/rules.py",
         "self.differences[best].mean <= 0 and",
         "self.differences[best].mean >= 0 and",
         f"{JUDGE}/test_rules.py {JUDGE}/test_verdict.py",
     ),
     Mutant(
         "verdict-opponent-ahead",
-        "automl/confirm/rules.py",
+        "automl/judge/rules.py",
         "other.p if other.mean > 0 else 1.0",
         "other.p",
         f"{JUDGE}/test_rules.py {JUDGE}/test_verdict.py",
     ),
     Mutant(
         "holm",
-        "automl/confirm/decision.py",
+        "automl/judge/decision.py",
         "level(ALPHA / (family - rank)) * (1 + 1e-9)",
         "level(ALPHA / max(1, family - rank - 1)) * (1 + 1e-9)",
         f"{JUDGE}/test_statistics.py {JUDGE}/test_rules.py {JUDGE}/test_verdict.py",
     ),
     Mutant(
         "spent-alpha",
-        "automl/confirm/decision.py",
+        "automl/judge/decision.py",
         "4 * ndtr(ndtri(alpha / 4)",
         "4 * ndtr(ndtri(alpha / 2)",
         f"{JUDGE}/test_statistics.py",
     ),
     Mutant(
         "margin-sign",
-        "automl/confirm/statistics.py",
+        "automl/judge/statistics.py",
         "(abs(mean) - margin) / sd",
         "(abs(mean) + margin) / sd",
         f"{JUDGE}/test_statistics.py {JUDGE}/test_rules.py",
     ),
     Mutant(
         "e-lond-level",
-        "automl/confirm/evalues.py",
+        "automl/judge/evalues.py",
         "(np.asarray(discoveries) + 1))",
         "(np.asarray(discoveries) + 2))",
         f"{JUDGE}/test_evalues.py {JUDGE}/test_ledger.py",
     ),
     Mutant(
         "e-value-sign",
-        "automl/confirm/evalues.py",
+        "automl/judge/evalues.py",
         "np.tanh(STAKE * ratio)",
         "np.tanh(STAKE * abs(ratio))",
         f"{JUDGE}/test_evalues.py {JUDGE}/test_ledger.py",
     ),
     Mutant(
         "equal-time-of-verdict",
-        "automl/confirm/scores.py",
+        "automl/judge/scores.py",
         "ours.high / theirs.low *",
         "ours.low / theirs.high *",
         f"{JUDGE}/test_confirm.py {JUDGE}/test_verdict.py {JUDGE}/test_variants.py",
     ),
     Mutant(
         "chance-one-sided",
-        "automl/confirm/statistics.py",
+        "automl/judge/statistics.py",
         "float(values.mean()) - chance > reach",
         "abs(float(values.mean()) - chance) > reach",
         f"{JUDGE}/test_statistics.py {JUDGE}/test_verdict.py",
@@ -146,7 +146,7 @@ MUTANTS = [
     # Seeds and order
     Mutant(
         "seed-used-again",
-        "automl/confirm/run_confirm.py",
+        "automl/judge/run_confirm.py",
         "    following = (seed % SEEDS for seed in count(max(used) + 1))\n"
         "    return list(islice((seed for seed in following if seed not in used), number))",
         "    following = (seed % SEEDS for seed in count(max(used)))\n"
@@ -445,7 +445,7 @@ MUTANTS = [
     ),
     Mutant(
         "lock-of-ledger",
-        "automl/confirm/ledger.py",
+        "automl/judge/ledger.py",
         'return self._open("BEGIN IMMEDIATE")',
         'return self._open("BEGIN DEFERRED")',
         f"{JUDGE}/test_ledger.py",

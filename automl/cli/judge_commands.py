@@ -24,11 +24,11 @@ from automl.cli.options import (
     with_effect,
     with_options_of,
 )
-from automl.confirm.options import CompareOptions, ConfirmOptions, RefereeOptions
+from automl.judge.options import CompareOptions, ConfirmOptions, RefereeOptions
 
 if TYPE_CHECKING:
-    from automl.confirm.compare import VariantScores
-    from automl.confirm.verdict import ConfirmResult
+    from automl.judge.compare import VariantScores
+    from automl.judge.verdict import ConfirmResult
     from automl.search.solve import SolvedPoint, SolveResult
 
 LEDGER_ARGUMENT = with_effect(typer.Argument(help="Folder of the ledger."), WRITES)  # with --final
@@ -40,7 +40,7 @@ SHOWN_RUNS, SHOWN_LINES = 3, 15  # largest number of failed commands whose outpu
 @with_options_of(ConfirmOptions)
 def confirm(context: typer.Context, *, as_json: bool = JSON_OPTION, **values: Any) -> None:
     """Test finalists against the tuned baseline with new seeds."""
-    from automl.confirm.run_confirm import run_confirm
+    from automl.judge.run_confirm import run_confirm
 
     result = run_confirm(**values)
     print_confirm(result, values["storage"])
@@ -156,7 +156,7 @@ def compare(context: typer.Context, *, as_json: bool = JSON_OPTION, **values: An
 
     The statistics are those of a confirmation.
     """
-    from automl.confirm.compare import run_compare
+    from automl.judge.compare import run_compare
 
     comparisons = run_compare(**values)
     variants = [comparisons[0].reference, *(comparison.variant for comparison in comparisons)]

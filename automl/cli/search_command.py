@@ -89,7 +89,7 @@ def _check_confirm(values: Mapping[str, Any], *, confirm: bool, top: int | None)
         key: value for key, value in (("top", top), ("seeds", seeds)) if value is not None
     }
     if confirm:
-        from automl.confirm.protocol import Options
+        from automl.judge.protocol import Options
 
         Options(**options).check_new()
     return options
@@ -140,7 +140,7 @@ def _read_settings(values: dict[str, Any], init_from: str | None, seeds: int) ->
 def _confirm(result: "Search", values: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Confirm the search. Return the verdict for `--json`."""
     from automl.cli.judge_commands import print_confirm
-    from automl.confirm.run_confirm import run_confirm
+    from automl.judge.run_confirm import run_confirm
 
     storage = values["storage"]
     confirmed = run_confirm(

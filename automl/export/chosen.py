@@ -10,8 +10,8 @@ from mlflow.exceptions import MlflowException
 
 from automl.base.errors import InputError
 from automl.base.options import format_command
-from automl.confirm.protocol import Confirmation, best_of_variant, latest_verdict, study_name
-from automl.confirm.verdict import CONFIRM_FOLDER, WrittenVerdict
+from automl.judge.protocol import Confirmation, best_of_variant, latest_verdict, study_name
+from automl.judge.verdict import CONFIRM_FOLDER, WrittenVerdict
 from automl.storage.folder import check_not_lost, exists, find_model_search
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage, is_address

@@ -10,7 +10,7 @@ from PIL import Image
 
 from automl.base.options import format_command
 from automl.base.units import pluralize
-from automl.confirm.verdict import CLOSED_GATE
+from automl.judge.verdict import CLOSED_GATE
 from automl.maps.kept import MapExamples, read_examples
 from automl.maps.pictures import SIGNALS, STRIP, draw_signals, draw_strip, overlay, shade_tokens, svg
 from automl.report.figure import Pictures, Plot, Section, Table, absent

@@ -6,7 +6,7 @@ from typing import Any
 import altair as alt
 
 from automl.base.units import decimals, pluralize
-from automl.confirm.verdict import WrittenComparison, WrittenVariant, WrittenVerdict
+from automl.judge.verdict import WrittenComparison, WrittenVariant, WrittenVerdict
 from automl.report import style
 from automl.report.figure import Cell, Figure, Plot, Table, absent
 from search.metric import Metric

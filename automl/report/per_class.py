@@ -6,7 +6,7 @@ import altair as alt
 import numpy as np
 
 from automl.base.units import pluralize
-from automl.confirm.verdict import confirm_folder
+from automl.judge.verdict import confirm_folder
 from automl.maps.kept import read_differing
 from automl.report import style
 from automl.report.attention import png_address

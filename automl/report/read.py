@@ -15,8 +15,8 @@ from pathlib import Path
 
 from automl.base.errors import InputError
 from automl.base.options import advise_weights, format_command
-from automl.confirm.protocol import study_name, trials_of
-from automl.confirm.verdict import WrittenVerdict, confirm_folder, read_verdicts
+from automl.judge.protocol import study_name, trials_of
+from automl.judge.verdict import WrittenVerdict, confirm_folder, read_verdicts
 from automl.storage.folder import NamedSearch, check_not_lost, find_search, resolve_search
 from automl.storage.metadata import SearchMetadata, read_metadata
 from automl.storage.storage import Storage

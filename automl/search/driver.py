@@ -16,8 +16,8 @@ from automl.base.errors import InputError
 from automl.base.options import format_command
 from automl.base.serialise import write_json
 from automl.callbacks.user import UserCallbacks
-from automl.confirm.verdict import read_verdicts
 from automl.costs.forecast import Forecast
+from automl.judge.verdict import read_verdicts
 from automl.maps.kept import save_differing
 from automl.report.read import answered
 from automl.search.earlier import learn

@@ -16,8 +16,8 @@ from optuna.trial import FixedTrial, TrialState
 from automl.base.errors import InputError
 from automl.base.options import option_name
 from automl.config.runtime import Runtime
-from automl.confirm.variants import with_placement
 from automl.costs.forecast import predict_cost
+from automl.judge.variants import with_placement
 from search.choices import MODULES, NO_TYPE, OWN, SITE, SITES, TYPE
 from search.config import TrialConfig
 from search.placement_effects import (

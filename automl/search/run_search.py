@@ -40,9 +40,9 @@ from search.spaces import SPACES
 from search.study import read_records
 
 if TYPE_CHECKING:
-    from automl.confirm.verdict import ConfirmResult
     from automl.export.export_result import ExportResult
     from automl.export.predict import Predictions
+    from automl.judge.verdict import ConfirmResult
     from automl.report.run_report import ReportResult
     from automl.search.solve import SolveResult
 
@@ -85,7 +85,7 @@ class Search(SearchResult):
     @outside_imports
     def confirm(self, **options: Any) -> "ConfirmResult":
         """Compare the best trials with the baseline on fresh seeds, with the options of `run_confirm`."""
-        from automl.confirm.run_confirm import run_confirm
+        from automl.judge.run_confirm import run_confirm
 
         return run_confirm(self, **options)
 

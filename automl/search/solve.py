@@ -21,9 +21,9 @@ from automl.base.serialise import convert_fields
 from automl.base.units import format_count
 from automl.config.nouns import Question, Terms
 from automl.config.settings import normalise
-from automl.confirm.statistics import ALPHA
-from automl.confirm.verdict import read_verdicts
 from automl.data import shared
+from automl.judge.statistics import ALPHA
+from automl.judge.verdict import read_verdicts
 from automl.search.placement_problem import LIMIT_SETTINGS, PlacementProblem
 from automl.storage.folder import NamedSearch, check_not_lost, find_model_search, resolve_search
 from automl.storage.metadata import SearchMetadata

@@ -11,7 +11,7 @@ from automl.base.errors import InputError
 from automl.base.options import format_command
 from automl.base.serialise import convert_fields, without_torch
 from automl.base.units import format_duration, pluralize
-from automl.confirm.protocol import confirmations, is_open, latest_verdict, trials_of
+from automl.judge.protocol import confirmations, is_open, latest_verdict, trials_of
 from automl.storage import folder as search_folder
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage

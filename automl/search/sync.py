@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from automl.base.errors import InputError
 from automl.base.units import pluralize
-from automl.confirm.protocol import Confirmation, confirmations
-from automl.confirm.scheduler import ConfirmationScheduler
-from automl.confirm.trainings import conclude_in
+from automl.judge.protocol import Confirmation, confirmations
+from automl.judge.scheduler import ConfirmationScheduler
+from automl.judge.trainings import conclude_in
 from automl.search.driver import end_tracking
 from automl.storage.folder import NamedSearch, check_not_lost, old_folder, resolve_search
 from automl.tracking.run_spec import RunSpec, search_run_spec

@@ -14,12 +14,12 @@ from attention import Spec
 from automl.base.serialise import write_json
 from automl.config.nouns import Place
 from automl.config.settings import Settings
-from automl.confirm.design import Design
-from automl.confirm.protocol import CONFIRM_FILE, FORMAT, Confirmation, Options
-from automl.confirm.scheduler import ConfirmationScheduler
-from automl.confirm.scores import Scores, TrainingCost
-from automl.confirm.variants import Variant, VariantSet
-from automl.confirm.verdict import CONFIRM_FOLDER
+from automl.judge.design import Design
+from automl.judge.protocol import CONFIRM_FILE, FORMAT, Confirmation, Options
+from automl.judge.scheduler import ConfirmationScheduler
+from automl.judge.scores import Scores, TrainingCost
+from automl.judge.variants import Variant, VariantSet
+from automl.judge.verdict import CONFIRM_FOLDER
 from automl.storage.folder import new_folder
 from automl.storage.metadata import collect_provenance, read_metadata
 from automl.storage.storage import Storage

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from optuna.study import StudyDirection
 
-from automl.confirm.protocol import study_name
+from automl.judge.protocol import study_name
 from automl.maps.kept import MapExamples
 from automl.report.read import read_folder
 from search.study import VARIANT, create_study, read_records

@@ -13,10 +13,10 @@ from typing import Any
 
 from automl.base.errors import InputError
 from automl.base.options import format_option
-from automl.confirm import evalues
-from automl.confirm.ledger import LEDGER_FILE, Head, Ledger, Program
-from automl.confirm.options import RefereeOptions
-from automl.confirm.stream import check_metric
+from automl.judge import evalues
+from automl.judge.ledger import LEDGER_FILE, Head, Ledger, Program
+from automl.judge.options import RefereeOptions
+from automl.judge.stream import check_metric
 from automl.storage import git
 from automl.storage.user_code import check_trusted, command_in
 from automl.tasks.command.config import split_command

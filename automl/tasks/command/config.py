@@ -10,7 +10,7 @@ from math import ceil
 from typing import Any
 
 from automl.base.serialise import to_json
-from automl.confirm.ledger import PART
+from automl.judge.ledger import PART
 from search.config.sections import Model, OwnTraining
 
 COMMAND = "command"  # the task, and the backbone of its configurations

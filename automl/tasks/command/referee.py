@@ -19,14 +19,14 @@ from automl.base.options import STORAGE, format_command, with_keywords_of
 from automl.callbacks.user import UserCallbacks
 from automl.config.nouns import REFEREE
 from automl.config.settings import Settings
-from automl.confirm.evalues import SCREEN
-from automl.confirm.options import RefereeOptions
-from automl.confirm.protocol import Confirmation, Options, confirmations, study_name
-from automl.confirm.run_confirm import SEEDS, begin, run_confirm
-from automl.confirm.scheduler import PAIRS
-from automl.confirm.trainings import run_trainings
-from automl.confirm.variants import Variant, VariantSet
-from automl.confirm.verdict import VERDICT_FILE, ConfirmResult
+from automl.judge.evalues import SCREEN
+from automl.judge.options import RefereeOptions
+from automl.judge.protocol import Confirmation, Options, confirmations, study_name
+from automl.judge.run_confirm import SEEDS, begin, run_confirm
+from automl.judge.scheduler import PAIRS
+from automl.judge.trainings import run_trainings
+from automl.judge.variants import Variant, VariantSet
+from automl.judge.verdict import VERDICT_FILE, ConfirmResult
 from automl.storage.cache_folder import cache_root
 from automl.storage.folder import find_search, new_folder, old_folder, resolve_search
 from automl.storage.logs import capture_library_logs

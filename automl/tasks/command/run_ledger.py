@@ -13,10 +13,10 @@ from automl.base.errors import InputError
 from automl.base.serialise import to_json
 from automl.base.summary import Summary
 from automl.base.units import pluralize
-from automl.confirm import evalues
-from automl.confirm.ledger import ACCEPTED, COMPARISON, FINAL, TEST, VERDICT, Decision, Ledger, Program
-from automl.confirm.stream import METRIC
-from automl.confirm.verdict import read_verdicts
+from automl.judge import evalues
+from automl.judge.ledger import ACCEPTED, COMPARISON, FINAL, TEST, VERDICT, Decision, Ledger, Program
+from automl.judge.stream import METRIC
+from automl.judge.verdict import read_verdicts
 from automl.storage.folder import find_search
 from automl.storage.user_code import check_trusted, command_in
 from automl.tasks.command import CommandTraining

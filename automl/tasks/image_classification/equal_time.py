@@ -13,7 +13,7 @@ from typing import Any
 from scipy import stats
 
 from automl.base.units import format_duration
-from automl.confirm.statistics import paired
+from automl.judge.statistics import paired
 from automl.report.figure import Cell
 from automl.report.grid_table import GridCell, deviation, read_grid
 from automl.report.read import SearchData

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import automl
-import automl.confirm.trainings
+import automl.judge.trainings
 import automl.search.run_search
 import automl.tracking.process
 import automl.trials.session

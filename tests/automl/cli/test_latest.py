@@ -10,10 +10,10 @@ import automl.report.run_report
 import automl.trials.session
 from automl.base.errors import InputError
 from automl.callbacks.retention import CheckpointRetention
-from automl.confirm import compare
-from automl.confirm.run_confirm import run_confirm
 from automl.export import run_export as export
 from automl.export.chosen import Chosen
+from automl.judge import compare
+from automl.judge.run_confirm import run_confirm
 from automl.report.read import read_search
 from automl.search.status import list_searches, read_status
 from automl.storage.folder import old_folder

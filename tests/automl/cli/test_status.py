@@ -10,7 +10,7 @@ from filelock import FileLock
 
 import automl.trials.session
 from automl.base.errors import InputError
-from automl.confirm.run_confirm import run_confirm
+from automl.judge.run_confirm import run_confirm
 from automl.search.status import list_searches, read_status
 from automl.storage.folder import old_folder
 from automl.storage.storage import Storage

@@ -10,8 +10,8 @@ import pytest
 import automl.trials.session
 from automl.base.errors import InputError
 from automl.callbacks.retention import CheckpointRetention
-from automl.confirm.run_confirm import run_confirm
 from automl.export.chosen import choose
+from automl.judge.run_confirm import run_confirm
 from automl.storage.storage import Storage
 from automl.trials.session import Stopped
 from search.record import Role, State

@@ -11,10 +11,10 @@ import pytest
 
 from automl.base.errors import InputError
 from automl.cli.folder_commands import searches_table
-from automl.confirm.compare import run_compare
-from automl.confirm.protocol import Confirmation
-from automl.confirm.scheduler import ConfirmationScheduler
 from automl.export.chosen import choose
+from automl.judge.compare import run_compare
+from automl.judge.protocol import Confirmation
+from automl.judge.scheduler import ConfirmationScheduler
 from automl.report.read import read_search
 from automl.search.run_search import resume_search
 from automl.search.status import list_searches, read_status

@@ -21,11 +21,11 @@ from PIL import Image
 from automl.base import loading, own_imports
 from automl.base.errors import InputError
 from automl.cli.main import app
-from automl.confirm.compare import run_compare
-from automl.confirm.ledger import Ledger, Program
 from automl.export.predict import run_predict
 from automl.export.run_export import run_export
 from automl.export.run_maps import run_maps
+from automl.judge.compare import run_compare
+from automl.judge.ledger import Ledger, Program
 from automl.storage.folder import find_search
 from automl.storage.metadata import SEARCH_FILE
 from automl.storage.user_code import is_remembered, remember

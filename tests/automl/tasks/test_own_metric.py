@@ -13,7 +13,7 @@ from scipy.stats import binom
 from sklearn.metrics import top_k_accuracy_score
 
 from automl.config.nouns import Question, SearchPlan
-from automl.confirm.judge import judge
+from automl.judge.judge import judge
 from automl.search.prepare import make_plan
 from automl.storage.trial_files import Answers
 from automl.task import Task, open_task

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from automl.base.errors import InputError
-from automl.confirm.compare import run_compare
 from automl.export.run_export import run_export
+from automl.judge.compare import run_compare
 from automl.report.read import read_search
 from automl.report.run_report import _links, _track
 from automl.search.sync import run_sync

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import automl.trials.session
-from automl.confirm.verdict import ConfirmResult
+from automl.judge.verdict import ConfirmResult
 from automl.tasks.command.referee import run_referee
 from tests.helpers.confirm_cases import FakeCommands, FakeWorkers
 

@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 
 from automl.base.errors import InputError
-from automl.confirm.evalues import POOL, SCREEN
-from automl.confirm.ledger import COMPARISON, TEST, VERDICT, Ledger
-from automl.confirm.run_confirm import run_confirm
-from automl.confirm.statistics import NO_LONGER, paired_ratio
-from automl.confirm.stream import _lasting_ratio
-from automl.confirm.verdict import ConfirmResult, read_verdicts
+from automl.judge.evalues import POOL, SCREEN
+from automl.judge.ledger import COMPARISON, TEST, VERDICT, Ledger
+from automl.judge.run_confirm import run_confirm
+from automl.judge.statistics import NO_LONGER, paired_ratio
+from automl.judge.stream import _lasting_ratio
+from automl.judge.verdict import ConfirmResult, read_verdicts
 from automl.report.run_report import run_report
 from automl.storage.folder import find_search
 from automl.tasks.command import CommandTraining

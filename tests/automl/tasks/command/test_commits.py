@@ -9,7 +9,7 @@ import pytest
 
 import automl.trials.session
 from automl.base.errors import InputError
-from automl.confirm.verdict import ConfirmResult
+from automl.judge.verdict import ConfirmResult
 from automl.tasks.command.commits import copy_commits, find_commits, with_imports
 from automl.tasks.command.referee import run_referee
 from automl.tasks.command.run_ledger import run_ledger

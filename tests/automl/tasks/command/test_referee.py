@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from automl.base.errors import InputError
-from automl.confirm.options import RefereeOptions
-from automl.confirm.run_confirm import run_confirm
-from automl.confirm.verdict import ConfirmResult
+from automl.judge.options import RefereeOptions
+from automl.judge.run_confirm import run_confirm
+from automl.judge.verdict import ConfirmResult
 from automl.report.run_report import run_report
 from automl.search.status import read_status
 from automl.storage.folder import find_search

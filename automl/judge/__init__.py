@@ -1,4 +1,4 @@
-"""Confirmation: compare finalists with the tuned baseline on fresh paired seeds.
+"""Judge what training shows: comparisons on fresh paired seeds, their rules and statistics, and verdicts.
 
 run_confirm     Compare a search's finalists with its tuned baseline on fresh paired seeds
 trainings       Train what a confirmation still needs, and judge it

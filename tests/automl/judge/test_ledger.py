@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from automl.base.errors import InputError
-from automl.confirm import ledger as ledger_file
-from automl.confirm.ledger import (
+from automl.judge import ledger as ledger_file
+from automl.judge.ledger import (
     ACCEPTED,
     COMPARISON,
     HEAD,

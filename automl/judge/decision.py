@@ -18,7 +18,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import nctdtr, ndtr, ndtri
 
-from automl.confirm.statistics import ALPHA, least_pairs, quantile
+from automl.judge.statistics import ALPHA, least_pairs, quantile
 
 POWER = 0.8  # rate at which an existing difference is detected
 MAX_PAIRS = 100  # largest number of seeds that is recommended

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from automl.confirm import evalues
+from automl.judge import evalues
 
 
 def accepts(screen: np.ndarray, test: np.ndarray, tests: np.ndarray, discoveries: np.ndarray) -> np.ndarray:

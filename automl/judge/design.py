@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from automl.base import units
-from automl.confirm.statistics import Difference
+from automl.judge.statistics import Difference
 from search.metric import Chance, Metric, signed_unit
 
 

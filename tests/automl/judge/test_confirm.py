@@ -13,8 +13,8 @@ from mlflow import MlflowClient
 import automl.trials.session
 from automl.base.errors import InputError
 from automl.base.serialise import to_json
-from automl.confirm.protocol import confirmations
-from automl.confirm.run_confirm import run_confirm
+from automl.judge.protocol import confirmations
+from automl.judge.run_confirm import run_confirm
 from automl.report.per_class import per_class
 from automl.report.read import read_search
 from automl.search.status import read_status

@@ -7,8 +7,8 @@ from statistics import fmean
 
 import numpy as np
 
-from automl.confirm.statistics import ALPHA, Ratio, paired_ratio
-from automl.confirm.variants import Variant
+from automl.judge.statistics import ALPHA, Ratio, paired_ratio
+from automl.judge.variants import Variant
 from search.metric import Metric
 from search.record import Metrics, State, TrialRecord
 

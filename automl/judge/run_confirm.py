@@ -18,12 +18,12 @@ from automl.base.options import format_command, format_option, option_name, with
 from automl.base.serialise import read_json, write_json
 from automl.base.units import pluralize
 from automl.callbacks.user import UserCallbacks
-from automl.confirm.options import ConfirmOptions
-from automl.confirm.protocol import CONFIRM_FILE, FORMAT, Confirmation, Options, confirmations, is_open
-from automl.confirm.trainings import open_data, run_trainings
-from automl.confirm.variants import select_variants, with_placement
-from automl.confirm.verdict import ConfirmResult
 from automl.data import shared
+from automl.judge.options import ConfirmOptions
+from automl.judge.protocol import CONFIRM_FILE, FORMAT, Confirmation, Options, confirmations, is_open
+from automl.judge.trainings import open_data, run_trainings
+from automl.judge.variants import select_variants, with_placement
+from automl.judge.verdict import ConfirmResult
 from automl.storage.folder import check_not_lost, old_folder, resolve_search
 from automl.storage.logs import capture_library_logs
 from automl.storage.metadata import SearchMetadata, collect_provenance

@@ -13,12 +13,12 @@ from typing import Any
 from automl.base.errors import InputError, unknown
 from automl.base.options import format_command, with_keywords_of
 from automl.base.units import decimals
-from automl.confirm.decision import Outcome, holm_factors, step_down
-from automl.confirm.options import CompareOptions
-from automl.confirm.protocol import confirmations
-from automl.confirm.statistics import ALPHA, Difference, paired, unpaired
-from automl.confirm.verdict import VERDICT_FILE, read_verdict
 from automl.data.manifest import Manifest
+from automl.judge.decision import Outcome, holm_factors, step_down
+from automl.judge.options import CompareOptions
+from automl.judge.protocol import confirmations
+from automl.judge.statistics import ALPHA, Difference, paired, unpaired
+from automl.judge.verdict import VERDICT_FILE, read_verdict
 from automl.storage.folder import exists, find_model_search, resolve_search
 from automl.storage.metadata import SearchMetadata
 from automl.task.same_data import check_same_manifests, read_manifest

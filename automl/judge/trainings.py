@@ -11,10 +11,10 @@ from automl.base.options import format_command
 from automl.callbacks.retention import CheckpointRetention
 from automl.callbacks.user import UserCallbacks
 from automl.config.runtime import Runtime
-from automl.confirm.design import Design
-from automl.confirm.protocol import Confirmation, best_of_variant
-from automl.confirm.scheduler import ConfirmationScheduler
-from automl.confirm.verdict import ConfirmResult
+from automl.judge.design import Design
+from automl.judge.protocol import Confirmation, best_of_variant
+from automl.judge.scheduler import ConfirmationScheduler
+from automl.judge.verdict import ConfirmResult
 from automl.maps.kept import save_differing
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage

@@ -18,13 +18,13 @@ from automl.base.options import STORAGE
 from automl.base.serialise import read_json, to_json
 from automl.base.summary import Summary, call
 from automl.base.units import format_duration, pluralize
-from automl.confirm.decision import MAX_PAIRS, OUTCOMES, Outcome
-from automl.confirm.design import Design
-from automl.confirm.ledger import Decision
-from automl.confirm.rules import Evidence, Opponent
-from automl.confirm.scores import Reached, Scores
-from automl.confirm.statistics import NO_LONGER, Difference, Ratio
-from automl.confirm.variants import Variant
+from automl.judge.decision import MAX_PAIRS, OUTCOMES, Outcome
+from automl.judge.design import Design
+from automl.judge.ledger import Decision
+from automl.judge.rules import Evidence, Opponent
+from automl.judge.scores import Reached, Scores
+from automl.judge.statistics import NO_LONGER, Difference, Ratio
+from automl.judge.variants import Variant
 from search.config import TrialConfig
 from search.record import Role
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.special import zeta
 
-from automl.confirm.statistics import ALPHA
+from automl.judge.statistics import ALPHA
 
 SCREEN, POOL = 6, 10  # largest number of pairs of a screen, and seeds that its baseline has in all
 SEEDS = 2**31  # seeds are below it

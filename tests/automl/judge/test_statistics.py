@@ -12,7 +12,7 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import ttost_ind, ttost_paired
 
-from automl.confirm.decision import (
+from automl.judge.decision import (
     EXTRA_PAIRS,
     compute_power,
     detectable,
@@ -22,8 +22,8 @@ from automl.confirm.decision import (
     spent_alpha,
     step_down,
 )
-from automl.confirm.rules import Evidence, decide
-from automl.confirm.statistics import (
+from automl.judge.rules import Evidence, decide
+from automl.judge.statistics import (
     ALPHA,
     above_chance,
     least_pairs,

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from automl.confirm.design import COMMANDS
-from automl.confirm.judge import judge
-from automl.confirm.protocol import SELECTION
-from automl.confirm.scores import Scores, TrainingCost
-from automl.confirm.variants import Variant, best_validated
+from automl.judge.design import COMMANDS
+from automl.judge.judge import judge
+from automl.judge.protocol import SELECTION
+from automl.judge.scores import Scores, TrainingCost
+from automl.judge.variants import Variant, best_validated
 from search.record import Role
 from tests.helpers.confirm_cases import SSA, config, design
 

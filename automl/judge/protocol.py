@@ -17,10 +17,10 @@ from automl.base.escape import redact_all
 from automl.base.serialise import read_json, to_json
 from automl.base.units import pluralize
 from automl.config.nouns import INIT
-from automl.confirm.design import COMMANDS, MODELS, Design, TrainingKind
-from automl.confirm.statistics import ALPHA, least_pairs
-from automl.confirm.variants import CONTROL_ROLES, VariantSet
-from automl.confirm.verdict import CONFIRM_FOLDER, VERDICT_FILE, WrittenVerdict, confirm_folder, read_verdict
+from automl.judge.design import COMMANDS, MODELS, Design, TrainingKind
+from automl.judge.statistics import ALPHA, least_pairs
+from automl.judge.variants import CONTROL_ROLES, VariantSet
+from automl.judge.verdict import CONFIRM_FOLDER, VERDICT_FILE, WrittenVerdict, confirm_folder, read_verdict
 from automl.storage.metadata import Provenance, SearchMetadata
 from automl.storage.storage import Storage
 from automl.storage.user_code import command_in

@@ -21,7 +21,7 @@ from typing import Any
 
 from automl.base.errors import InputError
 from automl.base.units import pluralize
-from automl.confirm import evalues
+from automl.judge import evalues
 
 LEDGER_FILE = "ledger.db"
 WAIT = 60.0  # for other callers, each of which writes for milliseconds [s]

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from automl.confirm.decision import Level, Outcome, step_down
-from automl.confirm.statistics import ALPHA, Difference
+from automl.judge.decision import Level, Outcome, step_down
+from automl.judge.statistics import ALPHA, Difference
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,12 +9,12 @@ from statistics import fmean
 import numpy as np
 
 from automl.base.units import pluralize
-from automl.confirm import statistics
-from automl.confirm.decision import MAX_PAIRS, detectable, holm_factors, nominal_levels, pairs_needed
-from automl.confirm.design import Design
-from automl.confirm.rules import Evidence, Opponent, Rule, decide
-from automl.confirm.scores import Scores, most_time, time_ratio, unequal_failures
-from automl.confirm.statistics import (
+from automl.judge import statistics
+from automl.judge.decision import MAX_PAIRS, detectable, holm_factors, nominal_levels, pairs_needed
+from automl.judge.design import Design
+from automl.judge.rules import Evidence, Opponent, Rule, decide
+from automl.judge.scores import Scores, most_time, time_ratio, unequal_failures
+from automl.judge.statistics import (
     ALPHA,
     NO_LONGER,
     Difference,
@@ -23,8 +23,8 @@ from automl.confirm.statistics import (
     least_pairs,
     paired,
 )
-from automl.confirm.variants import CONTROL_ROLES, Variant, lengthen
-from automl.confirm.verdict import Comparison, Verdict, word_fields
+from automl.judge.variants import CONTROL_ROLES, Variant, lengthen
+from automl.judge.verdict import Comparison, Verdict, word_fields
 from search.record import Role
 
 CONSTANT = 5  # number of equal scores that show that a command ignores its seed
@@ -66,7 +66,7 @@ class _Analysis:
 
 @dataclass(frozen=True)
 class Judge:
-    """Judge the finalists by the rules of `automl.confirm.rules`."""
+    """Judge the finalists by the rules of `automl.judge.rules`."""
 
     design: Design
     variants: Sequence[Variant]

@@ -6,13 +6,13 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from automl.confirm.decision import Outcome
-from automl.confirm.judge import judge
-from automl.confirm.rules import RULES, Evidence, Opponent, decide
-from automl.confirm.scores import Scores
-from automl.confirm.statistics import Difference, count_failures, paired
-from automl.confirm.variants import lengthen
-from automl.confirm.verdict import word_fields
+from automl.judge.decision import Outcome
+from automl.judge.judge import judge
+from automl.judge.rules import RULES, Evidence, Opponent, decide
+from automl.judge.scores import Scores
+from automl.judge.statistics import Difference, count_failures, paired
+from automl.judge.variants import lengthen
+from automl.judge.verdict import word_fields
 from tests.helpers.confirm_cases import VARIANTS, design, scores
 
 

@@ -1,7 +1,7 @@
 """A change of a ledger: which seeds it needs, and its verdict from the scores so far.
 
 The first seeds screen the change against runs of the baseline that were kept. Then fresh pairs test it, and
-spend a part of the level. See `automl.confirm.evalues`. A change that may have taken more time must also beat
+spend a part of the level. See `automl.judge.evalues`. A change that may have taken more time must also beat
 the head trained for longer with the same seeds.
 """
 
@@ -17,17 +17,17 @@ import numpy as np
 
 from automl.base.errors import InputError
 from automl.base.options import format_option
-from automl.confirm import evalues
-from automl.confirm.decision import Outcome
-from automl.confirm.design import Design
-from automl.confirm.judge import CONSTANT, Judge
-from automl.confirm.ledger import ACCEPTED, COMPARISON, POOL, STALE, TEST, VERDICT, Decision, Ledger
-from automl.confirm.protocol import Confirmation
-from automl.confirm.rules import Evidence, Opponent
-from automl.confirm.scores import Scores, time_ratio, unequal_failures
-from automl.confirm.statistics import ALPHA, NO_LONGER, Difference, Ratio
-from automl.confirm.variants import Variant, lengthen
-from automl.confirm.verdict import Comparison, Verdict, word_fields
+from automl.judge import evalues
+from automl.judge.decision import Outcome
+from automl.judge.design import Design
+from automl.judge.judge import CONSTANT, Judge
+from automl.judge.ledger import ACCEPTED, COMPARISON, POOL, STALE, TEST, VERDICT, Decision, Ledger
+from automl.judge.protocol import Confirmation
+from automl.judge.rules import Evidence, Opponent
+from automl.judge.scores import Scores, time_ratio, unequal_failures
+from automl.judge.statistics import ALPHA, NO_LONGER, Difference, Ratio
+from automl.judge.variants import Variant, lengthen
+from automl.judge.verdict import Comparison, Verdict, word_fields
 from search.config import TrialConfig
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
 from search.record import Report, Role, State, TrialRecord

@@ -13,16 +13,16 @@ import numpy as np
 
 from automl.base.serialise import write_json
 from automl.base.units import format_duration, pluralize
-from automl.confirm.decision import POWER, detectable
-from automl.confirm.design import Design
-from automl.confirm.judge import CONSTANT, Judge, judge
-from automl.confirm.ledger import Ledger
-from automl.confirm.protocol import Confirmation, best_of_variant, chosen_baseline, study_in
-from automl.confirm.scores import Scores, collect, find_reached
-from automl.confirm.statistics import paired
-from automl.confirm.stream import Stream
-from automl.confirm.variants import CONTROL_ROLES, LONGER, Variant, ablations, best_validated, lengthen
-from automl.confirm.verdict import VERDICT_FILE, Verdict
+from automl.judge.decision import POWER, detectable
+from automl.judge.design import Design
+from automl.judge.judge import CONSTANT, Judge, judge
+from automl.judge.ledger import Ledger
+from automl.judge.protocol import Confirmation, best_of_variant, chosen_baseline, study_in
+from automl.judge.scores import Scores, collect, find_reached
+from automl.judge.statistics import paired
+from automl.judge.stream import Stream
+from automl.judge.variants import CONTROL_ROLES, LONGER, Variant, ablations, best_validated, lengthen
+from automl.judge.verdict import VERDICT_FILE, Verdict
 from automl.storage.metadata import SearchMetadata
 from automl.storage.trial_files import read_answers, read_left
 from search.callback import Callback

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from attention import Spec
-from automl.confirm.design import COMMANDS, MODELS
-from automl.confirm.judge import judge
-from automl.confirm.protocol import Confirmation, Options
-from automl.confirm.scheduler import lost_metrics
-from automl.confirm.scores import Scores, TrainingCost, collect, find_reached, most_time, training_cost
-from automl.confirm.statistics import Ratio, paired
-from automl.confirm.variants import Variant, VariantSet
+from automl.judge.design import COMMANDS, MODELS
+from automl.judge.judge import judge
+from automl.judge.protocol import Confirmation, Options
+from automl.judge.scheduler import lost_metrics
+from automl.judge.scores import Scores, TrainingCost, collect, find_reached, most_time, training_cost
+from automl.judge.statistics import Ratio, paired
+from automl.judge.variants import Variant, VariantSet
 from automl.storage.metadata import collect_provenance
 from search.class_metrics import ACCURACY
 from search.metric import Chance

@@ -9,9 +9,9 @@ from mlflow import MlflowClient
 
 import automl.trials.session
 from automl.base.errors import InputError
-from automl.confirm.compare import run_compare
-from automl.confirm.run_confirm import run_confirm
-from automl.confirm.statistics import paired
+from automl.judge.compare import run_compare
+from automl.judge.run_confirm import run_confirm
+from automl.judge.statistics import paired
 from automl.storage.storage import Storage
 from automl.tasks.image_classification.task import ImageClassification
 from automl.tracking.run_spec import RunSpec

@@ -9,7 +9,7 @@ from attention import Spec
 from automl.base.errors import InputError
 from automl.base.serialise import from_json, to_json
 from automl.config.nouns import Question
-from automl.confirm.variants import Variant, ablations, select_variants
+from automl.judge.variants import Variant, ablations, select_variants
 from automl.tasks.image_classification import ImageData
 from search.class_metrics import ACCURACY
 from search.config import Model, TrialConfig
