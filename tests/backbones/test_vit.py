@@ -165,25 +165,6 @@ def test_patches_of_the_hmlp_stem_do_not_mix() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"patch_size": 5}, "multiple of its patches of 5 pixels; got 16"),
-        ({"heads": 5}, "embed_dim must be a multiple of heads; got embed_dim=12, heads=5"),
-        ({"stem": "hmlp", "patch_size": 2}, "patch_size and an embed_dim that are multiples of 4"),
-        ({"depth": 0}, "depth and branches must be 1 or more"),
-        ({"drop": -0.1}, "drop must be at least 0 and below 1; got -0.1"),
-        ({"drop_path": 1.0}, "drop_path must be at least 0 and below 1"),
-        ({"initial_scale": 0.0}, "initial_scale must be above 0"),
-        ({"mlp_ratio": 0.0}, "mlp_ratio must leave one hidden unit"),
-        ({"block": "serial"}, "unknown block of backbone 'vit' 'serial'"),
-    ],
-)
-def test_invalid_options_are_rejected(options: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        build("vit", classes=4, size=16, **{**SMALL, **options})
-
-
-@pytest.mark.parametrize(
     ("size", "patch"), [(224, 16), (32, 16), (168, 12), (60, 12), (100, 20), (24, 12), (56, 8)]
 )
 def test_patches_that_divide_the_images_are_chosen(size: int, patch: int) -> None:

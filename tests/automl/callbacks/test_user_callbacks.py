@@ -5,15 +5,12 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import automl
 import automl.judge.trainings
 import automl.search.run_search
 import automl.tracking.process
 import automl.trials.session
-from automl.base.errors import InputError
-from automl.callbacks.user import UserCallbacks, check_callbacks
+from automl.callbacks.user import UserCallbacks
 from search.callback import Callback
 from tests.helpers.confirm_cases import FakeWorkers, PlayedWorkers, fake_search
 
@@ -85,29 +82,6 @@ def test_a_callback_sees_every_event_of_a_confirmation(played, tmp_path, monkeyp
 
 def test_every_event_reaches_the_users_callbacks() -> None:
     assert {name for name in vars(UserCallbacks) if name.startswith("on_")} == set(EVENTS)
-
-
-@pytest.mark.parametrize(
-    ("callback", "message"),
-    [
-        ("mine.py:Nothing", "unknown class in mine.py 'Nothing'"),
-        (
-            "mine.py:function",
-            "callback 'mine.py:function' must be a subclass of automl.Callback; got <function",
-        ),
-        ("mine", "--callback must be file.py:Name or package.module:Name; got 'mine'"),
-        ("missing.py:Name", "there is no file missing.py"),
-        (Heard, "callbacks must be instances of automl.Callback, or names such as file.py:Name; got <class"),
-    ],
-)
-def test_objects_that_are_no_callback_are_rejected(
-    callback: Any, message: str, tmp_path, monkeypatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text("def function():\n    pass\n")
-    with pytest.raises(InputError) as error:
-        check_callbacks([callback])
-    assert message in str(error.value)
 
 
 def test_settings_keep_callbacks_by_name_alone() -> None:

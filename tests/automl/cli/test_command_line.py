@@ -211,25 +211,6 @@ def test_reading_runs_creates_no_database(
     assert "MLflow at sqlite:///mlflow.db has no runs" in err
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        DIGITS,
-        ("export", "--out", "out", "--run", "a"),
-        ("export", "--out", "out", "--best", "--register", "a"),
-    ],
-    ids=" ".join,
-)
-def test_unreachable_mlflow_server_is_reported(
-    arguments: tuple[str, ...], folder: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
-) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    code, _, err = cli(*arguments)
-    assert code == 2
-    assert "error: MLflow at http://127.0.0.1:9 does not answer" in err
-    assert not list(folder.glob("searches/*"))
-
-
 @pytest.fixture
 def earlier(folder: Path) -> str:
     """Create a search without trials."""

@@ -1,8 +1,6 @@
 """`automl cost`: costs of a placement in a model."""
 
 import json
-import random
-from itertools import chain, cycle
 
 import pytest
 
@@ -35,27 +33,6 @@ def test_costs_match_the_formula(cli: Cli) -> None:
 def test_without_a_placement_there_is_one_row(cli: Cli) -> None:
     code, out, _ = cli(*MODEL, "--json")
     assert (code, list(json.loads(out))) == (0, ["plain"])
-
-
-@pytest.mark.parametrize("noise", [0.0, 0.5])
-def test_a_noisy_clock_gives_no_ratio(noise: float, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without noise the interval contains the true ratio. With much noise none is printed as a number."""
-    generator, now = random.Random(1), iter(range(10**6))
-    truth = chain([1.0, 1.0], cycle([1.0, 1.05, 1.05, 1.0]))
-    monkeypatch.setattr(
-        time_ratio, "seconds", lambda run, runtime: next(truth) * generator.lognormvariate(0, noise)
-    )
-    monkeypatch.setattr(time_ratio, "elapsed", lambda runtime: next(now))
-    _, out, err = cli(*MODEL, "--place", "stage1.block1=conv1x1", "--json")
-    placed = json.loads(out)["placement"]
-    row = next(line for line in err.splitlines() if line.startswith("placement"))
-    if noise:
-        assert (placed["step"], placed["step_ratio"]) == (None, None)
-        assert row.endswith("not resolved")
-        assert "step time not resolved while the machine is busy (95 % interval of its ratio: " in err
-    else:
-        assert row.endswith("ms 1.05x")
-        assert "step time: 95 % interval of its ratio: 1.05 to 1.05" in err
 
 
 @pytest.mark.parametrize(

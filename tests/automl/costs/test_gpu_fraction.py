@@ -1,15 +1,9 @@
 """The fraction of a GPU for each trial, from recorded measurements."""
 
-from contextlib import nullcontext
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
-import torch
-from torch.autograd import DeviceType
-from torch.profiler import ProfilerActivity
 
-from automl.config import device
 from automl.config.runtime import MEMORY_FRACTION, Runtime, memory_fraction
 from automl.costs import gpu_fraction
 from automl.costs.gpu_fraction import CONTEXT, SPARE, TRIALS, GpuUse, check_fraction, choose_fraction
@@ -95,34 +89,3 @@ def test_use_is_measured_on_steps(monkeypatch):
     assert measured.step > measured.busy
     monkeypatch.setattr(gpu_fraction, "busy_seconds", lambda run, where: 100.0)
     assert gpu_fraction.measure_gpu_use(TINY, Runtime(device=CPU)).busy <= 0.1, "at most the step itself"
-
-
-def event(begun, ended, kind=DeviceType.CUDA, name="kernel", annotation=False):
-    return SimpleNamespace(
-        time_range=SimpleNamespace(start=begun, end=ended),
-        device_type=kind,
-        name=name,
-        is_user_annotation=annotation,
-    )
-
-
-@pytest.mark.parametrize(
-    ("events", "microseconds"),
-    [
-        ([event(0, 10), event(20, 25)], 15),
-        ([event(20, 25), event(0, 10), event(5, 12), event(6, 7)], 17),
-        ([event(0, 10), event(0, 90, DeviceType.CPU), event(0, 90, annotation=True)], 10),
-        ([event(0, 10), event(0, 90, name="Context Sync")], 10),
-        ([event(0, 90, DeviceType.CPU)], None),
-    ],
-)
-def test_busy_time_is_that_of_kernels(events, microseconds, monkeypatch):
-    calls = []
-    gpu = torch.device("cuda", 0)
-    trace = SimpleNamespace(events=lambda: events)
-    monkeypatch.setattr(device, "supported_activities", lambda: {ProfilerActivity.CUDA})
-    monkeypatch.setattr(device, "profile", lambda activities: nullcontext(trace))
-    monkeypatch.setattr(device, "synchronise", calls.append)
-    busy = device.busy_seconds(lambda: calls.append("run"), gpu)
-    assert calls == ["run", gpu]
-    assert busy == (None if microseconds is None else pytest.approx(microseconds * 1e-6))

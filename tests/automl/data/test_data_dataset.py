@@ -95,36 +95,3 @@ def test_pickle_holds_no_pixels(root: Path) -> None:
     assert len(pickled) < 5_000
     again: Images = pickle.loads(pickled)
     assert torch.equal(again.gather(torch.arange(20)), images.gather(torch.arange(20)))
-
-
-OWN = "the dataset's own"
-HELD_OUT = "about {}% of the training images, of each class, chosen by their content"
-
-
-@pytest.mark.parametrize(
-    ("folders", "train", "validation", "test"),
-    [
-        (("train", "val", "test"), OWN, OWN, OWN),
-        (("train", "val"), "the training images, less those for validation", HELD_OUT.format(20), OWN),
-        (
-            (".",),
-            "the training images, less those for validation",
-            HELD_OUT.format(25),  # 2 of 8
-            "about 20% of all images, of each class, chosen by their content",
-        ),
-    ],
-)
-def test_splits_are_described(
-    folders: tuple[str, ...],
-    train: str,
-    validation: str,
-    test: str,
-    tmp_path: Path,
-    make_folder: Callable[..., Path],
-) -> None:
-    root = make_folder(tmp_path / "d", {f"{prefix}/{name}": 10 for prefix in folders for name in "ab"})
-    texts = open_image_records("folder", path=root, size=8).describe_splits()
-    assert texts == {"train": train, "validation": validation, "test": test}
-    texts = open_image_records("folder", path=root, size=8, subset=0.3).describe_splits()
-    prefix = "about 0.3 of each class of "
-    assert texts == {"train": prefix + train, "validation": prefix + validation, "test": test}

@@ -1,4 +1,3 @@
-import ast
 import hashlib
 import io
 import re
@@ -9,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from torchvision.datasets import Imagenette
 
 import automl.data.download
 from automl.base.errors import InputError
@@ -71,25 +69,6 @@ def test_published_checksum_is_checked(
     assert [path.name for path in (cache / "downloads").iterdir()] == ["imagewoof2-160.lock"]
     mirror.files[WOOF] = whole
     assert len(list_images("woof", None, 128).splits["train"]) == 4
-
-
-def test_addresses_and_checksums_match_fastai() -> None:
-    """fastai 2 lists the second versions. Its list of version 1 had the others at the same address."""
-    from fastai.data import download_checks
-    from fastai.data.external import URLs
-
-    checksums = {file.address: file.checksum for dataset in DATASETS for file in dataset.files}
-    published = ast.literal_eval(Path(download_checks.__file__).read_text())
-    for source, name in (("nette", "IMAGENETTE"), ("woof", "IMAGEWOOF")):
-        for size, suffix in ((128, "_160"), (224, "_320"), (256, "")):
-            archive = f"{image_sources.get_archive_name(source, None, size)}.tgz"
-            address = getattr(URLs, name + suffix)
-            assert address.endswith(f"/{archive}")
-            bytes_, first = published[address]
-            assert checksums[address].size == bytes_
-            assert checksums[address].first_md5 in (first, None)
-    whole = {address: known.md5 for address, known in checksums.items() if known.md5 and "nette" in address}
-    assert whole == dict(Imagenette._ARCHIVES.values())
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.5, 0.99])

@@ -106,26 +106,6 @@ def test_splits_that_are_not_shared_are_decoded_on_the_node(
     assert decoded == ["folder train", "folder train", "folder validation", "folder test"]
 
 
-def test_second_search_sends_no_file_again(
-    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sent: list[str] = []
-    send = Storage.send
-
-    def count(self: Storage, path: Path, name: str) -> None:
-        sent.append(name)
-        send(self, path, name)
-
-    monkeypatch.setattr(Storage, "send", count)
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        publish(storage, ("train", "validation"), tmp_path / name, "digits", None)
-    assert len(sent) == 2
-    assert (tmp_path / "one" / shared.SHARED_FILE).read_text() == (
-        tmp_path / "two" / shared.SHARED_FILE
-    ).read_text()
-
-
 @pytest.mark.parametrize("damage", ["cut", "changed", "gone"])
 def test_damaged_files_are_reported(damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = Storage(str(tmp_path / "searches"))

@@ -314,22 +314,3 @@ def test_the_report_is_with_the_searchs_run_in_mlflow(
     assert plots == {f"{name}.{kind}" for name in result.plots for kind in ("svg", "png")}
     copy = store.download_artifacts(parent, "report/index.html")
     assert Path(copy).read_bytes() == result.index.read_bytes()
-
-
-@pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("uri", ["http://127.0.0.1:9", ""], ids=["away", "without the search"])
-def test_without_mlflow_there_is_a_report_and_one_warning(
-    uri: str,
-    small: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    quiet: None,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    if uri:
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    result = run_report("made-up", storage=str(small), out=str(tmp_path / "out"))
-    assert result.index.exists()
-    assert result.run_id is None
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
-    assert "the report is not in MLflow" in line

@@ -1,7 +1,6 @@
 """Reading of a search for a report: its choice, its state and its faults."""
 
 import csv
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +35,6 @@ from tests.helpers.report_cases import (
     save_verdict,
     verdict_of,
 )
-
-Cli = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -85,45 +82,6 @@ def test_a_search_that_is_being_written_is_read(tmp_path: Path, few: list[Frozen
         with open(folder / STUDY_FILE, "ab") as study:
             study.write(b'{"op_code":4,"worker_')  # half of a write
         assert len(read_search("made-up", str(tmp_path)).trials) == len(few)
-
-
-@pytest.fixture
-def storage_folder(tmp_path: Path, few: list[FrozenTrial], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with searches of which some have nothing to report."""
-    monkeypatch.chdir(tmp_path)
-    save_search(tmp_path / "searches", few[:3], name="good")
-    save_search(tmp_path / "searches", [], name="empty")
-    (save_search(tmp_path / "searches", [], name="bare") / STUDY_FILE).unlink()
-    (save_search(tmp_path / "searches", [], name="hollow") / STUDY_FILE).write_bytes(b"")
-    (save_search(tmp_path / "searches", few[:3], name="damaged") / "search.json").write_text("{")
-    save_verdict(save_search(tmp_path / "searches", few[:3], name="torn"), {})
-    (tmp_path / "file").write_text("text")
-    (tmp_path / "none").mkdir()
-    return tmp_path
-
-
-NO_TRIALS = ["has no trials yet", "--resume"]
-
-
-@pytest.mark.usefixtures("storage_folder")
-@pytest.mark.parametrize(
-    ("arguments", "fragments"),
-    [
-        (("--search", "empty"), ["search 'empty'", *NO_TRIALS]),
-        (("--search", "bare"), ["search 'bare'", *NO_TRIALS]),
-        (("--search", "damaged"), ["search.json is corrupt"]),
-        (("--search", "torn"), ["confirm/verdict.json is corrupt", "automl confirm"]),
-        (("--search", "good", "--out", "file"), ["--out file cannot be written", "name a folder"]),
-    ],
-    ids=lambda value: " ".join(value),
-)
-def test_a_mistake_is_reported_once(arguments: tuple[str, ...], fragments: list[str], cli: Cli) -> None:
-    code, out, err = cli("report", *arguments)
-    assert (code, out) == (2, "")
-    assert len([line for line in err.splitlines() if line.startswith("error: ")]) == 1
-    for fragment in fragments:
-        assert fragment in err
-    assert "Traceback" not in err
 
 
 def test_trials_that_differ_by_the_seed_alone_count_together(tmp_path: Path) -> None:

@@ -80,24 +80,6 @@ def test_training_with_few_steps_gets_more_epochs(
         assert "set another number with --epochs" in fitted.why
 
 
-def test_types_of_an_own_space_are_stored_with_the_folder_of_their_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(
-        "from automl.tasks.image_classification.space import digits\n"
-        "from torch import nn\n\n"
-        "class Gate(nn.Conv2d):\n"
-        "    def __init__(self, channels):\n"
-        "        super().__init__(channels, channels, 1)\n\n"
-        "def space(trial, kinds=('ssa', 'mine.py:Gate')):\n"
-        "    return digits(trial, kinds)\n\n"
-        "space.baseline = {'modules': 0}\n"
-    )
-    ready = prepare(Settings(space="mine.py:space", subset=0.1, epochs=1).parsed)
-    assert ready.settings.question.attention == f"ssa,{tmp_path}/mine.py:Gate"
-
-
 @pytest.mark.parametrize(
     "options",
     [

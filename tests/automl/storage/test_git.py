@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.storage.git import GitError, copy_commit, find_object, find_root, run_git
+from automl.storage.git import GitError, copy_commit
 
 
 def git(folder: Path, *words: str) -> str:
@@ -117,21 +117,3 @@ def test_submodules_are_those_that_are_checked_out(
     git(outer, "submodule", "deinit", "--force", "inner")
     copy, notes = check_out(outer)
     assert f"the submodule inner is not checked out in {outer}" in notes[0]
-
-
-def test_failures_have_the_words_of_git(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    monkeypatch.setenv("GIT_DIR", str(root / ".git"))
-    with pytest.raises(
-        GitError, match=r"fatal: not a git repository .*\(GIT_DIR of the environment is not used"
-    ):
-        find_root()
-    monkeypatch.chdir(root)
-    assert (find_root(), find_object("HEAD:b")) == (root, None)
-    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
-    with pytest.raises(GitError, match=r"dubious ownership .* safe\.directory"):
-        find_root()
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(GitError, match="No such file or directory: 'git'"):
-        run_git("log")

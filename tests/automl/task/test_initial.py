@@ -61,24 +61,6 @@ def test_changed_weights_are_rejected(trained: tuple[Path, float]) -> None:
         start(open_task(config, HERE))
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "were not found .*name a file, the folder of a trial or export, or the ID of a run"),
-        (b"no weights", "cannot be read as weights; it must be a state_dict"),
-        ({"weights": 3}, "it holds no mapping of names to tensors"),
-    ],
-)
-def test_an_invalid_weight_file_is_rejected(content: Any, message: str, tmp_path: Path) -> None:
-    file = tmp_path / "weights.pt"
-    if isinstance(content, bytes):
-        file.write_bytes(content)
-    elif content is not None:
-        torch.save(content, file)
-    with pytest.raises(InputError, match=message):
-        choose_weights(str(file))
-
-
 def test_a_rewritten_file_is_read_again(tmp_path: Path) -> None:
     file = tmp_path / "weights.pt"
     torch.save({"weight": torch.zeros(3)}, file)

@@ -24,7 +24,6 @@ from automl.tracking.names import (
     CHECKPOINT,
     COMMIT,
     EPOCH,
-    NOTE,
     PROFILE,
     SEARCH,
     TRIAL,
@@ -411,33 +410,6 @@ def test_the_run_of_a_trial(store: MlflowClient) -> None:
     for identity, number in (("older-id", 2), ("newer-id", 1), ("unknown", 0)):
         with pytest.raises(InputError, match=r"MLflow at sqlite:.* has no run of it"):
             find_trial_run(identity, number)
-
-
-def test_the_page_of_the_runs_and_what_it_says_of_the_search(store: MlflowClient) -> None:
-    tracker = make(note="Made by `automl search`.", data="d")
-
-    def note() -> str:
-        return store.get_run(tracker.writer.parent).data.tags[NOTE]
-
-    experiment = store.get_experiment_by_name("space").experiment_id
-    assert tracker.writer.page().startswith(f"http://127.0.0.1:5000/#/experiments/{experiment}/runs")
-    assert note() == "Made by `automl search`."
-    best = trial(0, placement=PLACEMENT)
-    live(tracker, best, State.COMPLETE, [0.75])
-    for _ in range(2):  # as when it is resumed
-        assert tracker.finish(best=best, metric="accuracy", counts={}) == 0
-        assert note() == (
-            "Best trial 0: accuracy **0.75** on the validation split, ssa(ks=3) @ stage1.block2.branch + "
-            "sagan @ stage2.block1. Not confirmed on fresh seeds.\n\nMade by `automl search`."
-        )
-    tracker.writer.conclude(
-        "",
-        {"verdict": "better", "headline": "it is better", "advice": "", "figures": "by 2 points", "cost": ""},
-        None,
-    )
-    tracker.finish(best=best, metric="accuracy", counts={})
-    assert note() == "**it is better.**  \nby 2 points\n\nMade by `automl search`."
-    assert len(store.get_run(tracker.writer.parent).inputs.dataset_inputs) == 2
 
 
 def test_the_page_shows_one_search_with_the_announced_trial_first(store: MlflowClient) -> None:

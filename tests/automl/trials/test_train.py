@@ -5,7 +5,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from mlflow import MlflowClient
@@ -184,31 +183,6 @@ def test_defaults_fit_the_dataset(dataset: str) -> None:
     settings = (config.data.size, dict(config.model.options), config.training.epochs)
     assert settings == DEFAULTS.get(dataset, OTHERS)
     assert config.model.backbone == "xresnet18"
-
-
-def test_a_space_of_another_task_is_trained(store: MlflowClient, cli: Cli) -> None:
-    """LARNN on sequences, with options of the space and of the configuration."""
-    draw = np.random.default_rng(0)
-    x = draw.normal(size=(60, 3, 4)).astype(np.float32)
-    np.savez("mine.npz", x_train=x, y_train=np.array(["run", "walk"] * 30))
-    arguments = ("--space", "ucihar", "--data", "mine.npz", "--set", "backbone=larnn", "--set", "window=30",
-                 "--set", "model.options.hidden=8", "--set", "model.options.heads=2")  # fmt: skip
-    code, out, err = cli("train", *arguments, "--dump")
-    assert code == 0, err
-    assert "Linear(in_features=" in out
-    code, out, err = cli("train", *arguments, "--batch-size", "16", "--device", "cpu", "--lr-find")
-    assert code == 0, err
-    assert re.match(r"suggested learning rate \S+; the plot is lr_find.png", out)
-    assert Path("lr_find.png").stat().st_size > 1000
-    code, out, err = cli("train", *arguments, "--epochs", "1", "--batch-size", "16", "--device", "cpu",
-                         "--name", "larnn", "--log", "larnn.csv")  # fmt: skip
-    assert code == 0, err
-    assert re.search(r"^result +accuracy [\d.]+ %, balanced_accuracy [\d.]+ %, .*loss \d", out, re.MULTILINE)
-    run = only_run(store)
-    assert run.data.params.items() >= {"backbone": "larnn", "options.window": "30", "epochs": "1"}.items()
-    assert len(Path("larnn.csv").read_text().splitlines()) == 2
-    content = checkpoint.read(Storage("searches/larnn"), CPU)
-    assert content["config"]["model"]["options"].items() >= {"hidden": 8, "heads": 2, "window": 30}.items()
 
 
 def test_a_configuration_of_a_search_can_be_trained_again(

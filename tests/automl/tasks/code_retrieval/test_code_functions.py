@@ -3,7 +3,6 @@
 import gzip
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -190,39 +189,6 @@ def test_real_queries_are_in_the_split_of_their_answers(cosqa: Path) -> None:
         for query in asked:
             assert corpus.functions[query.answer].name == f"f{query.text.split()[1]}"
             assert query.answer in corpus.documented_rows(part)
-
-
-def _not_json(folder: Path) -> None:
-    (folder / "cosqa-retrieval-dev-500.json").write_text("[{")
-
-
-def _no_answer(folder: Path) -> None:
-    (folder / "cosqa-retrieval-dev-500.json").write_text('[{"doc": "x", "retrieval_idx": 99}]')
-
-
-def _no_query(folder: Path) -> None:
-    (folder / "cosqa-retrieval-test-500.json").write_text('[{"doc": "x"}]')
-
-
-def _missing(folder: Path) -> None:
-    (folder / "cosqa-retrieval-test-500.json").unlink()
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (_not_json, "cannot be read as JSON"),
-        (_no_answer, "has no function 99"),
-        (_no_query, "each query needs"),
-        (_missing, "test-500.json cannot be read"),
-    ],
-)
-def test_damaged_files_of_cosqa_are_rejected(
-    damage: Callable[[Path], None], message: str, cosqa: Path
-) -> None:
-    damage(cosqa)
-    with pytest.raises(InputError, match=message):
-        open_corpus(cosqa)
 
 
 def entry(name: str, code: str, **more: Any) -> dict[str, Any]:

@@ -279,25 +279,6 @@ def test_different_categories_of_splits_are_rejected(root: Path) -> None:
         read_coco_folder(root)
 
 
-@pytest.mark.parametrize(
-    ("rename", "message"),
-    [
-        ({"train2017": "mine"}, r"instances_mine.json must be named instances_train"),
-        ({"train2017": "val2014"}, r"are both of the split validation; keep one"),
-        ({"train2017": None}, r"needs annotations/instances_train\*.json, train/_annotations.coco.json or"),
-    ],
-)
-def test_files_without_a_split_are_rejected(root: Path, rename: dict[str, str | None], message: str) -> None:
-    for old, new in rename.items():
-        file = root / "annotations" / f"instances_{old}.json"
-        if new is None:
-            file.unlink()
-        else:
-            file.rename(file.with_name(f"instances_{new}.json"))
-    with pytest.raises(InputError, match=message):
-        read_coco_folder(root)
-
-
 def test_data_without_masks_are_read(root: Path) -> None:
     for file in root.glob("annotations/*.json"):
         value = content()

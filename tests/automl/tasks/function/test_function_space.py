@@ -113,24 +113,6 @@ def test_start_leaves_generators_and_output_alone(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({}, "needs --metric"),
-        ({"metric": "accuracy", "size": 3}, "--size is for built-in tasks"),
-        ({"metric": "accuracy", "backbone_option": ["a=1"]}, "--backbone-option is for built-in tasks"),
-        ({"metric": "accuracy", "space": "digits"}, "leave out --space digits"),
-        ({"metric": "accuracy", "minimize": True}, "a higher accuracy is better; leave --minimize out"),
-        ({"metric": "loss", "minimize": False}, "a lower loss is better; leave --maximize out"),
-        ({"metric": "val_loss"}, "add --minimize for val_loss, or --maximize"),
-        ({"metric": "testMSELoss"}, "add --minimize"),
-    ],
-)
-def test_settings_that_do_not_fit_a_function_are_refused(options, message):
-    with pytest.raises(InputError, match=message):
-        Settings(train=f"{MARKS}:train", **options)
-
-
-@pytest.mark.parametrize(
     ("name", "minimize", "maximize"),
     [
         ("loss", None, False),

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from automl.base.errors import InputError
 from automl.config.nouns import Question, SearchPlan
 from automl.search.prepare import starts_from_sensitivity
 from automl.storage.storage import Storage
@@ -206,21 +205,3 @@ def test_the_end_of_a_document_is_the_models_own(tmp_path: Path, texts: Path) ->
     assert windows.vocabulary == 264
     tokens = windows.batch("train", np.arange(windows.size("train")))[0]
     assert (tokens == 7).any()
-
-
-def test_a_tokenizer_that_does_not_fit_is_refused(tmp_path: Path, texts: Path) -> None:
-    config = TrialConfig(
-        task="language-modelling",
-        data=LanguageData(path=str(texts), context=8),
-        model=LanguageModel(backbone=f"hf:{save(transformers, 'llama', tmp_path)}"),
-    )
-    (tmp_path / "tokenizer.json").write_text("{", encoding="utf-8")
-    with pytest.raises(InputError, match=r"the tokenizer .*tokenizer\.json cannot be read"):
-        open_task(config.change(data={"tokenizer": str(tmp_path / "tokenizer.json")}), HERE)
-    with pytest.raises(InputError, match="leave --vocabulary and the data recall out"):
-        config.change(data={"tokenizer": "a", "vocabulary": 300})
-    words = " ".join(f"word{i}" for i in range(200)).encode()
-    (tmp_path / "tokenizer.json").write_text(train_pairs([words], 320), encoding="utf-8")
-    task = open_task(config.change(data={"tokenizer": str(tmp_path / "tokenizer.json")}), HERE)
-    with pytest.raises(InputError, match=r"the tokenizer does not fit the model .* has 320 tokens"):
-        task.model()

@@ -1,6 +1,5 @@
 """Test folders of images and masks: layouts, faults and contents."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -81,23 +80,6 @@ def test_layout_of_coco_stuff_and_ade20k(tmp_path, masks):
     names_of = names(opened(tmp_path))
     assert names_of["validation"] == ["val2017/c.jpg"]
     assert sorted(names_of["train"] + names_of["test"]) == ["train2017/a.jpg", "train2017/b.jpg"]
-
-
-def test_layout_of_pascal_voc(tmp_path):
-    fill(tmp_path, *"abcde", masks="SegmentationClass")
-    os.rename(tmp_path / "images", tmp_path / "JPEGImages")
-    save(tmp_path / "JPEGImages", "x", picture(), labels())  # a folder below, which no list names
-    lists = tmp_path / "ImageSets" / "Segmentation"
-    lists.mkdir(parents=True)
-    for name, images in {"trainval": "abcde", "train": "abc", "val": "de"}.items():
-        (lists / f"{name}.txt").write_text("\n".join(images) + "\n")
-    assert is_segmentation(tmp_path)
-    names_of = names(opened(tmp_path))
-    assert names_of["validation"] == ["d.jpg", "e.jpg"]
-    assert sorted(names_of["train"] + names_of["test"]) == ["a.jpg", "b.jpg", "c.jpg"]
-    (lists / "val.txt").write_text("d\nmissing\n")
-    with pytest.raises(InputError, match="missing"):
-        opened(tmp_path)
 
 
 def test_other_folders_are_groups(tmp_path):

@@ -186,26 +186,3 @@ def test_invalid_files_are_rejected(train: str, message: str, toy: Callable[...,
     with pytest.raises(InputError, match=message) as raised:
         open_sequences("series", "train", path=toy(train))
     assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("test", "message"),
-    [
-        (
-            (header() + rows(2))
-            .replace("@dimensions 2", "@dimensions 1")
-            .replace(":0,0,0", "")
-            .replace(":0,1,0", ""),
-            "TEST.ts has 1 dimensions, but .*TRAIN.ts has 2",
-        ),
-        (
-            (header() + rows(2)).replace("down", "across"),
-            "TEST.ts:12: the test label 'across' must be among those of the train split: up, down",
-        ),
-    ],
-)
-def test_test_files_that_do_not_match_train_are_rejected(
-    test: str, message: str, toy: Callable[..., Path]
-) -> None:
-    with pytest.raises(InputError, match=message):
-        open_sequences("series", "train", path=toy(GOOD, test))

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from automl.base.errors import InputError
 from automl.data.splits import FRACTION
 from automl.tasks.sequence_classification.data import Sequences, open_sequences
 from automl.tasks.sequence_classification.data.dataset import choose_subjects
@@ -88,39 +87,3 @@ def test_at_least_one_subject_and_not_all(count: int, split: str) -> None:
         held_out = choose_subjects([f"person {i}" for i in range(start, start + count)], FRACTION, split)
         assert 1 <= held_out.sum() < count
     assert abs(choose_subjects([str(i) for i in range(3000)], FRACTION, split).mean() - FRACTION) < 0.03
-
-
-SIGNAL = "train/Inertial Signals/body_gyro_y_train.txt"
-
-
-def line(folder: Path, name: str, number: int, change: Callable[[str], str]) -> None:
-    lines = (folder / name).read_text().split("\n")
-    lines[number - 1] = change(lines[number - 1])
-    (folder / name).write_text("\n".join(lines))
-
-
-def drop(folder: Path, name: str) -> None:
-    content = (folder / name).read_text().split("\n")
-    (folder / name).write_text("\n".join(content[1:]))
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda f: (f / SIGNAL).unlink(), r"body_gyro_y_train.txt is missing \(1 file in all\)"),
-        (lambda f: (f / "activity_labels.txt").unlink(), r"activity_labels.txt is missing"),
-        (lambda f: shutil.rmtree(f / "test"), r"y_test.txt is missing \(11 files in all\)"),
-        (lambda f: (f / SIGNAL).write_text(""), "body_gyro_y_train.txt is empty"),
-        (lambda f: drop(f, SIGNAL), "body_gyro_y_train.txt has 71 windows and y_train.txt has 72"),
-        (lambda f: drop(f, "test/subject_test.txt"), "subject_test.txt has 23 lines and y_test.txt has 24"),
-        (
-            lambda f: line(f, "test/y_test.txt", 2, lambda _: "7"),
-            "y_test.txt:2: '7' must be a number in activity_labels.txt: 1, 2, 3",
-        ),
-    ],
-)
-def test_invalid_folders_are_rejected(damage: Callable[[Path], object], message: str, tmp_path: Path) -> None:
-    folder = write_folder(tmp_path)
-    damage(folder)
-    with pytest.raises(InputError, match=message):
-        open_sequences("ucihar", "train", path=folder)
