@@ -9,7 +9,6 @@ import pytest
 import automl.report.run_report
 import automl.trials.session
 from automl.base.errors import InputError
-from automl.callbacks.retention import CheckpointRetention
 from automl.export import run_export as export
 from automl.export.chosen import Chosen
 from automl.judge import compare
@@ -49,12 +48,10 @@ def compared(storage: str) -> str:
 
 
 @pytest.mark.usefixtures("store", "untracked")
+@pytest.mark.parametrize("storage", ["local"], indirect=True)
 def test_all_commands_use_the_search_that_was_used_last(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(
-        CheckpointRetention, "on_trial_end", lambda self, trial: None
-    )  # the server of the test deletes slowly
     workers = FakeWorkers(lambda variant, seed: 0.9 + 0.001 * (seed % 3) + 0.02 * variant.startswith("ssa"))
     monkeypatch.setattr(automl.trials.session, "open_workers", workers.open)
     monkeypatch.setattr(export, "_export", fake_export)

@@ -88,6 +88,7 @@ def test_running_trial_without_a_process_is_interrupted(tmp_path: Path) -> None:
     assert status.lines()[1] == "trials    4 of 6 ended (2 running, 4 complete)"
 
 
+@pytest.mark.parametrize("storage", ["local"], indirect=True)
 @pytest.mark.parametrize("how", ["gone", "empty"])
 @pytest.mark.parametrize("running", [False, True])
 def test_lost_study(how: str, running: bool, storage: Storage) -> None:

@@ -1,5 +1,6 @@
 """Choice of the trial to export."""
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,6 @@ import pytest
 
 import automl.trials.session
 from automl.base.errors import InputError
-from automl.callbacks.retention import CheckpointRetention
 from automl.export.chosen import choose
 from automl.judge.run_confirm import run_confirm
 from automl.storage.storage import Storage
@@ -22,31 +22,44 @@ Confirm = Callable[..., None]
 
 
 @pytest.fixture
-def search(storage: Storage) -> Storage:
+def search(tmp_path: Path) -> Storage:
     """Create a search whose trials have checkpoints."""
-    fake_search(storage)
+    fake_search(tmp_path)
     for trial in RECORDS:
-        (storage / "mine" / trial.folder).write("checkpoint.pt", b"")
-    return storage
+        (Storage(tmp_path) / "mine" / trial.folder).write("checkpoint.pt", b"")
+    return Storage(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder for confirmed searches, since each confirmation takes seconds."""
+    return tmp_path_factory.mktemp("kept")
 
 
 @pytest.fixture
-def confirm(search: Storage, untracked: None, monkeypatch: pytest.MonkeyPatch) -> Confirm:
-    """Return a function that confirms it, with a gain in points and a number of trainings."""
-    monkeypatch.setattr(
-        CheckpointRetention, "on_trial_end", lambda self, trial: None
-    )  # that server is slow to delete
+def confirm(search: Storage, kept: Path, untracked: None, monkeypatch: pytest.MonkeyPatch) -> Confirm:
+    """Return a function that confirms it once for each gain in points."""
+    assert search.local is not None
+    mine = search.local / "mine"
 
-    def run(gain: float, *, most: int = 10**9, again: bool = False) -> None:
+    def run(*gains: float, most: int = 10**9) -> None:
+        if (kept / str(gains)).exists():
+            shutil.rmtree(mine)
+            shutil.copytree(kept / str(gains), mine)
+            return
+        if gains[1:]:
+            run(*gains[:-1])
+
         def score(variant: str, seed: int) -> float:
             noise = float(np.random.default_rng([len(variant), seed]).normal()) / 400
-            return 0.9 + noise + gain / 100 * (variant == LEAD)
+            return 0.9 + noise + gains[-1] / 100 * (variant == LEAD)
 
         def valid(variant: str, seed: int) -> float:
             return 0.4 + 0.01 * (variant == LEAD and seed == 3)
 
         monkeypatch.setattr(automl.trials.session, "open_workers", FakeWorkers(score, valid, most=most).open)
-        run_confirm("mine", top=1, seeds=8, again=again, storage=str(search))
+        run_confirm("mine", top=1, seeds=8, again=len(gains) > 1, storage=str(search))
+        shutil.copytree(mine, kept / str(gains))
 
     return run
 
@@ -78,10 +91,10 @@ def test_retrained_winner_is_chosen(search: Storage, confirm: Confirm) -> None:
     assert chosen.checkpoint == search / "mine" / "confirm" / f"trials/{chosen.number:04d}"
     assert chosen.checkpoint.exists("checkpoint.pt")
     assert chosen.identity.endswith("-confirm-1")
-    confirm(0, again=True)
+    confirm(+2, 0)
     chosen = choose("mine", str(search))
     assert not chosen.confirmed, "the latest verdict counts"
-    confirm(+2, again=True)
+    confirm(+2, 0, +2)
     assert choose("mine", str(search)).identity.endswith("-confirm-3")
 
 
@@ -93,7 +106,7 @@ def test_best_baseline_is_chosen(search: Storage, confirm: Confirm) -> None:
     assert chosen.name.endswith("baseline (trial 0) seed 1"), "whatever has won"
     assert chosen.checkpoint == search / "mine" / "confirm" / f"trials/{chosen.number:04d}"
     assert chosen.checkpoint.exists("checkpoint.pt")
-    confirm(0, again=True)
+    confirm(+2, 0)
     again = choose("mine", str(search), baseline=True)
     assert again.checkpoint == search / "mine" / "confirm-2" / f"trials/{again.number:04d}"
     assert again.warning == ""
@@ -140,25 +153,24 @@ def test_best_trial_with_a_checkpoint_is_chosen(search: Storage) -> None:
         choose("mine", str(search))
 
 
-def test_first_of_equal_trials_is_chosen(storage: Storage) -> None:
+def test_first_of_equal_trials_is_chosen(tmp_path: Path) -> None:
     equal = [record(0, 0.8), record(1, 0.9, SSA), record(2, 0.9, SSA, training={"learning_rate": 2e-3})]
-    fake_search(storage, equal)
+    fake_search(tmp_path, equal)
     for trial in equal:
-        (storage / "mine" / trial.folder).write("checkpoint.pt", b"")
-    assert choose("mine", str(storage)).number == 1
+        (Storage(tmp_path) / "mine" / trial.folder).write("checkpoint.pt", b"")
+    assert choose("mine", str(tmp_path)).number == 1
 
 
 @pytest.mark.parametrize("records", [[], [record(0, 0.9, SSA, state=State.PRUNED)]], ids=["none", "pruned"])
-def test_nothing_to_choose_from(records: list, storage: Storage) -> None:
-    fake_search(storage, records)
+def test_nothing_to_choose_from(records: list, tmp_path: Path) -> None:
+    fake_search(tmp_path, records)
     with pytest.raises(InputError, match=r"no completed trial.*search --resume mine.*--run"):
-        choose("mine", str(storage))
+        choose("mine", str(tmp_path))
 
 
 def test_damage(search: Storage, confirm: Confirm) -> None:
     confirm(+2)
-    if search.local is None:
-        pytest.skip("the same files")
+    assert search.local is not None
     folder = search.local / "mine" / "confirm"
     study = (folder / "study.journal").read_bytes()
     (folder / "study.journal").unlink()
