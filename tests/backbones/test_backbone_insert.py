@@ -123,21 +123,6 @@ def test_module_receives_the_output_of_its_site(make: Callable[[], nn.Module]) -
     assert all(torch.equal(inputs[name], outputs[name]) for name in outputs)
 
 
-@torch.no_grad()
-def test_the_order_of_a_placement_does_not_matter(make: Callable[[], nn.Module]) -> None:
-    forward, backward, single = randomise_norms(make()), randomise_norms(make()), randomise_norms(make())
-    placement = {name: Spec("sagan") for name in list(_everywhere(forward))[1:3]}
-    insert(forward, placement, torch.empty(EXAMPLE))
-    insert(backward, dict(reversed(placement.items())), torch.empty(EXAMPLE))
-    for name in placement:
-        insert(single, {name: placement[name]}, torch.empty(EXAMPLE))
-    for module in _inserted(forward).values():
-        module.gamma.fill_(0.5)
-    for model in (backward, single):
-        model.load_state_dict(forward.state_dict())
-        assert torch.equal(model(_x()), forward(_x()))
-
-
 def test_every_gate_has_a_gradient(make: Callable[[], nn.Module]) -> None:
     """New modules have the training mode of their model, and every gate has a gradient."""
     model = randomise_norms(make()).train()
@@ -197,18 +182,6 @@ def test_any_input(make_model: Callable[[], nn.Module], example: Example) -> Non
             module.gamma.fill_(1)
             assert not torch.equal(call(model, example), before), site.name
             module.gamma.fill_(0)
-
-
-@torch.no_grad()
-def test_the_other_outputs_of_a_tuple_stay() -> None:
-    model = Recurrent().eval()
-    x = torch.randn(3, 7, 8)
-    outputs, states = model.lstm(x)
-    insert(model, {"lstm": Spec("ssa")}, IDS).lstm.site_attention.gamma.fill_(1)
-    transformed, new_states = model.lstm(x)
-    assert not torch.equal(transformed, outputs)
-    assert torch.equal(transformed, model.lstm.site_attention(outputs))
-    assert all(torch.equal(a, b) for a, b in zip(new_states, states, strict=True))
 
 
 @pytest.mark.parametrize("name", ATTENTIONS)

@@ -92,32 +92,6 @@ def test_a_kuberay_file_is_valid_by_kuberays_schema(name, kind):
             jsonschema.validate(wrong, schema)
 
 
-@pytest.mark.parametrize("name", KUBERAY)
-def test_kubernetes_workers_are_unprivileged_spot_instances_from_zero(name):
-    spec = read_manifest(name)["spec"]
-    cluster = spec.get("rayClusterSpec", spec)
-    assert cluster["enableInTreeAutoscaling"] is True
-    assert cluster["authOptions"] == {"mode": "token"}
-    assert cluster["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
-    (group,) = cluster["workerGroupSpecs"]
-    assert group["replicas"] == group["minReplicas"] == 0 < group["maxReplicas"]
-    pod = group["template"]["spec"]
-    assert pod["nodeSelector"] == {"cloud.google.com/gke-spot": "true"}
-    assert {toleration["key"] for toleration in pod["tolerations"]} == {
-        "cloud.google.com/gke-spot",
-        "nvidia.com/gpu",
-    }
-    assert pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == 1
-    for pod in (cluster["headGroupSpec"]["template"]["spec"], group["template"]["spec"]):
-        assert pod["securityContext"]["runAsNonRoot"] is True
-        for container in pod["containers"]:
-            assert container["securityContext"]["allowPrivilegeEscalation"] is False
-            assert set(container["resources"]) == {"requests", "limits"}
-            assert "valueFrom" not in str(container["env"])
-        claim = read_manifest("kuberay-storage.yaml")
-        assert pod["volumes"][0]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
-
-
 def test_a_retried_job_resumes_its_search():
     spec = read_manifest("kuberay-job.yaml")["spec"]
     assert spec["backoffLimit"] > 0

@@ -99,21 +99,6 @@ def test_placements_that_were_not_tried_may_be_the_best() -> None:
     assert not result.ends_search
 
 
-def test_a_comparison_takes_trials_that_the_models_last_fit_lacked() -> None:
-    """The model of a growing study is fitted again once a fiftieth of the trials is new."""
-    study = search(of_type("b", 1.0), 60, sampler=optuna.samplers.RandomSampler(0))
-    model = GrowingModel()
-    for trial in search(of_type("b", 1.0), 122, seed=1, sampler=optuna.samplers.RandomSampler(1)).trials:
-        study.add_trial(trial)
-        model(study)
-    stale = model(study)
-    assert len(stale.scores) < 182, "it needs no fit for each trial"
-    result = estimate_posterior(study, 0.5, model.refit, more=10)
-    expected = estimate_posterior(study, 0.5, more=10)
-    assert result.matters == pytest.approx(expected.matters, abs=0.01)
-    assert sum(row.trials for row in result.placements) == 182
-
-
 @pytest.mark.parametrize("trials", [6, 40])  # the model predicts nothing yet, and it does
 def test_the_best_trial_of_a_comparison_is_that_of_the_search(trials: int) -> None:
     for seed in range(4):

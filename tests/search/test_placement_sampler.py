@@ -8,7 +8,7 @@ import numpy as np
 import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.samplers import RandomSampler, TPESampler
+from optuna.samplers import RandomSampler
 from optuna.trial import FixedTrial, TrialState
 
 from search import choices
@@ -206,29 +206,6 @@ def test_tpe_draws_other_parameters_jointly() -> None:
     late = study.trials[-15:]
     assert np.mean([abs(trial.params["rate"] - 0.3) for trial in late]) < 0.12
     assert np.mean([m.type == "a" for p in placed(study)[-15:] for m in p.modules]) > 0.7
-
-
-@pytest.mark.filterwarnings("error")
-def test_tpe_draws_parameters_of_some_trials_jointly(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone: list[str] = []
-
-    def draw_alone(sampler: Any, study: Any, trial: Any, name: str, distribution: Any) -> Any:
-        alone.append(name)
-        return distribution.choices[0] if isinstance(distribution, CategoricalDistribution) else 0.5
-
-    monkeypatch.setattr(TPESampler, "sample_independent", draw_alone)
-    study = optuna.create_study(sampler=PlacementSampler(0))
-    for i in range(30):
-        study.enqueue_trial({"optimizer": ["adamw", "sgd"][i % 2]})
-        trial = study.ask()
-        optimizer = trial.suggest_categorical("optimizer", ["adamw", "sgd"])
-        trial.suggest_float(f"{optimizer}.rate", 0, 1)
-        trial.suggest_float(f"{optimizer}.decay", 0, 1)
-        draw(trial)
-        if i == 10:
-            alone.clear()
-        study.tell(trial, 0.0)
-    assert not alone
 
 
 def test_a_space_without_choices_is_drawn_by_the_other_sampler() -> None:

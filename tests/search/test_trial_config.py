@@ -1,13 +1,9 @@
 """Configuration of a trial: its format, and messages about invalid ones."""
 
 import json
-import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import optuna
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,8 +13,6 @@ from automl.base.errors import InputError
 from automl.tasks.image_classification import ImageData, ImageTraining
 from backbones import BACKBONES
 from search.config import Model, TrialConfig
-from search.spaces import load_space
-from tests.helpers import FOLDER
 
 # Runs, studies and exported models hold this text: what it says today must be read for ever.
 LITERAL = (Path(__file__).parent / "trial_config.json").read_text()
@@ -211,20 +205,6 @@ def test_change() -> None:
     assert CONFIG.data.size == 128
     with pytest.raises(InputError, match=r"data\.size must lie between"):
         CONFIG.change(data={"size": 1})
-
-
-def test_the_configuration_of_a_user_defined_task_can_be_sent(tmp_path: Path) -> None:
-    """A process that has not loaded the file can read it."""
-    config = load_space(f"{FOLDER / 'tabular.py'}:draw")
-    drawn = config(optuna.trial.FixedTrial(dict(config.baseline)))
-    (tmp_path / "config.pickle").write_bytes(pickle.dumps(drawn))
-    program = (
-        "import pickle; c = pickle.load(open('config.pickle', 'rb')); print(c.data.noise, c.model.options)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout.strip() == f"0.1 {drawn.model.options}"
 
 
 def test_the_code_of_attention_goes_with_the_configuration(tmp_path: Path) -> None:

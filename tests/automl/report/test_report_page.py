@@ -24,7 +24,7 @@ from search.config import Model, TrialConfig
 from search.record import State
 from tests.helpers.hostile import HOSTILE
 from tests.helpers.map_cases import leave_maps
-from tests.helpers.report_cases import SSA, frozen, made_up, plan_of, save_search, save_verdict, verdict_of
+from tests.helpers.report_cases import frozen, made_up, plan_of, save_search, save_verdict, verdict_of
 
 PLOTS = {"parts", "costs", "curves", "training"}
 
@@ -178,33 +178,6 @@ def test_absolute_scores_and_times_stand_beside_the_differences(page: Page) -> N
     assert f"baseline {100 * mean(scores):.4g} ± {100 * stdev(scores):.2g} 840 61.2 s" in page.text
     for words in ("-0.60 to +2.00", "over inputs too", "test accuracy", "time ratio", "1.01", "61.2 s"):
         assert words in page.text
-
-
-@pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize(
-    ("verdict", "words"),
-    [
-        ("worse", ["Confirmed: worse", "no finalist beats the tuned baseline"]),
-        ("equivalent", ["Confirmed: equivalent", "by as much as 0.5 points"]),
-        ("undecided", ["Confirmed: undecided", "in 20 seeds may be chance"]),
-        ("cannot tell", ["Confirmed: cannot tell", "training times were not measured"]),
-        (None, ["Confirmation under way", "8 of 20 seeds", "automl confirm --search made-up"]),
-    ],
-)
-def test_each_verdict_has_its_words(
-    verdict: str | None, words: list[str], small: Path, tmp_path: Path, quiet: None
-) -> None:
-    shutil.copytree(small, tmp_path / "s")
-    value = verdict_of(verdict, warnings=["seed 1003 failed twice"], remarks=["The control did as well."])
-    save_verdict(tmp_path / "s" / "made-up", value)
-    page_of = Page(run_report("made-up", storage=str(tmp_path / "s")).index)
-    card = next(a for tag, a in page_of.elements if a.get("id") == "verdict")
-    neutral = verdict in ("undecided", "cannot tell", None)
-    tones = re.search(r"\.undecided,([^{]*)\{ --tone: var\(--soft\)", page_of.source)
-    classes = {part.strip().lstrip(".") for part in tones[1].split(",")} | {"undecided"}
-    assert bool(classes & set((card["class"] or "").split())) == neutral
-    for word in [*words, "seed 1003 failed twice", "The control did as well.", SSA]:
-        assert word in page_of.text
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -27,7 +27,6 @@ from automl.tracking.names import (
     PROFILE,
     SEARCH,
     TRIAL,
-    VIEW,
     named,
     run_name,
 )
@@ -410,37 +409,6 @@ def test_the_run_of_a_trial(store: MlflowClient) -> None:
     for identity, number in (("older-id", 2), ("newer-id", 1), ("unknown", 0)):
         with pytest.raises(InputError, match=r"MLflow at sqlite:.* has no run of it"):
             find_trial_run(identity, number)
-
-
-def test_the_page_shows_one_search_with_the_announced_trial_first(store: MlflowClient) -> None:
-    """Other runs do not matter: another search, a confirmation, a pruned trial with a higher score."""
-    searched("other", [0.9375], store)
-    tracker = make(search="mine", identity="mine-id", metric="accuracy")
-    records, scores = [trial(i) for i in range(4)], [0.5, 0.75, 0.875, 0.75]
-    for record, score in zip(records, scores, strict=True):
-        live(tracker, record, State.PRUNED if score == max(scores) else State.COMPLETE, [score])
-    link = tracker.writer.page()
-    confirmation = make(search="mine confirm", identity="mine-id-confirm-1", above="mine-id")
-    live(confirmation, trial(0), State.COMPLETE, [1.0])
-    confirmation.close()
-
-    def shown() -> list[int]:
-        name = VIEW + link.partition("?viewStateShareKey=")[2]
-        view = json.loads(store.get_experiment(tracker.writer.experiment).tags[name])
-        order = f"{view['orderByKey']} {'ASC' if view['orderByAsc'] else 'DESC'}"
-        runs = store.search_runs([tracker.writer.experiment], view["searchFilter"], order_by=[order])
-        assert {run.data.tags["mlflow.parentRunId"] for run in runs} == {tracker.writer.parent}
-        return [int(run.data.tags[TRIAL]) for run in runs]
-
-    assert tracker.drain() == 0
-    assert set(shown()) == {0, 1, 2, 3}
-    # A model of placements may prefer another of those with the same score, and another order later.
-    for ranking in ([1, 3, 0], [3, 1, 0]):
-        tracker.finish(best=records[ranking[0]], metric="accuracy", counts={}, ranking=ranking)
-        assert shown() == [*ranking, 2]
-    again = make(search="mine", identity="mine-id", metric="accuracy")
-    again.finish(best=records[1], metric="accuracy", counts={}, ranking=[1, 3, 0])
-    assert shown() == [1, 3, 0, 2]
 
 
 def test_every_cost_has_a_unit() -> None:

@@ -27,7 +27,6 @@ from search.record import Metrics, Report
 from search.space import draw_randomly
 from search.spaces import SPACES
 from tests.helpers.automl_cases import CPU, HERE, Cli, timeless, tiny
-from tests.helpers.confirm_cases import RECORDS, fake_search
 from tests.helpers.imitated_gpus import Driver
 
 
@@ -183,29 +182,6 @@ def test_defaults_fit_the_dataset(dataset: str) -> None:
     settings = (config.data.size, dict(config.model.options), config.training.epochs)
     assert settings == DEFAULTS.get(dataset, OTHERS)
     assert config.model.backbone == "xresnet18"
-
-
-def test_a_configuration_of_a_search_can_be_trained_again(
-    store: MlflowClient, cli: Cli, tmp_path: Path
-) -> None:
-    fake_search(tmp_path / "searches")
-    code, _, err = cli("train", "--like", "mine:1", "--subset", "0.2", "--epochs", "1", "--seed", "5",
-                         "--device", "cpu", "--name", "again")  # fmt: skip
-    assert code == 0, err
-    content = checkpoint.read(Storage("searches/again"), CPU)
-    config = TrialConfig.from_json(content["config"])
-    change = {"data": {"subset": 0.2}, "training": {"epochs": 1}, "seed": 5}
-    assert config == RECORDS[1].config.change(**change)
-    for arguments, message in {
-        ("--like", "mine", "--space", "digits"): "--space, --like and --dataset exclude each other",
-        ("--like", "mine", "--set", "heads=8"): "--set heads: a parameter needs the space",
-        ("--like", "mine", "--epochs", "3", "--set", "training.epochs=4"): "both set training.epochs",
-        ("--like", "mine", "--gpu", "0", "--device", "cpu"): "--gpu 0 and --device cpu both set the device",
-        ("--like", "mine", "--workers", "0"): "--workers must be 1 or more; got 0",
-        ("--like", "mine", "--workers", "7"): "must be a multiple of the workers that share it",
-    }.items():
-        code, _, err = cli("train", *arguments)
-        assert (code, message in err) == (2, True), err
 
 
 def test_several_workers_are_started_and_followed(

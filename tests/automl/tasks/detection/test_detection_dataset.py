@@ -1,8 +1,6 @@
 """Test the splits of detection data, the bundled scenes, and decoded splits in a storage."""
 
 import json
-import re
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +14,6 @@ from automl.tasks.detection.data.dataset import read_scenes
 from tests.helpers.detection_cases import write_scenes
 
 pytestmark = pytest.mark.usefixtures("cache")
-
-SPLITS = ("train", "validation", "test")
 
 
 def test_boxes_and_masks_of_scenes_agree() -> None:
@@ -50,35 +46,6 @@ def test_scenes_of_a_seed_are_the_same() -> None:
     first = open_detection_records(DetectionData(source="scenes")).manifest().digest
     read_scenes.cache_clear()
     assert open_detection_records(DetectionData(source="scenes")).manifest().digest == first
-
-
-@pytest.mark.parametrize(
-    ("counts", "expected_text"),
-    [
-        ({"train": 60, "validation": 20, "test": 10}, dict.fromkeys(SPLITS, "the dataset's own")),
-        ({"train": 60, "validation": 40}, {"test": "about 50% of the validation images, .*"}),
-        ({"train": 100}, {"test": "about 20% of all images, .*", "train": ".*, less those for validation"}),
-        ({"train": 80, "test": 30}, {"validation": "about 20% of .*", "test": "the dataset's own"}),
-    ],
-    ids=["all", "no test", "train alone", "no validation"],
-)
-def test_missing_splits_are_held_out(
-    tmp_path: Path, counts: Mapping[str, int], expected_text: Mapping[str, str]
-) -> None:
-    path = str(tmp_path / "made")
-    write_scenes(Path(path), counts)
-    splits = {split: open_split(DetectionData(source="coco", path=path, size=64), split) for split in SPLITS}
-    names = [name for images in splits.values() for name in images.names()]
-    assert len(names) == len(set(names)) == sum(counts.values())
-    assert all(len(images) > 2 for images in splits.values())
-    assert splits["train"].image(0).shape == (64, 64, 3)
-    listed = open_detection_records(DetectionData(source="coco", path=path)).manifest()
-    rows = [(split, name) for split, name, *_ in listed.rows()]
-    assert rows == [(split, name) for split, images in splits.items() for name in images.names()]
-    for split, text in expected_text.items():
-        assert re.fullmatch(
-            text, open_detection_records(DetectionData(source="coco", path=path)).describe_splits()[split]
-        )
 
 
 def test_a_subset_without_objects_is_refused(tmp_path: Path) -> None:

@@ -112,31 +112,6 @@ def test_lengths_and_missing_values(
     assert bool((x[1, :, 2] == 0).all()) == (not equal)
 
 
-@pytest.mark.parametrize("name", ["Toy_TRAIN.ts", "Toy.ts"])
-def test_missing_test_split_is_held_out(name: str, write: Callable[..., Path]) -> None:
-    path = write(name, header() + rows(60))
-    splits = opened(path)
-    assert sum(len(sequences) for sequences in splits.values()) == 60
-    assert len({name for sequences in splits.values() for name in sequences.names()}) == 60
-    assert all((sequences.labels.bincount(minlength=2) > 0).all() for sequences in splits.values())
-    texts = open_sequence_records("series", path=path).describe_splits()
-    assert texts["test"] == "about 20% of all sequences, of each class, chosen by their content"
-    write(name, header() + rows(60, start=1))  # The first sequence is removed, another is added at the end.
-    split_of = {
-        tuple(sequences.values(i)[0]): split
-        for split, sequences in splits.items()
-        for i in range(len(sequences))
-    }
-    after = {
-        tuple(sequences.values(i)[0]): split
-        for split, sequences in opened(path).items()
-        for i in range(len(sequences))
-    }
-    assert len(split_of.keys() & after.keys()) == 59
-    moved = [values for values, split in split_of.items() if after.get(values, split) != split]
-    assert len(moved) <= 4, "each change moves at most one other between two splits"
-
-
 @pytest.mark.parametrize("mark", ["%", "#", "  % "])
 def test_comments_are_skipped_but_counted_as_lines(mark: str, toy: Callable[..., Path]) -> None:
     comment = f"{mark}A comment, 1:up\n"
