@@ -208,16 +208,6 @@ def test_tpe_draws_other_parameters_jointly() -> None:
     assert np.mean([m.type == "a" for p in placed(study)[-15:] for m in p.modules]) > 0.7
 
 
-def test_a_space_without_choices_is_drawn_by_the_other_sampler() -> None:
-    study = optuna.create_study(sampler=PlacementSampler(0))
-    for _ in range(15):
-        trial = study.ask()
-        if trial.suggest_int("modules", 0, 1):
-            trial.suggest_int("site1", 0, 3)
-        study.tell(trial, 0.0)
-    assert {trial.params["modules"] for trial in study.trials} == {0, 1}
-
-
 def test_backbones_have_separate_sites_and_common_types() -> None:
     study = optuna.create_study(direction="maximize", sampler=PlacementSampler(0))
     random = np.random.default_rng(0)

@@ -7,7 +7,6 @@ import random
 import subprocess
 import sys
 import warnings
-from dataclasses import replace
 from functools import cache
 from itertools import product
 from typing import Any
@@ -23,7 +22,7 @@ from backbones import Site, build, insert, sites
 from search import choices
 from search.config import Model, TrialConfig
 from search.drawn import Drawn, same_parameters
-from search.space import Space, draw_randomly
+from search.space import Space
 from search.spaces import SPACES
 from tests.helpers.search_cases import draw
 
@@ -112,17 +111,6 @@ def test_published_placements_lie_within_the_space(space: Space) -> None:
         assert site.startswith(f"{stage}.") or stage == choices.LAST
         assert site.endswith("branch") == bool(branch)
         assert config.training.learning_rate == 3e-3
-
-
-def test_random_draws_need_no_search() -> None:
-    space = SPACES["digits"]
-    first, again, other = (
-        [trial.params for trial, _ in draw_randomly(space, 5, seed=seed)] for seed in (0, 0, 1)
-    )
-    assert first == again != other
-    trial, config = next(draw_randomly(space, 1, first=space.baseline))
-    assert trial.params == space.baseline
-    assert config == space(optuna.trial.FixedTrial(space.baseline))
 
 
 def changed(name: str, **ranges: Any) -> Space:
@@ -256,13 +244,6 @@ def test_sites_are_those_of_the_backbone_that_is_trained() -> None:
     assert small == large
 
 
-def test_digits_attends_to_more_than_one_position() -> None:
-    digits_sites = sites(_shared_training("xresnet18", 0.25), torch.empty(1, 3, 32, 32))
-    single = {site.name for site in digits_sites if site.positions == 1}
-    assert single
-    assert not any(single & set(config.model.placement) for _, config in _samples("digits"))
-
-
 @pytest.mark.parametrize("name", ["vit", "faces", "deit"])
 def test_a_transformers_sites_are_where_its_space_says(name: str) -> None:
     """Test every depth, pooling and kind of block, with the smallest width."""
@@ -316,21 +297,3 @@ def test_size(function: object, combinations: int, continuous: int) -> None:
     assert size.continuous == continuous
     assert size.error == 0 if function is even else 0 < size.error < 0.1 * combinations
     assert size.combinations == pytest.approx(combinations, abs=max(1e-9, 3 * size.error))
-
-
-def test_checks_share_draws() -> None:
-    calls = []
-    digits = SPACES["digits"]
-
-    def count(trial: optuna.Trial) -> TrialConfig:
-        calls.append(trial)
-        return digits.draw(trial)
-
-    drawn = Drawn(replace(digits, draw=count))
-    assert drawn.has_placements
-    assert drawn.fingerprint == Drawn(digits).fingerprint
-    assert not drawn.baseline.model.placement
-    assert len(calls) < 120
-    before = len(calls)
-    assert drawn.configs(50) == [config for _, config in draw_randomly(digits, 50)]
-    assert len(calls) == before

@@ -59,15 +59,6 @@ def test_modules_are_at_the_published_sites(kind: str, count: int, form: str) ->
         assert "stage2.block4" in placement, "the end of res3 of ResNet-50"
 
 
-def test_heads_and_normalisation_are_those_of_the_cell() -> None:
-    (spec,) = drawn("da-heads", heads=32).model.placement.values()
-    assert spec.options["heads"] == 32
-    (spec,) = drawn("da-normalisation", normalisation="none").model.placement.values()
-    assert spec.options["normalisation"] == "none"
-    (spec,) = drawn("da-normalisation", normalisation="scaling-keys").model.placement.values()
-    assert spec.options["normalisation"] == "scaling-keys", "the blog's sqrt(k)"
-
-
 @pytest.mark.parametrize("block", list(BLOCKS))
 def test_blocks_have_the_layer_scale_of_the_published_classes(block: str) -> None:
     """It is 1e-4 by default there, and left out with init_values=0."""
@@ -76,15 +67,3 @@ def test_blocks_have_the_layer_scale_of_the_published_classes(block: str) -> Non
     assert options["block"].endswith("layer-scale") == scaled
     assert options.get("initial_scale") == (1e-4 if scaled else None)
     assert options["block"].startswith("parallel") == block.startswith("Parallel")
-
-
-def test_the_comparison_of_ssa_is_the_published_one() -> None:
-    config = drawn("ssa-equal-time-0.008", model="xresnet18 + ssa")
-    assert (config.data.source, config.data.size) == ("woof1", 128)
-    assert (config.model.backbone, config.training.epochs, config.training.batch_size) == (
-        "xresnet18",
-        50,
-        64,
-    )
-    assert [*config.model.placement] == ["stage1.block2.branch"]
-    assert config.training.mixup == 0

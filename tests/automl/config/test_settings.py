@@ -9,7 +9,6 @@ import pytest
 
 from attention import Spec
 from automl.base.errors import InputError
-from automl.base.options import format_option
 from automl.base.serialise import from_json, to_json
 from automl.config.limits import Limits
 from automl.config.nouns import TRIALS, Question, SearchPlan, Terms
@@ -233,18 +232,6 @@ def test_invalid_baseline_is_rejected(baseline: dict[str, Any], message: str) ->
     with pytest.raises(InputError) as error:
         _ = Drawn(space).baseline
     assert message in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("setting", "value", "written"),
-    [
-        ("seeds", 6, "--seeds 6"),
-        ("sequential", True, "--sequential"),
-        ("sequential", False, "--no-sequential"),
-    ],
-)
-def test_setting_is_formatted_as_an_option(setting: str, value: object, written: str) -> None:
-    assert format_option(setting, value) == written
 
 
 def test_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

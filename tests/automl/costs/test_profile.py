@@ -99,13 +99,6 @@ def test_imprecise_ratio_is_not_cached_but_its_timings_are(monkeypatch: pytest.M
     assert first.latency == second.latency, "latency is measured once per architecture"
 
 
-@pytest.mark.usefixtures("quick")
-def test_latency_is_measured_once_per_architecture() -> None:
-    measured = measure(tiny(training={"optimizer": "sgd"}), TINY, HERE)
-    assert measured.latency == measure(tiny(training={"batch_size": 16}), TINY, HERE).latency
-    assert measured.latency != measure(tiny(model={"backbone": "xresnet34"}), TINY, HERE).latency
-
-
 @pytest.mark.parametrize(
     ("change", "expected"),
     [

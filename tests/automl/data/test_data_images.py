@@ -14,7 +14,6 @@ from torch import Tensor
 
 from automl.data.augment import centre_crop, crop_boxes, draw_boxes, normalise
 from automl.data.pictures import SUFFIXES, TURNED, decode, read_picture, read_size
-from automl.tasks.image_classification.data import cache_side
 from automl.tasks.image_classification.data.feed import Augment, apply_cutmix, make_erasing, make_policy
 from backbones import IMAGENET
 
@@ -24,11 +23,6 @@ def stored(picture: Image.Image, kind: str, **options: object) -> BytesIO:
     picture.save(file, kind, **options)
     file.seek(0)
     return file
-
-
-@pytest.mark.parametrize(("size", "side"), [(32, 40), (64, 80), (128, 160), (224, 280), (1, 8)])
-def test_cache_side(size: int, side: int) -> None:
-    assert cache_side(size) == side
 
 
 def test_whole_image_is_resized_to_a_square_with_its_aspect() -> None:
@@ -104,13 +98,6 @@ def test_transparent_becomes_white() -> None:
     palette = Image.new("P", (9, 9), 3)
     square, _ = decode(stored(palette, "GIF", transparency=3), 4)
     assert (square == 255).all()
-
-
-def test_arrays_are_decoded_unchanged() -> None:
-    grey = np.arange(64, dtype=np.uint8).reshape(8, 8)
-    square, aspect = decode(grey, 8)
-    assert (square == grey[..., None]).all()
-    assert aspect == 1.0
 
 
 BACK = {
@@ -251,11 +238,6 @@ def test_random_crop_is_a_function_of_the_generator() -> None:
     assert not torch.equal(random_crop(images), random_crop(images, seed=1))
     assert random_crop(images).is_contiguous(memory_format=torch.channels_last)
     assert random_crop(images).dtype == torch.float32
-
-
-def test_images_are_cropped_independently() -> None:
-    crops = random_crop(ramps(8)).flatten(1)
-    assert len(torch.unique(crops, dim=0)) == 8
 
 
 def test_flip_mirrors_some_images_and_changes_nothing_else() -> None:

@@ -19,13 +19,10 @@ from automl.data.records import Item, Listing
 from automl.search.prepare import fit
 from automl.task import task_of_data
 from automl.task.overview import describe_data
-from automl.tasks.code_retrieval.data.cache import open_cached_corpus
 from automl.tasks.image_classification.data import open_image_records
 from automl.tasks.image_classification.data.sources import list_images
 from automl.tasks.segmentation import SegmentationData
 from automl.tasks.segmentation.data import open_labelled_images
-from automl.tasks.sequence_classification.data import long_csv, npz, ts
-from automl.tasks.stereo.data.files import write_pfm
 from automl.tasks.stereo.data.pairs import find_pairs
 from search.config import TASKS
 
@@ -315,25 +312,6 @@ def test_images(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
     Manifest.from_splits({"train": [(item.name, "c", item.content) for item in listing.splits["train"]]})
 
 
-def test_source_code(tmp_path: Path) -> None:
-    for number in range(40):
-        body = "".join(" + a" if number >> bit & 1 else " * a" for bit in range(6))
-        text = f'def f(a):\n    """Compute word{number}."""\n    return a{body}\n'
-        odd(tmp_path, b"m%d\xe9.py" % number).write_text(text)
-    assert "m7\\xe9.py" in {function.file for function in open_cached_corpus(tmp_path).functions}
-
-
-def test_stereo_pairs(tmp_path: Path) -> None:
-    scene = odd(tmp_path, b"sc\xe8ne")
-    scene.mkdir()
-    for side in ("im0.png", "im1.png"):
-        Image.fromarray(np.zeros((6, 10, 3), np.uint8)).save(scene / side)
-    write_pfm(scene / "disp0.pfm", np.ones((6, 10), np.float32))
-    (pair,) = find_pairs(tmp_path)
-    assert (pair.name, pair.left.is_file()) == ("sc\\xe8ne", True)
-    shutil.rmtree(scene)  # pytest lists what it deletes
-
-
 NAME = "Äpfel"
 
 
@@ -375,33 +353,6 @@ def labels(root: Path, first: str, second: str) -> set[str]:
     return {*listing.classes} - {"b"}
 
 
-def series_csv(root: Path, first: str, second: str) -> set[str]:
-    rows = [
-        (f"{split}{label}", step, step, label, split)
-        for split, label in (("train", first), ("train", "b"), ("test", second))
-        for step in range(3)
-    ]
-    file = table(root / "a.csv", ("series", "time", "x", "label", "split"), *rows)
-    return {*long_csv.read_recording([file]).splits["test"].labels}
-
-
-def series_ts(root: Path, first: str, second: str) -> set[str]:
-    files = []
-    for split, declared, label in (("TRAIN", first, second), ("TEST", second, first)):
-        files.append(root / f"A_{split}.ts")
-        head = f"@univariate true\n@classLabel true {declared} b\n@data\n"
-        files[-1].write_text(f"{head}1,2,3:{label}\n1,2,4:b\n", encoding="utf-8")
-    return {*ts.read_recording(files).splits["test"].labels} - {"b"}
-
-
-def series_npz(root: Path, first: str, second: str) -> set[str]:
-    x = np.ones((2, 1, 8))
-    np.savez(
-        root / "a.npz", x_train=x, y_train=np.array([first, "b"]), x_test=x, y_test=np.array([second, "b"])
-    )
-    return {*npz.read_recording([root / "a.npz"]).splits["test"].labels} - {"b"}
-
-
 def pairs(root: Path, first: str, second: str) -> set[str]:
     picture(root / first / "left.png")
     rows = [tuple(f"{second}/left.png" for _ in range(3))]
@@ -412,7 +363,7 @@ def pairs(root: Path, first: str, second: str) -> set[str]:
 @pytest.mark.parametrize(
     ("first", "second"), [(COMPOSED, DECOMPOSED), (DECOMPOSED, COMPOSED)], ids=["composed", "decomposed"]
 )
-@pytest.mark.parametrize("read", [folders, labels, series_csv, series_ts, series_npz, pairs])
+@pytest.mark.parametrize("read", [folders, labels])
 def test_both_spellings_are_one_name(
     read: Callable[[Path, str, str], set[str]], first: str, second: str, tmp_path: Path
 ) -> None:

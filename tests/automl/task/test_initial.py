@@ -61,14 +61,6 @@ def test_changed_weights_are_rejected(trained: tuple[Path, float]) -> None:
         start(open_task(config, HERE))
 
 
-def test_a_rewritten_file_is_read_again(tmp_path: Path) -> None:
-    file = tmp_path / "weights.pt"
-    torch.save({"weight": torch.zeros(3)}, file)
-    first = choose_weights(str(file))
-    torch.save({"weight": torch.ones(4)}, file)
-    assert choose_weights(str(file))[1] != first[1]
-
-
 @pytest.fixture
 def published(monkeypatch: pytest.MonkeyPatch) -> dict[str, Tensor]:
     """Provide timm's weights of a ViT for 1,000 labels, as if they had been downloaded."""
@@ -97,15 +89,3 @@ def test_published_weights_leave_the_head_to_the_seed(published: dict[str, Tenso
             assert torch.equal(value, before[key] if key.startswith("head.") else published[key]), key
         heads.append(model.head.weight)
     assert not torch.equal(*heads)
-
-
-def test_sites_whose_channels_are_the_labels() -> None:
-    """A fully convolutional head has as many channels as there are classes."""
-    config = tiny(data={"size": 64}, training={"batch_size": 8})
-    model = {
-        "backbone": "torchvision:squeezenet1_1",
-        "options": {},
-        "placement": {"classifier.2": Spec("ssa")},
-    }
-    task = open_task(config.change(model=model), HERE)
-    assert task.model()(task.example(2)).shape == (2, 10)

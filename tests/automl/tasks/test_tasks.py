@@ -36,12 +36,6 @@ def test_mixup_weights_are_beta_and_the_first_is_larger(alpha: float) -> None:
     assert fraction.std().item() == pytest.approx(expected.std(), abs=0.01)
 
 
-@pytest.mark.parametrize("alpha", [1e-300, 1e-4, 0.01])
-def test_a_tiny_alpha_mixes_hardly_anything(alpha: float) -> None:
-    _, _, _, fraction = mixed(alpha)
-    assert (fraction > 0.99).float().mean() > 0.9
-
-
 class Fixed(nn.Module):
     """Model with constant logits."""
 
@@ -207,13 +201,6 @@ def test_raw_inputs_fit_the_deployed_graph() -> None:
         torch.testing.assert_close(probabilities, model(normalise(raw)).softmax(1))
     assert probabilities.shape == (5, len(deployment.labels))
     assert deployment.labels == [str(digit) for digit in range(10)]
-
-
-def test_a_batch_is_limited_to_the_data() -> None:
-    """The batch is then all of the data: a user may have few photographs."""
-    task = opened(training={"batch_size": 230})
-    assert task.steps() == opened(training={"batch_size": 229}).steps() == 1
-    assert [len(y) for _, y in task.batches(1)] == [229]
 
 
 def test_images_are_mirrored_if_requested() -> None:

@@ -1,7 +1,6 @@
 import math
-from pathlib import Path
 
-from automl.training.lr_find import find_learning_rate, plot
+from automl.training.lr_find import find_learning_rate
 from tests.helpers.automl_cases import Regression
 
 
@@ -23,9 +22,3 @@ def test_a_diverging_end_is_cut() -> None:
     assert all(math.isfinite(loss) for loss in test.losses)
     assert max(test.losses) <= 4 * test.losses[0] + 1e-6
     assert test.suggestion < 10
-
-
-def test_plot_is_an_image(tmp_path: Path) -> None:
-    file = tmp_path / "lr_find.png"
-    plot(find_learning_rate(Regression(), steps=20), file)
-    assert file.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")

@@ -17,13 +17,11 @@ from automl.export.checks import check_parity
 from automl.export.formats import forms_of
 from tests.helpers import others_slow
 from tests.helpers.code_cases import (
-    CHANNELS,
     CODE,
     FUNCTIONS,
     LENGTHS,
     QUERIES,
     QUERY,
-    TOKENIZER,
     export_search,
 )
 
@@ -56,19 +54,6 @@ def test_each_graph_is_exported_and_checked(exported: Any, folder: Path) -> None
     assert all(0 <= difference <= task.tolerance for difference in result.differences.values())
     assert set(result.speeds) == {"query.onnx", "code.onnx"}
     assert "run_code_search(" in repr(result)
-
-
-def test_config_describes_the_graphs(folder: Path) -> None:
-    interface = json.loads((folder / "config.json").read_text())
-    assert (interface["format"], interface["labels"], interface["files"]) == (3, [], ["tokenizer.json"])
-    assert list(interface["graphs"]) == [QUERY, CODE]
-    for name, graph in interface["graphs"].items():
-        session = onnxruntime.InferenceSession(str(folder / f"{name}.onnx"))
-        assert [(v.name, v.shape) for v in session.get_inputs()] == [("tokens", ["N", "T"])]
-        assert graph["inputs"] == [{"name": "tokens", "dtype": "int64", "shape": ["N", "T"]}]
-        assert graph["outputs"] == [{"name": "vectors", "dtype": "float32", "shape": ["N", CHANNELS]}]
-        assert graph["details"]["length"] == LENGTHS[name]
-        assert (folder / graph["details"]["tokenizer"]).read_text(encoding="utf-8") == TOKENIZER
 
 
 @pytest.mark.parametrize("name", GRAPHS)

@@ -9,7 +9,6 @@ from pygments.lexers import get_lexer_by_name
 from pygments.token import Comment, String
 
 from automl.base.errors import InputError
-from automl.tasks.code_retrieval.data.corpus import is_code, open_corpus
 from automl.tasks.code_retrieval.data.other_languages import BY_SUFFIX, LANGUAGES, MAX_LINE, parse_functions
 from automl.tasks.code_retrieval.data.overview import find_leaks
 from automl.tasks.code_retrieval.data.python import Function
@@ -190,18 +189,6 @@ def test_deeply_nested_code_is_read() -> None:
     nested = "[" * 900 + "]" * 900
     (function,) = read(JAVASCRIPT, f"function f() {{\n  return {sums}\n    + {nested}\n}}")
     assert squeezed(function.code).endswith("]}")
-
-
-def test_a_folder_of_all_languages(tmp_path: Path) -> None:
-    (tmp_path / "web").mkdir()
-    for suffix, case in CASES.items():
-        (tmp_path / "web" / f"a{suffix}").write_text(case.source)
-    documented = [f'def f{i}(x):\n    """Text {i}."""\n    return x{" + x" * i}\n' for i in range(40)]
-    (tmp_path / "a.py").write_text("\n".join(documented))
-    assert is_code(tmp_path)
-    corpus = open_corpus(tmp_path)
-    assert {Path(f.file).suffix for f in corpus.functions} == {".py", *CASES}
-    assert len(corpus.functions) == 40 + sum(len(case.functions) for case in CASES.values())
 
 
 @pytest.mark.parametrize(

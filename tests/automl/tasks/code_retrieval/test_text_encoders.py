@@ -131,12 +131,3 @@ def test_new_modules_are_the_identity_and_ignore_padding(name: str, kind: str) -
         for row, length in enumerate((9, 4, 1)):
             alone = model(code=[(tokens[row : row + 1, :length], mask[row : row + 1, :length])])[1]
             torch.testing.assert_close(alone[0], together[row], atol=1e-4, rtol=1e-3)
-
-
-def test_batches_of_texts_equal_all_at_once() -> None:
-    model = towers("selfattention")
-    tokens, mask = texts(9, 9, 9, 9)
-    batches = [(tokens[:1], mask[:1]), (tokens[1:], mask[1:])]
-    query, code = model(query=batches, code=batches)
-    torch.testing.assert_close(query, model.query(tokens, mask))
-    torch.testing.assert_close(code, model.code(tokens, mask))

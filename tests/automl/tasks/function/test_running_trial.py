@@ -155,18 +155,6 @@ def test_paired_variants_have_the_same_weights_and_data_order(last):
     assert all(any(torch.equal(value, each) for each in placed.values()) for value in values)
 
 
-def test_function_runs_with_the_threads_of_its_process():
-    threads = []
-    _, reports = running(lambda trial: threads.append(torch.get_num_threads()) or function_of(report)(trial))
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        list(reports)
-    finally:
-        torch.set_num_threads(before)
-    assert threads == [1]
-
-
 @pytest.mark.parametrize("catches", [False, True])
 def test_stopped_function_gets_trial_pruned_and_ends(catches):
     events = []

@@ -16,7 +16,7 @@ from automl.base.errors import InputError
 from automl.data.splits import SPLITS
 from automl.tasks.language_modelling.data import is_text
 from automl.tasks.language_modelling.data.documents import cut
-from automl.tasks.language_modelling.data.tokens import TokenFile, train_pairs
+from automl.tasks.language_modelling.data.tokens import train_pairs
 from automl.tasks.language_modelling.data.windows import TextWindows, open_text
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -122,16 +122,6 @@ def test_pieces_end_between_characters(text: str, size: int) -> None:
     assert all(size - 3 <= len(piece) <= 2 * size for piece in pieces[:-1])
 
 
-def test_long_documents_are_encoded_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, {f"{i}.txt": text * 3 for i, text in enumerate(TEXTS)})
-    whole = open_text(tmp_path)
-    for name in ("PIECE", "ENCODED", "FORMAT"):
-        monkeypatch.setattr(f"automl.tasks.language_modelling.data.tokens.{name}", 50)
-    pieces = open_text(tmp_path)
-    assert pieces.file.path != whole.file.path
-    assert pieces.file.table.equals(whole.file.table)
-
-
 @pytest.mark.parametrize("context", [1, 2, 7, 16, 600])
 @pytest.mark.parametrize("split", SPLITS)
 def test_windows_count_each_token_once(folder: Path, context: int, split: str) -> None:
@@ -162,17 +152,6 @@ def test_subset_is_a_prefix_of_a_larger_subset(folder: Path) -> None:
             assert len(shorter) < len(longer)
             assert (shorter == longer[: len(shorter)]).all()
     assert (some.rows("test") == whole.rows("test")).all()
-
-
-def test_unwritten_tokens_are_detected(folder: Path) -> None:
-    file = open_text(folder).file
-    content = bytearray(file.path.read_bytes())
-    start = content.index(file.tokens[:50].tobytes())
-    content[start : start + file.tokens.nbytes // 2] = bytes(file.tokens.nbytes // 2)
-    copy = file.path.with_name("copy.arrow")
-    copy.write_bytes(content)
-    assert TokenFile.is_sound(file.path)
-    assert not TokenFile.is_sound(copy)
 
 
 @pytest.mark.parametrize(

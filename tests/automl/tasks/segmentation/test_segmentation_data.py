@@ -130,14 +130,3 @@ def test_another_label_can_be_ignored_and_255_always_is(tmp_path):
         save(tmp_path, name, picture(), mask)
     for ignored, labels_left in ((255, {0, 1, 2, IGNORE}), (0, {1, 2, IGNORE})):
         assert {*np.unique(masks(opened(tmp_path, ignore_index=ignored)))} == labels_left
-
-
-def test_cache_depends_on_files_and_class_names(tmp_path):
-    fill(tmp_path, *"abcd")
-    first = opened(tmp_path)
-    assert opened(tmp_path) is first
-    (tmp_path / "classes.txt").write_text("sky\ntraffic light\nroad\n")
-    assert opened(tmp_path).classes == ["sky", "traffic light", "road"]
-    before = opened(tmp_path).manifest().digest
-    save(tmp_path, "a", picture(), labels())
-    assert opened(tmp_path).manifest().digest != before

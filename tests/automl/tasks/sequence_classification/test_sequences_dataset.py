@@ -1,6 +1,5 @@
 """Test batches, normalisation, splits and the manifest of sequences."""
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from automl.tasks.sequence_classification.data import (
     open_sequence_records,
     open_sequences,
 )
-from automl.tasks.sequence_classification.data import cache as caches
 from automl.tasks.sequence_classification.data.reading import sort_labels
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -129,15 +127,6 @@ def test_order_of_classes(labels: list[str], order: list[str]) -> None:
     assert sort_labels(labels) == order
 
 
-def test_pickles_hold_no_values(path: Path) -> None:
-    train = open_sequences("series", "train", path=path)
-    with pytest.raises(ValueError, match="read-only"):
-        train.values(0)[:] = 0
-    again: Sequences = pickle.loads(pickle.dumps(train))
-    assert len(pickle.dumps(train)) < 5_000
-    assert torch.equal(again.gather(every(train))[0], train.gather(every(train))[0])
-
-
 # Manifests
 
 
@@ -154,24 +143,6 @@ def test_manifest_lists_the_opened_sequences(path: Path, subset: float) -> None:
 
 
 # Cache files
-
-
-def kept(cache: Path) -> list[Path]:
-    return sorted(cache.glob("*.arrow"))
-
-
-def test_cache_file_depends_on_content(path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened(path)
-    (first,) = kept(cache)
-    monkeypatch.setattr(caches, "_make_columns", None)  # Nothing is read again.
-    opened(path.rename(path.with_name("moved.npz")))
-    open_sequence_records("series", path=path.with_name("moved.npz")).manifest()
-    assert kept(cache) == [first]
-    monkeypatch.undo()
-    monkeypatch.setenv("AUTOML_CACHE", str(cache))
-    np.savez(path, **data(seed=1))
-    opened(path)
-    assert len(kept(cache)) == 2
 
 
 def test_invalid_data_leave_no_file(tmp_path: Path, cache: Path) -> None:

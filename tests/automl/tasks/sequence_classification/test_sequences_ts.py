@@ -1,12 +1,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from automl.base.errors import InputError
-from automl.tasks.sequence_classification.data import Sequences, open_sequence_records, open_sequences
+from automl.tasks.sequence_classification.data import open_sequences
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -48,33 +47,6 @@ def toy(write: Callable[..., Path]) -> Callable[..., Path]:
         return path.with_name("Toy")
 
     return make
-
-
-def opened(path: Path) -> dict[str, Sequences]:
-    return {split: open_sequences("series", split, path=path) for split in ("train", "validation", "test")}
-
-
-def test_real_recordings(basic_motions: Path) -> None:
-    splits = opened(basic_motions)
-    assert len(splits["train"]) + len(splits["validation"]) == len(splits["test"]) == 40
-    for sequences in splits.values():
-        assert sequences.classes == ("Standing", "Running", "Walking", "Badminton")
-        assert sequences.channels == tuple(f"dim{i}" for i in range(6))
-        assert (sequences.steps, sequences.subjects) == (100, None)
-        assert (sequences.labels.bincount(minlength=4) > 0).all()
-    assert splits["test"].labels.bincount().tolist() == [10] * 4
-    lines = Path(f"{basic_motions}_TEST.ts").read_text().splitlines()
-    lines = lines[lines.index("@data") + 1 :]
-    for i in (0, 17, 39):
-        *dimensions, label = lines[i].split(":")
-        expected = np.array([[float(x) for x in values.split(",")] for values in dimensions], np.float32)
-        assert (splits["test"].values(i) == expected).all()
-        assert splits["test"].classes[splits["test"].labels[i]] == label
-    assert open_sequence_records("series", path=basic_motions).describe_splits() == {
-        "train": "the training sequences, less those for validation",
-        "validation": "about 20% of the training sequences, of each class, chosen by their content",
-        "test": "the dataset's own",
-    }
 
 
 @pytest.mark.parametrize("name", ["Toy", "Toy_TRAIN.ts", "Toy_TEST.ts", "."])

@@ -10,7 +10,7 @@ from PIL import Image
 from automl.base.errors import InputError
 from automl.tasks.stereo import StereoData
 from automl.tasks.stereo.data import is_stereo, open_pairs, planes
-from automl.tasks.stereo.data.dataset import read_pair, summarise_stereo
+from automl.tasks.stereo.data.dataset import read_pair
 from automl.tasks.stereo.data.files import read_disparity, read_pfm, write_pfm
 from automl.tasks.stereo.data.pairs import find_pairs
 
@@ -74,19 +74,6 @@ def test_bundled_set_is_reproducible_and_below_the_maximum():
 
 
 @pytest.mark.usefixtures("few")
-def test_bundled_splits_are_opened_from_the_cache():
-    data = open_pairs(StereoData(source="planes"))
-    assert [len(data.rows(split)) for split in ("train", "validation", "test")] == [3, 2, 2]
-    for split in planes.COUNTS:
-        for i, row in enumerate(data.rows(split)):
-            expected = planes.draw_pair(split, i)
-            assert all((a == b).all() for a, b in zip(data.pair(row), expected, strict=True))
-    assert data.describe_splits() == dict.fromkeys(planes.COUNTS, "the dataset's own")
-    with pytest.raises(InputError, match="planes is bundled and takes no path"):
-        open_pairs(StereoData(source="planes", path="somewhere"))
-
-
-@pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("at", [(0.0, 0.0), (1.0, 1.0), (0.5, 0.25)])
 def test_images_and_disparities_have_the_same_crop(at):
     data = open_pairs(StereoData(source="planes"))
@@ -126,17 +113,6 @@ def test_manifest_lists_each_pair_and_changes_with_its_content(tmp_path):
     assert len(before) == 8
     write_pfm(tmp_path / "d0.pfm", np.ones((20, 30)))
     assert open_pairs(StereoData(source="pairs", path=str(path))).manifest().digest != before.digest
-
-
-def test_summary_of_a_table_of_pairs(tmp_path):
-    summary = summarise_stereo(write_csv(tmp_path, 12))
-    assert sum(summary.pairs.values()) == 12
-    assert all(summary.pairs.values())
-    assert (summary.known, summary.sizes) == (1, [(30, 20)])
-    assert summary.disparities[0] < summary.disparities[1] < summary.disparities[2] < 9
-    lines = list(summary.lines())
-    assert "sizes       30 x 20 pixels" in lines
-    assert lines[-1].startswith("disparity   known of 100% of the pixels; median 4.")
 
 
 DRAW = np.random.default_rng(0)
