@@ -1,4 +1,3 @@
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -15,12 +14,9 @@ import automl.search.driver
 import automl.tracking.process
 from automl.export.run_export import ExportResult, run_export
 from automl.trials.train import TrainResult, run_train
-from tests.helpers.automl_cases import EXPORTED, HERE, tiny
+from tests.helpers.automl_cases import HERE, TRAINED
 from tests.helpers.confirm_cases import NoTracker
 from tests.helpers.imitated_gpus import Driver, OnCpu, imitate_gpus
-
-REPOSITORY = Path(__file__).parents[2]
-REAL = Path(os.environ.get("AUTOML_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
 
 
 @pytest.fixture
@@ -45,14 +41,6 @@ def make_folder() -> Callable[..., Path]:
         return root
 
     return make
-
-
-@pytest.fixture(scope="session")
-def imagenette() -> Path:
-    archive = REAL / "imagenette2-128.tgz"
-    if not archive.exists():
-        pytest.skip(f"the real images {archive} are not here; AUTOML_TEST_DATA names their folder")
-    return archive
 
 
 @pytest.fixture
@@ -82,29 +70,16 @@ def workplace(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Pa
 
 @pytest.fixture(scope="session")
 def trained(workplace: Path) -> TrainResult:
+    """Return a model that recognises most digits."""
     with _inside(workplace):
-        return run_train(tiny(model={"placement": EXPORTED}), runtime=HERE)
+        return run_train(TRAINED, runtime=HERE)
 
 
 @pytest.fixture(scope="session")
 def exported(workplace: Path, trained: TrainResult) -> ExportResult:
+    """Return its export, which is registered."""
     with _inside(workplace):
-        return run_export("exports/model", run=trained.run_id)
-
-
-@pytest.fixture(scope="session")
-def learned(workplace: Path) -> TrainResult:
-    """Return the same model, trained until it recognises most digits."""
-    with _inside(workplace):
-        training = {"epochs": 10, "learning_rate": 5e-3, "batch_size": 16}
-        return run_train(tiny(model={"placement": EXPORTED}, training=training), runtime=HERE)
-
-
-@pytest.fixture(scope="session")
-def registered(workplace: Path, learned: TrainResult) -> ExportResult:
-    """Return a registered export of it."""
-    with _inside(workplace):
-        return run_export("registered/model", run=learned.run_id, register_as="digits")
+        return run_export("exports/model", run=trained.run_id, register_as="digits")
 
 
 @pytest.fixture

@@ -49,6 +49,11 @@ def tiny(**parts: Any) -> TrialConfig:
     return TINY.change(**parts)
 
 
+TRAINED = tiny(
+    model={"placement": EXPORTED}, training={"epochs": 10, "learning_rate": 5e-3, "batch_size": 16}
+)
+
+
 # What no two runs of one training have in common.
 TIMES = ("seconds", "processor_seconds", "time")
 

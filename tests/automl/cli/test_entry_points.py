@@ -13,6 +13,7 @@ import typer.main
 
 from automl.base.errors import InputError
 from automl.cli.main import app
+from tests.helpers import others_slow
 from tests.helpers.planted_modules import plant_modules
 
 ROOT = Path(__file__).parents[3]
@@ -34,7 +35,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return plant_modules(tmp_path_factory.mktemp("planted") / "which have run")
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program[-1])
+@pytest.mark.parametrize("program", others_slow(PROGRAMS, PROGRAMS[0]), ids=lambda program: program[-1])
 def test_no_file_of_the_current_folder_is_imported(program: list[str], planted: Path) -> None:
     pipe = subprocess.PIPE
     with subprocess.Popen(

@@ -35,7 +35,7 @@ from automl.training import checkpoint
 from automl.trials.train import TrainResult, run_train
 from search.config import TrialConfig
 from search.study import read_records
-from tests.helpers.automl_cases import CPU, EXPORTED, HERE, Cli, opened, tiny
+from tests.helpers.automl_cases import CPU, HERE, TRAINED, Cli, opened, tiny
 from tests.helpers.confirm_cases import RECORDS, fake_search
 
 FORMS = {*forms_of("model")}
@@ -133,7 +133,7 @@ def test_weights_and_config_rebuild_the_model(exported: ExportResult, trained: T
     assert metadata["run_id"] == trained.run_id
     assert metadata["labels"] == [str(digit) for digit in range(10)]
     config = TrialConfig.from_json(metadata["config"])
-    assert config == tiny(model={"placement": EXPORTED})
+    assert config == TRAINED
     model = open_task(config, HERE).model()
     model.load_state_dict(load_file(exported.folder / "model.safetensors"))
     trained_weights = checkpoint.read(Storage(trained.checkpoint.parent), CPU)["model"]

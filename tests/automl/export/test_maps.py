@@ -25,6 +25,7 @@ from automl.storage.storage import Storage
 from automl.task import Task, open_task
 from automl.task.deployment import as_arrays
 from backbones import IMAGENET, insert
+from tests.helpers import others_slow
 from tests.helpers.api_cases import run_examples
 from tests.helpers.automl_cases import EVERY_ATTENTION, HERE, Cli, opened, sequence_config
 
@@ -112,12 +113,7 @@ def live(task: Task, model: nn.Module, inputs: dict[str, torch.Tensor]) -> dict[
 
 @pytest.fixture(
     scope="module",
-    params=[
-        "images",
-        "tokens",
-        "sequences",
-        pytest.param("sequences of one length", marks=pytest.mark.slow("another case")),
-    ],
+    params=others_slow(["images", "tokens", "sequences", "sequences of one length"], "sequences"),
 )
 def case(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory

@@ -18,7 +18,7 @@ from search.class_statistics import ScoreCard
 from tests.helpers.automl_cases import HERE, Regression, tiny
 
 
-def test_counts_match_predictions(registered: ExportResult, tmp_path: Path) -> None:
+def test_counts_match_predictions(exported: ExportResult, tmp_path: Path) -> None:
     """Every test image as a file, classified by `automl predict`, counted by scikit-learn."""
     test = open_split("digits", "test", size=24)
     pixels = (load_digits().images * (255 / 16)).round().astype(np.uint8)
@@ -27,13 +27,13 @@ def test_counts_match_predictions(registered: ExportResult, tmp_path: Path) -> N
         files.append(tmp_path / f"{name}.png")
         Image.fromarray(pixels[int(name.removeprefix("digit"))]).save(files[-1])
     answered = [
-        int(prediction.values["label"]) for prediction in run_predict(registered.folder, files).predictions
+        int(prediction.values["label"]) for prediction in run_predict(exported.folder, files).predictions
     ]
     expected = confusion_matrix(test.labels.numpy(), answered, labels=range(10))
-    scores = registered.scores
+    scores = exported.scores
     np.testing.assert_array_equal(scores.matrix, expected)
     np.testing.assert_allclose(scores.recall, expected.diagonal() / expected.sum(1))
-    assert scores.accuracy == pytest.approx(registered.test["accuracy"])
+    assert scores.accuracy == pytest.approx(exported.test["accuracy"])
     assert scores.matrix.sum() == len(test)
     assert 0.5 < scores.accuracy < 1  # so that there is something to tell apart
 

@@ -213,6 +213,7 @@ def test_a_running_search_says_so(tmp_path: Path, quiet: None) -> None:
     assert f"automl search --resume made-up --storage {tmp_path}" in page_of.text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_several_objectives(tmp_path: Path, quiet: None) -> None:
     plan = plan_of(objectives=["accuracy", "latency", "params"])
     save_search(tmp_path, made_up(40, plan=plan), plan=plan)
@@ -265,6 +266,7 @@ def test_a_report_that_fails_leaves_the_last_one(
     assert {file: file.read_bytes() for file in out.rglob("*") if file.is_file()} == before
 
 
+@pytest.mark.slow("draws two reports")
 def test_the_same_search_gives_the_same_figures(small: Path, tmp_path: Path, quiet: None) -> None:
     for name in ("a", "b"):
         run_report("made-up", storage=str(small), out=str(tmp_path / name))

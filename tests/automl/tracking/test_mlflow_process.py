@@ -109,6 +109,7 @@ def test_a_process_that_ended_or_hangs_is_not_used_again(
         assert not _IDLE
 
 
+@pytest.mark.slow("starts another process of MLflow")
 def test_a_process_that_owes_an_answer_is_not_used_again(store: MlflowClient, tmp_path: Path) -> None:
     with prepared():
         with MlflowProcess(run_spec(tmp_path)) as writer:
@@ -155,6 +156,7 @@ def test_two_that_create_the_store_at_once(tmp_path: Path, monkeypatch: pytest.M
     assert [file.name for file in tmp_path.iterdir()] == ["mlflow.db"]
 
 
+@pytest.mark.slow("starts another process of MLflow")
 def test_a_deleted_experiment_is_reported_before_any_write(store: MlflowClient, tmp_path: Path) -> None:
     store.delete_experiment(store.create_experiment("space"))
     with (
@@ -166,6 +168,7 @@ def test_a_deleted_experiment_is_reported_before_any_write(store: MlflowClient, 
         MlflowWriter(run_spec(tmp_path))
 
 
+@pytest.mark.slow("starts another process of MLflow")
 def test_errors_of_the_process_are_reported(
     store: MlflowClient, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -26,12 +26,12 @@ def probabilities(uri: str, inputs: np.ndarray) -> np.ndarray:
 
 @pytest.mark.usefixtures("at_work")
 def test_the_alias_names_a_model_that_predicts_like_the_trained_one(
-    registered: ExportResult, learned: TrainResult, tmp_path: Path
+    exported: ExportResult, trained: TrainResult, tmp_path: Path
 ) -> None:
-    version = registered.registered
+    version = exported.registered
     assert (version.name, version.version, version.alias) == ("digits", "1", "champion")
     assert version.uri == "models:/digits@champion"
-    content = checkpoint.read(Storage(learned.checkpoint.parent), CPU)
+    content = checkpoint.read(Storage(trained.checkpoint.parent), CPU)
     task = open_task(TrialConfig.from_json(content["config"]), HERE)
     model = task.model()
     model.load_state_dict(content["model"])
@@ -39,25 +39,25 @@ def test_the_alias_names_a_model_that_predicts_like_the_trained_one(
     with torch.inference_mode():
         expected = Probabilities(model).eval()(inputs).numpy()
     # The store has files of its own: the export folder may go.
-    away = shutil.move(registered.folder, tmp_path / "away")
+    away = shutil.move(exported.folder, tmp_path / "away")
     try:
         answers = probabilities(version.uri, inputs.numpy())
     finally:
-        shutil.move(away, registered.folder)
+        shutil.move(away, exported.folder)
     np.testing.assert_allclose(answers, expected, rtol=0, atol=1e-4)
 
 
-def test_the_version_belongs_to_its_run(registered: ExportResult, at_work: Path) -> None:
+def test_the_version_belongs_to_its_run(exported: ExportResult, at_work: Path) -> None:
     client = MlflowClient()
     version = client.get_model_version_by_alias("digits", "champion")
-    assert version.run_id == registered.run_id
+    assert version.run_id == exported.run_id
     assert version.tags[VERDICT] == "not confirmed on fresh seeds"
-    assert version.tags["test_accuracy"] == f"{registered.test['accuracy']:.4f}"
-    accuracy = f"accuracy {100 * registered.test['accuracy']:.2f} %"
+    assert version.tags["test_accuracy"] == f"{exported.test['accuracy']:.4f}"
+    accuracy = f"accuracy {100 * exported.test['accuracy']:.2f} %"
     assert version.description.startswith(f"the run that was named; not confirmed. Test split: {accuracy}")
-    outputs = client.get_run(registered.run_id).outputs.model_outputs
+    outputs = client.get_run(exported.run_id).outputs.model_outputs
     logged = client.get_logged_model(outputs[0].model_id)
-    assert logged.source_run_id == registered.run_id
+    assert logged.source_run_id == exported.run_id
     assert logged.status == "READY"
     assert logged.artifact_location.startswith((at_work / "mlruns").as_uri())
 
@@ -119,6 +119,7 @@ def test_a_registry_that_is_not_there(
         put(exported, run_of)
 
 
+@pytest.mark.slow("exports again")
 @pytest.mark.usefixtures("at_work")
 def test_a_store_that_takes_no_files_leaves_the_export(
     trained: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -81,6 +81,7 @@ def written(task: CodeRetrieval, model: Any, folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow("another export")
 def test_with_attention_at_a_site(corpus: Path, tmp_path: Path) -> None:
     from backbones import sites
 
@@ -114,6 +115,7 @@ def test_inputs_that_the_export_is_checked_on_have_known_words(corpus: Path) -> 
     assert len(served[QUERY][QUERY]) == len(served[CODE][CODE]) < len(documented)
 
 
+@pytest.mark.slow("another export")
 def test_a_trained_model_finds_functions_by_their_docstrings(corpus: Path, tmp_path: Path) -> None:
     task = opened(corpus, *CASES["bow, one encoder"], epochs=8, learning_rate=1e-2)
     state = start(task)

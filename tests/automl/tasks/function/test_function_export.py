@@ -23,7 +23,7 @@ from automl.task.deployment import MODEL
 from automl.tasks.function.space import function_space
 from search.config import TrialConfig
 from search.metric import Metric
-from tests.helpers import FOLDER
+from tests.helpers import FOLDER, others_slow
 from tests.helpers.automl_cases import HERE
 
 EXPORTS = FOLDER / "train_exports.py"
@@ -57,7 +57,7 @@ INTERFACES = {
 }
 
 
-@pytest.mark.parametrize("name", INTERFACES)
+@pytest.mark.parametrize("name", others_slow(INTERFACES, "positional"))
 def test_inputs_and_outputs_have_names_and_every_form_the_same_answers(name, tmp_path):
     model, result = write(tmp_path, name)
     inputs, outputs = INTERFACES[name]
@@ -87,6 +87,7 @@ def test_inputs_and_outputs_have_names_and_every_form_the_same_answers(name, tmp
     assert "real test inputs" not in card
 
 
+@pytest.mark.slow("in a process of its own")
 def test_without_a_declared_model_a_script_rebuilds_it(tmp_path):
     file = tmp_path / "mine" / "train_exports.py"
     file.parent.mkdir()

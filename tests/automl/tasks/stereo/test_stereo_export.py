@@ -28,6 +28,7 @@ from backbones.torch_internals import AnyBatchNorm
 from search.config import TrialConfig
 from tests.helpers.automl_cases import HERE
 
+pytestmark = pytest.mark.slow("another export")
 CHOSEN = Chosen(name="name", checkpoint=Storage("checkpoint"), what="the run that was named")
 
 
