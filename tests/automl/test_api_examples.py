@@ -1,6 +1,5 @@
 """The docstrings of the public API: they are complete, and their examples run."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,6 @@ import automl
 import automl.trials.session
 from tests.helpers.api_cases import run_examples
 from tests.helpers.confirm_cases import FakeCommands, PlayedWorkers
-
-ROOT = Path(automl.__file__).parents[1]
 
 # The examples that need a search, in an order in which they can follow each other.
 SEARCH = [
@@ -54,11 +51,3 @@ def test_the_examples_of_a_training_run(store: MlflowClient) -> None:
 def test_the_example_of_a_dataset_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_examples(["describe_data"])
-
-
-@pytest.mark.slow("the same with trained models, and what needs one")
-@pytest.mark.timeout(900)
-def test_all_examples_of_a_search_run(store: MlflowClient) -> None:
-    shutil.copy(ROOT / "docs" / "seven.png", ".")
-    run_examples([*SEARCH[:-2], *MODEL, *SEARCH[-2:]])
-    run_examples(STUDY)

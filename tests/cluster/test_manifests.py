@@ -101,11 +101,6 @@ def test_a_retried_job_resumes_its_search():
     assert spec["shutdownAfterJobFinishes"] is True
 
 
-def test_the_shared_folder_can_be_written_by_all_nodes():
-    claim = read_manifest("kuberay-storage.yaml")
-    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
-
-
 # -- the image
 
 

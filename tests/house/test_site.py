@@ -90,8 +90,3 @@ def test_every_option_is_on_the_page_of_the_command_line(site: Path) -> None:
 def test_every_exported_name_is_on_the_page_of_the_api(site: Path, name: str) -> None:
     page = (site / "reference" / "api.html").read_text()
     assert f'id="automl.{name}"' in page
-
-
-def test_examples_are_code_on_the_page_of_the_api(site: Path) -> None:
-    page = (site / "reference" / "api.html").read_text()
-    assert "&gt;&gt;&gt;" not in re.sub(r"<pre>.*?</pre>", "", page, flags=re.S)

@@ -151,10 +151,6 @@ def test_a_user_defined_sampler(name: str, seed: int | None, own: str) -> None:
     assert sampler.given == seed  # type: ignore[attr-defined]
 
 
-def test_an_optuna_sampler_by_its_reference() -> None:
-    assert isinstance(load_sampler("optuna.samplers:QMCSampler", seed=0), optuna.samplers.QMCSampler)
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -67,12 +67,6 @@ def test_power_at_the_detectable_difference(seeds: int, inputs: int) -> None:
     assert power == pytest.approx(0.8, abs=0.04)
 
 
-def test_more_images_and_seeds_detect_smaller_differences() -> None:
-    few, many = (ACCURACY.standard_error(0.9, inputs) for inputs in (1000, 4000))
-    assert detectable(many, 10) == pytest.approx(detectable(few, 10) / 2)
-    assert detectable(few, 20) < detectable(few, 10)
-
-
 def test_preview_writes_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     phases: list[str] = []

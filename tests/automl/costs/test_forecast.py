@@ -48,10 +48,6 @@ def test_model_with_a_replaced_mixer_is_counted(kind: str) -> None:
     assert predicted.macs == count_macs(model, torch.zeros(1, 3, 24, 24))
 
 
-def test_nothing_is_predicted_without_limits() -> None:
-    assert Forecast(Terms())(tiny()) == {}
-
-
 def test_parameters_and_macs_are_predicted_at_once() -> None:
     predicted = predict_cost(tiny(), HERE)
     forecast = Forecast(Terms(max_params=str(2 * predicted.params), max_macs=str(predicted.macs)))

@@ -134,16 +134,6 @@ def test_exif_orientation_is_applied(orientation: int, kind: str) -> None:
         assert np.abs(np.asarray(kept.image).astype(int) - np.asarray(picture)).max() < 50
 
 
-def test_large_jpeg_is_near_its_exact_resize(tmp_path: Path) -> None:
-    ramp = np.linspace(0, 255, 601).astype(np.uint8)
-    pixels = np.stack(np.broadcast_arrays(ramp[:401, None], ramp[None, :], ramp[None, ::-1]), -1)
-    Image.fromarray(pixels).save(tmp_path / "a.jpg", quality=95)
-    square, aspect = decode(tmp_path / "a.jpg", 40)
-    exact = np.asarray(Image.fromarray(pixels).resize((40, 40), Image.Resampling.BILINEAR))
-    assert aspect == 601 / 401  # that of the original, not of the smaller size that was decoded
-    assert np.abs(square.astype(int) - exact).mean() < 2
-
-
 @pytest.mark.parametrize("kind", ["EPS", "ICO", "TGA"])
 def test_unsupported_formats_are_not_opened(kind: str, tmp_path: Path) -> None:
     """The suffix does not matter: Pillow would pass EPS to Ghostscript."""

@@ -22,13 +22,6 @@ def test_steps_are_written_during_an_epoch(tmp_path: Path, monkeypatch: pytest.M
     assert not (tmp_path / "trial").exists()
 
 
-def test_short_epochs_and_other_ranks_write_nothing(tmp_path: Path) -> None:
-    for folder in (Storage(tmp_path / "trial"), None):
-        with EpochProgress(folder) as tell:
-            tell(1, 1, 10)
-    assert not list(tmp_path.iterdir())
-
-
 def test_write_errors_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial_files, "PROGRESS_PERIOD", 0.0)
     (tmp_path / "trial").touch()

@@ -168,21 +168,6 @@ def test_a_deleted_experiment_is_reported_before_any_write(store: MlflowClient, 
         MlflowWriter(run_spec(tmp_path))
 
 
-@pytest.mark.slow("starts another process of MLflow")
-def test_errors_of_the_process_are_reported(
-    store: MlflowClient, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with MlflowProcess(run_spec(tmp_path)) as writer:
-        tracker = Tracker(writer)
-        wrong = trained(0, tmp_path)
-        wrong.history[0]["loss"] = "no number"  # type: ignore[assignment]
-        tracker.on_trial_end(wrong)
-        assert tracker.drain(1) == 1
-        tracker.close(0)
-    (warning,) = [record for record in caplog.records if "which is tried again" in record.message]
-    assert "ValueError: could not convert" in warning.message
-
-
 HERE = Path(__file__).parent
 DRIVER = """
 import sys, time

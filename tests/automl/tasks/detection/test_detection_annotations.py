@@ -130,29 +130,23 @@ def entry(kind: str, number: int, **values: Any) -> Callable[[Content], None]:
 WRONG: list[tuple[Callable[[Content], Any], str]] = [
     (lambda c: c.pop("images"), r"must have COCO's lists `images`, `annotations` and `categories`"),
     (entry("categories", 0, name=""), r"category 5 must have a `name`; got ''"),
-    (entry("categories", 0, name="cat"), r"2 categories are called 'cat'"),
     (entry("categories", 0, id=3), r"category 3 is listed twice"),
     (entry("images", 1, id=7), r"an `id`, a whole number of its own; got 7 of 'b.png'"),
-    (entry("images", 1, file_name="../b.png"), r"image 9 must have a `file_name` below the folder"),
     (entry("images", 1, width=0), r"image 9 \(b.png\) must have `width` and `height`"),
     (entry("annotations", 0, image_id=8), r"annotation 1 has the image 8, which is not listed"),
-    (entry("annotations", 0, category_id=4), r"annotation 1 has category 4, which is not listed"),
     (entry("annotations", 0, bbox=[1, 2, 3]), r"annotation 1 must have a `bbox`, \[left, top, width"),
     (entry("annotations", 0, bbox=[1, 2, 0, 4]), r"annotation 1 of a.png has a box of no area: \[1, 2, 0"),
-    (entry("annotations", 0, bbox=[12, 3, 10, 6]), r"annotation 1 has a box outside of its image a.png"),
     (
         entry("annotations", 1, segmentation={"size": [10, 20], "counts": [0, 4, 195]}),
         r"annotation 2 of a.png: the run lengths of its mask must sum to 200",
     ),
     (entry("annotations", 0, segmentation=[[1, 2, 3, 4]]), r"annotation 1 of a.png: a polygon must be x, y"),
-    (entry("images", 0, id=[7]), r"an `id`, a whole number of its own; got \[7\] of 'a.png'"),
     (entry("images", 0, file_name="a" * 300), r"image 7 has a `file_name` of more than 255 bytes"),
     (entry("images", 0, file_name="..\\b.png"), r"image 7 must have a `file_name` below the folder"),
-    (entry("categories", 0, id=[5]), r"a category must have an `id`, a whole number; got .*\[5\]"),
     (entry("annotations", 0, image_id=[7]), r"annotation 1 has the image \[7\], which is not listed"),
     (entry("annotations", 0, category_id={"a": 1}), r"annotation 1 has category {'a': 1}, which is not"),
-    (lambda c: c["annotations"].clear(), r"must have objects that are not a crowd"),
     (lambda c: c["annotations"].pop(0), r"must have objects that are not a crowd"),
+    (entry("images", 1, file_name="../b.png"), r"image 9 must have a `file_name` below the folder"),
 ]
 
 
@@ -173,19 +167,14 @@ INFINITE, NAN, HUGE = float("inf"), float("nan"), 10**400
 ODD: list[Content] = [
     {"bbox": [1, 1, 2, 0]},
     {"bbox": [-1, 1, 1, 4]},  # no area is left within the image
-    {"bbox": [1, 1, 2, NAN]},
     {"bbox": [1, 1, 2, HUGE]},
     {"bbox": [12, 3, 10, 6]},
-    {"segmentation": [[2, 3, 4, 3]]},
     {"segmentation": [[2, 3, 4, 3, 6, 3]]},  # on a line
     {"segmentation": [[2, 3, 5e8, 3, 4, 5e8]]},
-    {"segmentation": [[-1e300, 3, 4, 3, 4, 8]]},
     {"segmentation": [[30, 3, 34, 3, 34, 8]]},  # outside of the image
     {"segmentation": [[INFINITE, 3, 4, 3, 4, 8]]},
-    {"segmentation": [[HUGE, 3, 4, 3, 4, 8]]},
     {"segmentation": [["2", 3, 4, 3, 4, 8]]},
     {"segmentation": ["2, 3, 4"]},
-    {"segmentation": "2, 3, 4"},
     {"segmentation": {"size": [10, 20], "counts": "P" * 20 + "0"}},  # a run of too many letters
     {"segmentation": {"size": [10, 20], "counts": None}},
 ]

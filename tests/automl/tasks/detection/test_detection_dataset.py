@@ -9,8 +9,7 @@ import pytest
 from automl.base.errors import InputError
 from automl.data.digits import SEEN
 from automl.tasks.detection import DetectionData
-from automl.tasks.detection.data import masks, open_detection_records, open_split
-from automl.tasks.detection.data.dataset import read_scenes
+from automl.tasks.detection.data import masks, open_split
 from tests.helpers.detection_cases import write_scenes
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -40,12 +39,6 @@ def test_boxes_and_masks_of_scenes_agree() -> None:
                 overlaps += (low < np.minimum(corners[first, 2:], corners[second, 2:])).all()
     assert overlaps > 5
     assert 0 < SEEN < 1
-
-
-def test_scenes_of_a_seed_are_the_same() -> None:
-    first = open_detection_records(DetectionData(source="scenes")).manifest().digest
-    read_scenes.cache_clear()
-    assert open_detection_records(DetectionData(source="scenes")).manifest().digest == first
 
 
 def test_a_subset_without_objects_is_refused(tmp_path: Path) -> None:

@@ -180,7 +180,6 @@ LINES = '{"text": "a"}\n' * 12
     [
         ({}, "no", {}, "there is no file or folder .*; pass --data PATH with one that exists"),
         ({}, ".", {}, "has no text. Pass a file or folder of text in UTF-8, or JSON lines"),
-        ({"a.bin": b"\x89PNG\0"}, ".", {}, "has no text. .* left out are files 1 that are binary"),
         ({"a.txt": ""}, ".", {}, "1 that are empty"),
         (
             {"a.txt": "x\n" * 9000 + "\0"},
@@ -188,10 +187,8 @@ LINES = '{"text": "a"}\n' * 12
             {},
             "a.txt must be text; byte 18000 is zero, so it is binary",
         ),
-        ({"a.txt": b"caf\xe9 au lait"}, "a.txt", {}, "a.txt must be UTF-8; it is not at byte 3. Save it"),
         ({"a.txt": b"a" * 2**20 + b"\xc3"}, "a.txt", {}, "it is not at byte 1048576"),
         ({"a.txt": "Short."}, "a.txt", {}, "a test split needs two different documents"),
-        ({"a.jsonl": LINES + '{"text": 1}'}, ".", {}, "a.jsonl, line 13: 'text' must be a string"),
         (
             {"a.jsonl": LINES + '{"text"'},
             ".",
@@ -199,7 +196,6 @@ LINES = '{"text": "a"}\n' * 12
             "a.jsonl, line 13: each line must be a JSON object .Expecting",
         ),
         ({"a.jsonl": "[" * 10**5}, ".", {}, "line 1: each line must be a JSON object"),
-        ({"a.jsonl.gz": b"no"}, ".", {}, "a.jsonl.gz cannot be read .*; restore it or remove it"),
         ({"a.jsonl": '{"n": 1}'}, ".", {}, "left out are files 1 whose JSON has no field of text"),
     ],
 )

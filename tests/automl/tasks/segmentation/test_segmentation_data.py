@@ -82,14 +82,6 @@ def test_layout_of_coco_stuff_and_ade20k(tmp_path, masks):
     assert sorted(names_of["train"] + names_of["test"]) == ["train2017/a.jpg", "train2017/b.jpg"]
 
 
-def test_other_folders_are_groups(tmp_path):
-    fill(tmp_path, *(f"patient{i}/{j}" for i in range(8) for j in range(3)))
-    images = opened(tmp_path)
-    groups = {split: {name.partition("/")[0] for name in members} for split, members in names(images).items()}
-    assert sum(map(len, groups.values())) == 8 == len(set.union(*groups.values()))
-    assert "group" in images.describe_splits()["test"]
-
-
 def test_image_without_a_mask_is_reported(tmp_path):
     fill(tmp_path, *"abcd")
     for name in "bc":

@@ -83,17 +83,6 @@ def test_images_and_disparities_have_the_same_crop(at):
         assert (crop == whole[top : top + 64, left : left + 128]).all()
 
 
-@pytest.mark.usefixtures("few")
-def test_crop_beyond_the_pair_has_no_disparity():
-    data = open_pairs(StereoData(source="planes"))
-    row = int(data.rows("train")[0])
-    left, right, disparity = data.crop(row, (0.7, 0.3), 96, 128)
-    assert not left[80:].any()
-    assert not right[80:].any()
-    assert np.isinf(disparity[80:]).all()
-    assert left[:80].any()
-
-
 def test_splits_are_held_out_by_content_and_do_not_move(tmp_path):
     path = write_csv(tmp_path, 24)
     before = open_pairs(StereoData(source="pairs", path=str(path)))
