@@ -43,9 +43,10 @@ def confirm(search: Storage, kept: Path, untracked: None, monkeypatch: pytest.Mo
     mine = search.local / "mine"
 
     def run(*gains: float, most: int = 10**9) -> None:
-        if (kept / str(gains)).exists():
+        copy = kept / f"{gains} {most}"
+        if copy.exists():
             shutil.rmtree(mine)
-            shutil.copytree(kept / str(gains), mine)
+            shutil.copytree(copy, mine)
             return
         if gains[1:]:
             run(*gains[:-1])
@@ -59,7 +60,7 @@ def confirm(search: Storage, kept: Path, untracked: None, monkeypatch: pytest.Mo
 
         monkeypatch.setattr(automl.trials.session, "open_workers", FakeWorkers(score, valid, most=most).open)
         run_confirm("mine", top=1, seeds=8, again=len(gains) > 1, storage=str(search))
-        shutil.copytree(mine, kept / str(gains))
+        shutil.copytree(mine, copy)
 
     return run
 
