@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import torch
 from fvcore.nn import FlopCountAnalysis
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_sequence
 
 from attention import Spec
 from backbones import build, insert, sites
@@ -108,3 +109,15 @@ def test_multiply_adds_equal_fvcores_and_parameters_add_up(name: str, placed: bo
     counter.set_op_handle("aten::scaled_dot_product_attention", attention_product)
     counts = counter.by_operator()
     assert count_macs(model, image) == pytest.approx(sum(counts[kind] for kind in PRODUCTS), rel=0.01)
+
+
+def test_packed_sequences_count_only_real_positions() -> None:
+    class Packing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm = nn.LSTM(C, H)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.lstm(pack_sequence([x[:, 0], x[:2, 1]]))[0].data
+
+    assert count_macs(Packing(), torch.zeros(T, B, C)) == (T + 2) * 4 * H * (C + H)

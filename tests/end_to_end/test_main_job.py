@@ -125,12 +125,6 @@ def test_the_study_opens_with_optuna_alone(folder, searched):
     assert study.trials[result["best"]["number"]].value == pytest.approx(result["best"]["value"])
 
 
-def test_a_second_search_of_the_same_name_is_refused(folder, searched):
-    run = automl(folder, "search", "--space", "digits", "--trials", 1, "--name", "first")
-    assert run.returncode == 2
-    assert "exists already" in run.stderr
-
-
 def test_the_best_is_exported_whole(exported):
     names = {path.name for path in exported.iterdir()}
     assert names == {

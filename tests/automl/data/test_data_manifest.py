@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from automl.data import manifest as manifests
 from automl.data.manifest import Manifest, compare_manifests
 from automl.tasks.image_classification.data import open_image_records, open_split
 
@@ -144,3 +145,18 @@ def test_archives_of_the_same_photographs_are_compared_by_name() -> None:
     assert str(compare_manifests(small, manifest_of("WOOF_160", train=[("a/1", "a", B)], test=[]))) == (
         "1 changed (a/1); 1 removed (b/1)"
     )
+
+
+def test_downloaded_photographs_are_split_by_name(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its archives have different sizes of each photograph, whose content therefore differs."""
+    from automl.tasks.image_classification.data import sources as image_sources
+
+    monkeypatch.setattr(image_sources, "fetch_files", lambda *_: root)
+    before = open_image_records("woof", size=128).manifest()
+    for file in root.rglob("*.png"):
+        file.write_bytes(file.read_bytes() + b"larger")
+    after = open_image_records("woof", size=200).manifest()
+    assert (before.archive, after.archive) == ("imagewoof2-160", "imagewoof2-320")
+    assert splits_by_name(after) == splits_by_name(before)
+    assert not compare_manifests(before, after)
+    assert manifests.MANIFEST_FILE.endswith(".arrow")
