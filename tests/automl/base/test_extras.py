@@ -20,7 +20,7 @@ from automl.tasks.language_modelling.data.tokens import train_pairs
 
 ROOT = Path(__file__).parents[3]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PROJECT, PACKAGES = PYPROJECT["project"], PYPROJECT["tool"]["importlinter"]["root_packages"]
+PROJECT = PYPROJECT["project"]
 GO = "package main\n\n// Adds one.\nfunc Add(a int) int {\n\treturn a + 1\n}\n"
 
 

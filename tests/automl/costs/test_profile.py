@@ -15,8 +15,6 @@ from automl.task import Task
 from backbones.cost import count_macs
 from tests.helpers.automl_cases import HERE, TINY, opened, tiny
 
-# Attention modules at the first sites, which have the most positions.
-
 
 def test_macs_equal_a_count_by_hand() -> None:
     model = nn.Sequential(

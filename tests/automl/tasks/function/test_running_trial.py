@@ -319,10 +319,6 @@ def test_state_that_needs_code_is_refused():
     reports.close()
 
 
-def leave(trial, epoch):
-    raise SystemExit(3)
-
-
 def prune(trial, epoch):
     raise optuna.TrialPruned("loss rises")
 

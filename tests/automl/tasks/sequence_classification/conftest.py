@@ -1,11 +1,7 @@
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-REPOSITORY = Path(__file__).parents[4]
-REAL = Path(os.environ.get("AUTOML_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
 
 
 @pytest.fixture

@@ -127,9 +127,6 @@ def test_order_of_classes(labels: list[str], order: list[str]) -> None:
     assert sort_labels(labels) == order
 
 
-# Manifests
-
-
 @pytest.mark.parametrize("subset", [1.0, 0.5])
 def test_manifest_lists_the_opened_sequences(path: Path, subset: float) -> None:
     rows = [
@@ -140,9 +137,6 @@ def test_manifest_lists_the_opened_sequences(path: Path, subset: float) -> None:
     assert [
         row[:3] for row in open_sequence_records("series", path=path, subset=subset).manifest().rows()
     ] == rows
-
-
-# Cache files
 
 
 def test_invalid_data_leave_no_file(tmp_path: Path, cache: Path) -> None:
