@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from automl.search.sync import run_sync
     from automl.storage.remove import run_clean, run_remove
     from automl.task import Task, register_task
-    from automl.task.overview import describe_data
+    from automl.task.opening import describe_data
     from automl.tasks.code_retrieval.search import CodeSearch, run_code_search
     from automl.tasks.command.referee import run_referee
     from automl.tasks.command.run_ledger import LedgerResult, run_ledger

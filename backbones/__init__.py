@@ -4,14 +4,13 @@ factory          One factory for every backbone: of the table, of a library, of 
 backbone_table   The table of backbones
 libraries        Models of torchvision, timm, segmentation_models_pytorch and fastai, and their normalisation
 vit              Vision transformers with a choice of block
-take_over        Copies the projections of replaced attention
+take_over        Trained weights for a new model: selects them, and copies those of replaced attention
 stages           For models on top of a backbone: maps of its stages, one network for several inputs
 padded           Padded sequences: checks of input and mask, last state, mean, reversal, batch norm
 site             The sites of a model, and the error for an unknown one
 locations        Names of the positions at which a module can be inserted
 insertion        The function that inserts a placement
 influence        Tests by changing inputs: causality, separation of examples, padding
-weights          Trained weights for a new model: selects the backbone's and checks that they fit
 torch_internals  Everything used of PyTorch besides its public API
 trace            A forward pass on fake tensors that records the outputs of submodules
 trace_record     The record of that pass: outputs, additions, and which tensors were computed from which

@@ -1,4 +1,4 @@
-"""Take over the projections of a decoder's own attention into the modules that replace it.
+"""Trained weights for a new model: the backbone's, and projections of attention that modules replace.
 
 Source: Y. Gu et al., Jet-Nemotron (2025), arXiv 2508.15884, for decoders; K. Chandrasegaran et al. (2025),
 arXiv 2506.05340, for other transformers. Departures: keys and values of grouped queries are repeated for all
@@ -6,10 +6,12 @@ heads. A module with fewer channels of queries, keys or values gets equally spac
 frequencies stay those of their channels. Each layer runs on random tokens. If attention with its projections,
 norms of queries and keys, and rotary positions computes something else, nothing is taken over. A module with
 positions takes over nothing either if it lacks such norms, or has them and the layer has none.
+
+Inserted attention in the weights of a backbone is ignored, so that it can start with any placement.
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
@@ -20,9 +22,97 @@ from torch import Tensor, nn
 from attention.decoding import Mixer
 from attention.multihead import EPSILON, Heads
 from attention.position import ROTARY_BASE, rates, rotate
+from automl.base.errors import InputError
 from backbones.example import feature_map
 from backbones.influence import count_entries
-from backbones.weights import load
+
+ATTENTION = ("site_attention", "site_mixer")  # Names of inserted modules in any model.
+_SHOWN = 4  # Maximum number of keys in a message.
+_WRAPPERS = ("module.", "classifier.", "model.", "_orig_mod.")  # Prefixes that wrappers add to every key.
+
+
+def load(
+    model: nn.Module,
+    weights: Mapping[str, Tensor],
+    *,
+    classes: int,
+    source: str,
+    without: Collection[str] = (),
+) -> list[str]:
+    """Load `weights` into the backbone of `model`. Its attention does not change.
+
+    Args:
+        model: The model.
+        weights: Weights by key.
+        classes: Number of labels of the model. Weights of a head for another number are not loaded.
+        source: Description of the weights for messages.
+        without: Keys that the weights may have and the model lacks.
+
+    Returns:
+        The keys that were not loaded.
+
+    Raises:
+        InputError: The weights do not fit. The message names the keys.
+    """
+    own = {key: value for key, value in model.state_dict().items() if not _is_attention(key)}
+    replaced = [f"{path}." for path, module in model.named_modules() if isinstance(module, Mixer)]
+    loaded = _unwrapped(weights, own)
+    hosts = tuple({key.partition("site_mixer")[0] for key in loaded if "site_mixer" in key.split(".")})
+    loaded = {k: value for k, value in loaded.items() if not _is_attention(k) and k not in without}
+    missing = [key for key in own if key not in loaded and not key.endswith("num_batches_tracked")]
+    unknown = [key for key in loaded if key not in own and not key.startswith(tuple(replaced))]
+    if hosts and missing and not unknown and all(key.startswith(hosts) for key in missing):
+        raise InputError(
+            f"the weights {source} lack {len(hosts)} layers of {type(model).__name__}, which another mixer "
+            f"replaces there, such as {min(hosts)[:-1]}. Name a trial or an export whose layers are all full"
+        )
+    if missing or unknown:
+        reasons = [f"they lack {_some(missing)}"] * bool(missing)
+        reasons += [f"the model lacks {_some(unknown)}"] * bool(unknown)
+        raise _unfit(source, model, "; ".join(reasons))
+    loaded = {key: value for key, value in loaded.items() if key in own}
+    other = [key for key, value in loaded.items() if value.shape != own[key].shape]
+    head = [
+        key
+        for key in other
+        if own[key].shape[:1] == (classes,) and loaded[key].shape[1:] == own[key].shape[1:]
+    ]
+    if wrong := [key for key in other if key not in head]:
+        shapes = [f"{key} is {(*loaded[key].shape,)} there and {(*own[key].shape,)} here" for key in wrong]
+        raise _unfit(source, model, _some(shapes))
+    state = model.state_dict()  # This includes the metadata on the version of the keys.
+    state.update({key: value for key, value in loaded.items() if key not in head})
+    model.load_state_dict(state)
+    return head
+
+
+def _is_attention(key: str) -> bool:
+    return any(part in ATTENTION for part in key.split("."))
+
+
+def _unwrapped(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Remove the prefixes of wrappers from every key, unless the model has such keys itself."""
+    for prefix in _WRAPPERS:
+        if (
+            weights
+            and all(key.startswith(prefix) for key in weights)
+            and not any(key in own for key in weights)
+        ):
+            return _unwrapped({key.removeprefix(prefix): value for key, value in weights.items()}, own)
+    return weights
+
+
+def _unfit(source: str, model: nn.Module, why: str) -> InputError:
+    return InputError(
+        f"the weights {source} do not fit {type(model).__name__}: {why}. Take weights of the same "
+        f"backbone with the same options, or another --backbone"
+    )
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
 
 # Names of the projections in torch's and transformers' modules.
 SEPARATE = ("q_proj", "k_proj", "v_proj")

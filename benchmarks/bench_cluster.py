@@ -45,7 +45,7 @@ from search.class_metrics import ACCURACY
 from search.record import Report
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
-from search.spaces import load_space
+from search.space import load_space
 from search.study import create_study
 from search.trial_scheduler import Plan
 from search.tuner import REPORT, run_trials

@@ -38,10 +38,15 @@ from automl.tasks.language_modelling.config import FULL
 from automl.tasks.language_modelling.space import contiguous, interleave, mixer
 from automl.tasks.language_modelling.task import Harm, LanguageModelling, measure_sensitivity
 from search import choices
-from search.placement_effects import IndexedModule, IndexedPlacement, parse_placement
+from search.placement_effects import (
+    IndexedModule,
+    IndexedPlacement,
+    parse_placement,
+    sensitivity_effects,
+    write_prior,
+)
 from search.placement_posterior import best_trial
 from search.placement_sampler import PlacementSampler
-from search.prior import sensitivity_effects, write_prior
 
 RUNS, MOST = 20, 16
 AT = (4, 6, 8, 12, 16)

@@ -42,8 +42,7 @@ from search.placement_sampler import STALE
 from search.record import Report, State
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
-from search.space import draw_randomly
-from search.spaces import SPACES
+from search.space import SPACES, draw_randomly
 from search.study import CONFIG, EPOCH, PROFILE, ROLE, create_study, open_study
 from search.trial_scheduler import Plan
 

@@ -22,7 +22,7 @@ from automl.config.runtime import Runtime
 from automl.tasks.stereo import StereoData
 from automl.tasks.stereo.data import StereoPairs, open_pairs
 from automl.tasks.stereo.model import STEP
-from automl.tasks.stereo.score import StereoEvaluator
+from automl.tasks.stereo.task import StereoEvaluator
 
 WINDOWS = (3, 5, 7, 9, 11, 13)  # sides in pixels
 

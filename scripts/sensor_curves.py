@@ -24,7 +24,7 @@ from automl.task import open_task
 from automl.tasks.sequence_classification import space as sensor_spaces
 from automl.training.loop import evaluate, fit, start
 from search.config import TrialConfig
-from search.spaces import SPACES
+from search.space import SPACES
 
 SHOWN = (1, 2, 5, 10, 15, 20, 25, 50, 75, 100)  # epochs of the table, beside the last
 

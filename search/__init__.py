@@ -6,13 +6,12 @@ class_metrics        Metrics of classifiers, with their computation
 class_statistics     Arithmetic of classes: imbalance, guessing, recall, precision and F1
 record               The record of a trial, and its reports
 callback             Callbacks on the events of a search, a confirmation and their trials
-space                A search space: a function that draws configurations, with its settings
-spaces               The search spaces by name, and loading user-defined ones
+space                A search space: a function that draws configurations; the spaces by name
 choices              Building blocks of spaces: draw placement and hyperparameters, read them back
 drawn                The draws of a space that all checks share: fingerprint, baseline, size, cells
 samplers             Optuna's samplers, the sampler of placements, and user-defined ones
 optuna_internals     Everything that is used of Optuna beside its public API
-placement_effects    The effects that add up to the score of a placement, and their weights in trials
+placement_effects    The effects that add up to the score of a placement, weighed, or measured before
 placement_sampler    Thompson sampling of placements
 placement_posterior  The best trial of a study, effects of placements and their intervals
 reach                The probability that further trials would not find a better configuration
@@ -20,7 +19,6 @@ placement_planner    The best placement by one draw of the effects
 solver               The best placement under limits, by exchanging modules
 placement_model      A hierarchical Gaussian model of the effects of placements on the score
 score_likelihood     The likelihood of scores under Gaussian effects, for few and for many trials
-prior                The prior mean of the model of placements, measured before the first trial
 shared_trainings     Chooses the shared partial training that a trial continues
 halving              Asynchronous successive halving
 study                The Optuna study of a search: one file in its folder

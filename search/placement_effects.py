@@ -1,19 +1,23 @@
-"""The effects that add up to the score of a placement, and their weights in sums.
+"""The effects that add up to the score of a placement, their weights in sums, and effects measured before.
 
 `search.placement_model` states the model.
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from math import isfinite
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.study import Study
 from optuna.trial import FrozenTrial
 from scipy.sparse import csr_array
 
+from automl.base.errors import InputError
+from automl.base.serialise import read_value
 from search.choices import MODULES, NO_TYPE, SITE, TYPE, parse_parameter
 from search.score_likelihood import Matrix
 
@@ -207,3 +211,44 @@ def prior_of(term: str) -> tuple[float, float]:
 def prior_mean(term: str) -> float:
     """Return the prior mean of the effects of a term."""
     return MEAN_COEFFICIENT if term == Term.COEFFICIENT else 0.0
+
+
+ATTRIBUTE = "sensitivity"  # of a study
+
+Rows = list[tuple[tuple[str, int, str], float]]  # an effect of a prefix, a site and an attention type
+
+
+def sensitivity_effects(harm: Sequence[Mapping[str, float]], placements: Iterable[IndexedPlacement]) -> Prior:
+    """Return the effects that the sensitivity of layers predicts.
+
+    Empty if it has other sites or types than the placements, or is not finite.
+
+    Args:
+        harm: The harm of each type, by site.
+        placements: Placements of the space. Their predicted scores have a standard deviation of 1.
+    """
+    placements = list(placements)
+    known = {(site, kind): value for site, by_kind in enumerate(harm) for kind, value in by_kind.items()}
+    cells = [[(module.site, module.type) for module in each.modules] for each in placements]
+    if not all(map(isfinite, known.values())) or not known.keys() >= {cell for row in cells for cell in row}:
+        return NO_PRIOR
+    scale = float(np.std([sum(map(known.__getitem__, row)) for row in cells])) if cells else 0.0
+    return {
+        Effect(Term.CELL, (prefix, site, kind)): -value / (scale or 1.0)
+        for prefix in {each.prefix for each in placements}
+        for (site, kind), value in known.items()
+    }
+
+
+def write_prior(study: Study, prior: Prior) -> None:
+    """Write effects of modules to a study."""
+    study.set_user_attr(ATTRIBUTE, [(effect.key, value) for effect, value in prior.items()])
+
+
+def read_prior(study: Study) -> Prior:
+    """Return the effects in a study, mostly none. Raises InputError if they are damaged."""
+    problems: list[str] = []
+    rows = read_value(Rows, study.user_attrs.get(ATTRIBUTE, []), ATTRIBUTE, problems)
+    if problems or not all(isfinite(value) for _, value in rows):
+        raise InputError("; ".join(problems) or f"{ATTRIBUTE} must hold finite numbers")
+    return {Effect(Term.CELL, key): value for key, value in rows}

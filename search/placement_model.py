@@ -16,8 +16,8 @@ observations. Its size on Imagenette is in docs/explanation/placement-sampler.md
 Variances are estimated from the scores by empirical Bayes: they maximise the marginal likelihood with a broad
 prior, which keeps them stable for few trials.
 
-Effects that were measured before the first trial (`search.prior`) give a prior mean, times a coefficient. The
-coefficient has a Gaussian prior with mean 1/2, and falls to 0 if the scores disagree.
+Effects that were measured before the first trial (`search.placement_effects`) give a prior mean, times a
+coefficient. It has a Gaussian prior with mean 1/2, and falls to 0 if the scores disagree.
 
 Sources: the factorial screening of arXiv 1510.05248; D. V. Lindley, A. F. M. Smith, Bayes estimates for the
 linear model (1972), for the hierarchy; C. E. Rasmussen, C. K. I. Williams, Gaussian processes for machine

@@ -39,11 +39,11 @@ from search.placement_effects import (
     is_setting,
     parse_placement,
     placement_weights,
+    read_prior,
     trial_weights,
 )
 from search.placement_model import EffectDraw, EffectModel
 from search.placement_planner import DrawnChoices, Planner
-from search.prior import read_prior
 
 STALE = 50  # a model that lacks up to 1/50 of the trials is not refitted
 REFIT = 1.1  # variances are estimated again when the number of trials has grown by this factor

@@ -13,10 +13,9 @@ from automl.base.errors import InputError
 from automl.base.units import pluralize
 from search.choices import parse_parameter
 from search.config import TrialConfig
-from search.placement_effects import SHARED_TRAINING
+from search.placement_effects import SHARED_TRAINING, read_prior, write_prior
 from search.placement_posterior import estimate_posterior
 from search.placement_sampler import GrowingModel, PlacementSampler
-from search.prior import read_prior, write_prior
 from search.record import Role, State, TrialRecord
 from search.shared_trainings import PERTURB, SharedTrainings, is_shared_training
 from search.space import Space, memory_study

@@ -6,11 +6,10 @@ own_imports   The imports of a user's files, and the finder of modules beside th
 live_objects  Functions of a notebook or a script
 lazy          Imports on first use: of exports, the built-in tasks, and packages that only one task needs
 serialise     Convert dataclasses to JSON and back
-atomic        Temporary names of files that are being written, and their removal after a crash
+atomic        Files that are being written: temporary names, leftovers of a crash, a full disk
 process       This process: the number of its cores, and handlers of signals for a block
-text          Text of users' files: its encoding
+text          Text of users: the encoding of files, and the names of searches and experiments
 units         Parse and format quantities: `2h30m`, `5M`, `2GB`
-names         Names of searches and experiments
 escape        Escape names for each kind of output, and redact tokens in addresses
 terminal      Output on a terminal: control characters are escaped, and progress
 summary       Short text and notebook representations of results

@@ -9,9 +9,9 @@ import typer
 
 from automl.base.errors import InputError
 from automl.base.escape import printable
-from automl.base.names import short_name
 from automl.base.options import WRITES, format_command
 from automl.base.serialise import to_json
+from automl.base.text import short_name
 from automl.base.units import format_count, pluralize
 from automl.cli.command import print_json
 from automl.cli.options import JSON_OPTION, STORAGE_OPTION, WRITTEN_STORAGE, option

@@ -36,7 +36,7 @@ def data(
     if path is None:
         _print_published(download, as_json)
         return
-    from automl.task.overview import describe_data
+    from automl.task.opening import describe_data
 
     described = describe_data(path, space=space, size=size)
     for line in described.lines():
@@ -72,7 +72,7 @@ def _print_published(name: str | None, as_json: bool) -> None:
 
 def spaces() -> None:
     """List the search spaces."""
-    from search.spaces import SPACES, registered_spaces
+    from search.space import SPACES, registered_spaces
 
     listed = [*SPACES.values(), *registered_spaces().values()]
     for space in sorted(listed, key=lambda space: space.name != "folder"):  # a user's own data come first

@@ -99,7 +99,7 @@ def _of_images(options: TrainOptions) -> "TrialConfig":
     from automl.search.configuration import read_settings, set_values
     from automl.tasks.image_classification.data import SOURCES
     from search.config import TrialConfig
-    from search.spaces import SPACES
+    from search.space import SPACES
 
     dataset = options.dataset or ("folder" if options.data else "woof")
     if dataset in SPACES and dataset not in SOURCES:
@@ -138,7 +138,7 @@ def _of_any_task(options: TrainOptions, context: typer.Context) -> "TrialConfig"
     )
     from automl.storage.user_code import check_trusted
     from search.record import placement_name
-    from search.spaces import load_space
+    from search.space import load_space
 
     values = read_settings(options.assigned or [])
     dotted = {key: value for key, value in values.items() if is_dotted(key)}

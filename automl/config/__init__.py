@@ -1,9 +1,8 @@
-"""Settings of a search, limits, and devices.
+"""Settings of a search, and devices.
 
 settings        Settings of a search in one flat form, parsed to the four nouns of its `search.json`
-nouns           What may be drawn, the trials, how one training runs, and where
+nouns           What may be drawn and its limits, the trials, how one training runs, and where
 search_options  Declare the settings of a search: types, defaults, options and text
 device          Code specific to CUDA or MPS, and generators of random numbers
-limits          Limits on the costs of a model, passed to the sampler as constraints
 runtime         Device, precision and workers of a training
 """

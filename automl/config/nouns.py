@@ -14,11 +14,10 @@ from attention.spec import parse_option
 from automl.base import loading
 from automl.base.errors import InputError, check_utf8, unknown
 from automl.base.lazy import resolve
-from automl.base.names import check_name, data_name, short_name
 from automl.base.options import option_name, split_option
+from automl.base.text import check_name, data_name, short_name
 from automl.base.units import parse_amounts, parse_count, parse_labels, parse_seconds, parse_size
 from automl.config import search_options as declared
-from automl.config.limits import Limits
 from cluster.resources import TrialResources
 from search.choices import AUGMENT
 from search.config import TrialConfig
@@ -27,11 +26,52 @@ from search.config.tasks import declare_metric
 from search.drawn import Drawn
 from search.grid import GRID
 from search.metric import Metric
-from search.space import Space, SpaceFunction, space_name
-from search.spaces import SPACES, load_space
+from search.space import SPACES, Space, SpaceFunction, load_space, space_name
 
 if TYPE_CHECKING:
     from automl.config.runtime import Runtime
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from automl.base.units import format_count
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Maximum costs of a trial. None means no limit.
+
+    Attributes:
+        params: Parameters of the model.
+        macs: Multiply-accumulates for one input.
+        memory: Memory of a training step [bytes].
+        latency: Latency of one input [ms]. For a language model, of one decoded token.
+        cache: Keys, values and states that a language model keeps while decoding [bytes].
+    """
+
+    params: float | None = None
+    macs: float | None = None
+    memory: float | None = None
+    latency: float | None = None
+    cache: float | None = None
+
+    @property
+    def nothing(self) -> bool:
+        """True if no limit is set."""
+        return self == Limits()
+
+    def violations(self, profile: Mapping[str, float]) -> dict[str, float]:
+        """Return the fraction by which each limit is exceeded. 0 or less means that it is met."""
+        return {name: profile[name] / limit - 1 for name, limit in asdict(self).items() if limit is not None}
+
+    def excess(self, profile: Mapping[str, float]) -> str | None:
+        """Return a sentence that names the exceeded limits, or None."""
+        violations = [
+            f"{name} {format_count(profile[name])} exceeds the limit of {format_count(getattr(self, name))}"
+            for name, fraction in self.violations(profile).items()
+            if fraction > 0
+        ]
+        return "; ".join(violations) or None
+
 
 COSTS = ("latency", "params", "macs")  # objectives beside the task's metric
 REFEREE = "referee"  # in place of a space: the trainings are commands, which `automl referee` compares

@@ -13,8 +13,7 @@ import numpy as np
 
 from automl.base.errors import InputError
 from automl.base.units import format_count
-from automl.config.limits import Limits
-from automl.config.nouns import Terms
+from automl.config.nouns import Limits, Terms
 from automl.config.runtime import Runtime
 from automl.task import open_task
 from backbones import Site, sites

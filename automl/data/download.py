@@ -22,6 +22,7 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
+from automl.base.atomic import NO_ROOM
 from automl.base.errors import InputError, unknown
 from automl.base.escape import redact
 from automl.base.lazy import contributed
@@ -29,7 +30,6 @@ from automl.base.serialise import from_json
 from automl.base.terminal import progress
 from automl.data.archive import MAX_FRACTION_OF_DISK, enter_single_folder, unpack
 from automl.storage.cache_folder import cache_root, once
-from automl.storage.disk import NO_ROOM
 
 BLOCK = 1 << 20  # bytes
 SILENCE = 60.0  # seconds without data after which a download fails

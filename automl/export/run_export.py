@@ -12,7 +12,7 @@ import torch
 from filelock import Timeout
 from torch import nn
 
-from automl.base.atomic import locked, remove, sweep, temporary_path
+from automl.base.atomic import format_disk_full, locked, remove, sweep, temporary_path
 from automl.base.errors import InputError
 from automl.base.escape import markdown
 from automl.base.options import format_command
@@ -24,7 +24,6 @@ from automl.export.destination import check_hub, destination, is_full, open_up, 
 from automl.export.export_result import ExportResult
 from automl.export.formats import MLFLOW_MODEL, onnx_file, open_onnx
 from automl.export.model_card import CONFUSION, MOST_LABELS, README, model_card
-from automl.storage.disk import format_disk_full
 from automl.storage.folder import NamedSearch, resolve_search
 from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage

@@ -35,8 +35,7 @@ from search.callback import Callback
 from search.class_statistics import describe_imbalance
 from search.drawn import Drawn
 from search.fixed_scheduler import GridScheduler
-from search.placement_effects import NO_PRIOR, Prior, parse_placement
-from search.prior import sensitivity_effects, write_prior
+from search.placement_effects import NO_PRIOR, Prior, parse_placement, sensitivity_effects, write_prior
 from search.record import State, TrialRecord
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler

@@ -33,7 +33,7 @@ from search.drawn import Drawn
 from search.grid import GRID, Cell
 from search.placement_sampler import PlacementSampler
 from search.samplers import check_has_placements, check_sampler, choose_sampler, load_sampler
-from search.spaces import SPACES
+from search.space import SPACES
 from search.trial_scheduler import Plan
 
 # Draws to build models of, to compare with the limits, and of the user's own attention: enough for nearly all

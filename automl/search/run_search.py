@@ -35,8 +35,7 @@ from automl.task import open_task
 from automl.task.same_data import check_same_data, restore_manifest, write_manifest
 from automl.tracking.process import prepared
 from search.samplers import AUTO
-from search.space import Space, SpaceFunction, get_source, space_name
-from search.spaces import SPACES
+from search.space import SPACES, Space, SpaceFunction, get_source, space_name
 from search.study import read_records
 
 if TYPE_CHECKING:

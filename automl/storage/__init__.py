@@ -1,4 +1,4 @@
-"""Storage of searches: folders, object stores, working copies, the cache, disks and logs.
+"""Storage of searches: folders, object stores, working copies, the cache and logs.
 
 folder        The folder of a search, and its `search.json`
 storage       A folder, local or in an object store, by its address
@@ -7,7 +7,6 @@ user_code     Name user-defined code, require `--trust`, and remember the files 
 working_copy  The local copy of a search in an object store, and its single writer
 cache_folder  The cache folder: a file under its final name is complete
 git           Run git: read the user's repository, and copy a commit of it into a folder
-disk          Detect a full disk, and format messages about it
 logs          Redirect the logs of Ray, Optuna and MLflow to a file
 remove        Delete a search with its checkpoints, and files that nothing has used for long
 metadata      The description of a search, `search.json`: its settings and its provenance

@@ -15,9 +15,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from automl.base.atomic import remove
+from automl.base.atomic import format_disk_full, full_disk_errno, remove
 from automl.base.errors import InputError
-from automl.storage.disk import format_disk_full, full_disk_errno
 
 # NAME.PID.tmp, and the files that a download keeps beside it.
 _TEMPORARY = re.compile(r"(?P<name>.+)\.\d+\.tmp")

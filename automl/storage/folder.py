@@ -19,14 +19,13 @@ from typing import Protocol
 
 from filelock import FileLock, Timeout
 
-from automl.base.atomic import is_temporary, remove
+from automl.base.atomic import STUDY_ROOM, format_disk_full, full_disk_errno, is_temporary, remove
 from automl.base.errors import InputError
 from automl.base.options import STORAGE, format_command
 from automl.base.serialise import read_file
 from automl.config.nouns import Place
 from automl.config.settings import ParsedSettings
 from automl.storage import working_copy
-from automl.storage.disk import STUDY_ROOM, format_disk_full, full_disk_errno
 from automl.storage.metadata import (
     SEARCH_FILE,
     SearchMetadata,

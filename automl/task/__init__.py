@@ -2,13 +2,12 @@
 
 base             The base class `Task`
 task_data        The part of a task about its data: splits, classes, manifest, files in a storage
-opening          Finds the task of a name, of data or of a configuration, and opens it
+opening          Finds the task of a name, of data or of a configuration, opens it, and sums its data up
 evaluator        Computes metrics from a model's outputs, over batches and workers
 classification   Base class of classification tasks
 deployment       Deployment of a trained model: module, named inputs and outputs, use without data
 initial          Initial weights: published, from a file, or from a trained trial
 memo             Results that are computed once in a process
-overview         The overview of a dataset, for `automl data`
 same_data        Checks whether a search's data have changed since it was created
 subject          A model without a dataset, for `automl cost`
 published_study  Published experiments: their figures and sources

@@ -15,7 +15,7 @@ from automl.base.errors import InputError, error_message
 from automl.base.serialise import to_json
 from automl.storage.storage import Storage
 from backbones import published_weights
-from backbones.weights import load
+from backbones.take_over import load
 from search.config import PUBLISHED, Model
 from search.record import CHECKPOINT_FILE
 

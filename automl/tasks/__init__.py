@@ -10,9 +10,9 @@ image_classification     Classification of images
 function                 A training by a function of the user
 command                  A training that is any command
 
-A folder declares its task by `SPEC` in its `__init__`. It usually has `config` (the sections of a
-configuration), `data`, `model`, `score` (the evaluator), `deploy`, `space` (search spaces), `study`
-(published experiments) and `task`, the subclass of `Task`. Tables and texts are beside them: `studies.toml`,
+A folder declares its task by `SPEC` in its `__init__`, with the sections of its configuration (in `config`
+if they are long). It usually has `data`, `model`, `score` (the evaluator), `deploy`, `space` (search
+spaces), `study` (published experiments) and `task`, the subclass of `Task`. Tables and texts are beside them: `studies.toml`,
 `data/datasets.toml`, and `usage.md.template` for the model card. Nothing outside of a folder imports it:
 `automl.base.lazy` finds it by its name.
 

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from automl.base.atomic import room_for
 from automl.base.errors import InputError, error_message
 from automl.config.device import generator_states, is_out_of_memory, restore_generator_states
 from automl.storage.cache_folder import cache_root
-from automl.storage.disk import room_for
 from automl.storage.storage import Storage
 from automl.training.loop import TrainingState
 from search.config import TrialConfig

@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from automl.base.atomic import DiskFull, format_disk_full, full_disk_errno
 from automl.base.errors import InputError, error_line
 from automl.base.escape import redact
 from automl.base.lazy import resolve
@@ -14,7 +15,6 @@ from automl.config.device import UnusableGpu
 from automl.config.runtime import Runtime
 from automl.maps.kept import save_examples
 from automl.storage.cache_folder import cache_root
-from automl.storage.disk import DiskFull, format_disk_full, full_disk_errno
 from automl.storage.storage import Storage
 from automl.storage.trial_files import EpochProgress
 from automl.task import open_task

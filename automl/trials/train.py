@@ -15,8 +15,8 @@ import torch
 from attention import Spec
 from automl.base.errors import InputError
 from automl.base.escape import shell
-from automl.base.names import check_name
 from automl.base.options import with_keywords_of
+from automl.base.text import check_name
 from automl.base.units import pluralize
 from automl.config.device import SHARING, can_share_batches, find_device
 from automl.config.runtime import Runtime

@@ -26,8 +26,7 @@ from automl.base.errors import error_line
 from automl.base.loading import Code, receive
 from automl.base.serialise import to_json
 from automl.config.device import check_memory_of_others, device_name, empty_cache, is_out_of_memory
-from automl.config.limits import Limits
-from automl.config.nouns import Terms
+from automl.config.nouns import Limits, Terms
 from automl.config.runtime import Runtime, runtime_for
 from automl.costs.profile import measure
 from automl.data import shared

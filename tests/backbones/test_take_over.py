@@ -13,8 +13,7 @@ from automl.base.errors import InputError
 from automl.tasks.language_modelling.model import DECODERS, find_decoder
 from automl.tasks.language_modelling.space import mixer
 from backbones import insert, sites
-from backbones.take_over import find_projections, load_with_projections, take_over
-from backbones.weights import load
+from backbones.take_over import find_projections, load, load_with_projections, take_over
 from tests.helpers.tiny_decoders import (
     BASE,
     CONTEXT,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from attention import Spec
 from automl.base.errors import InputError
 from backbones import build, insert
-from backbones.weights import load
+from backbones.take_over import load
 
 SMALL = {"embed_dim": 12, "depth": 2, "heads": 3, "patch_size": 4}
 MODELS: dict[str, tuple[Callable[[int], nn.Module], dict[str, Spec]]] = {

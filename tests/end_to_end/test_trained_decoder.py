@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from search.prior import read_prior
+from search.placement_effects import read_prior
 from search.study import open_study, read_records
 from tests.helpers.killable import Search, left
 from tests.helpers.services import serve_hub

@@ -37,7 +37,7 @@ from search.drawn import Drawn
 from search.fixed_scheduler import FixedScheduler
 from search.metric import Chance, Metric
 from search.record import Report, Role, State, TrialRecord
-from search.spaces import SPACES, load_space
+from search.space import SPACES, load_space
 from search.study import create_study
 from search.trial_scheduler import Plan, TrialScheduler
 

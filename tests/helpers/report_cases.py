@@ -17,8 +17,7 @@ from search.class_metrics import ACCURACY
 from search.config import TrialConfig
 from search.halving import Rungs
 from search.record import State
-from search.space import draw_randomly
-from search.spaces import SPACES
+from search.space import SPACES, draw_randomly
 from search.study import CONFIG, EPOCH, PROFILE, REASON, ROLE, TRAINABLE, VARIANT, create_study
 from search.trial_scheduler import Plan
 

@@ -21,8 +21,7 @@ from backbones.contract import check_contract
 from search.callback import SearchRecord
 from search.config import TrialConfig
 from search.record import State, TrialRecord
-from search.space import draw_randomly
-from search.spaces import load_space
+from search.space import draw_randomly, load_space
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))

@@ -14,7 +14,7 @@ from automl.cli.train_command import read_config
 from automl.data.download import published_datasets
 from automl.search.studies import list_studies
 from search.config import TrialConfig
-from search.spaces import SPACES
+from search.space import SPACES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "published-experiments.md").read_text()
 STATES = ("exact", "smaller by default:", "not reproducible:")

@@ -16,8 +16,7 @@ from search.choices import parse_parameter, types_of
 from search.config import TrialConfig
 from search.drawn import Drawn
 from search.placement_effects import IndexedPlacement, parse_placement
-from search.space import Space, draw_randomly
-from search.spaces import SPACES, load_space
+from search.space import SPACES, Space, draw_randomly, load_space
 
 SCALE, RATE = (f"option1.a.py:Gate.{name}" for name in ("scale", "rate"))
 GATE = """

@@ -8,8 +8,7 @@ import pytest
 from automl.base.errors import InputError
 from search.config import TrialConfig
 from search.drawn import check_fixed_parameters
-from search.space import Space
-from search.spaces import SPACES
+from search.space import SPACES, Space
 from tests.helpers.search_cases import SMALL, draw
 
 

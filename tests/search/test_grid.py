@@ -17,8 +17,7 @@ from search.config import TrialConfig
 from search.fixed_scheduler import GridScheduler, find_missing
 from search.grid import MOST_CELLS, grid_cells
 from search.record import Report, State
-from search.space import Space
-from search.spaces import SPACES
+from search.space import SPACES, Space
 from search.study import CELLS, open_study
 from tests.helpers.search_cases import EPOCHS, PUBLISHED, SMALL, ask_trial, make_plan, make_study, report
 

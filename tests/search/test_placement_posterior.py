@@ -22,8 +22,7 @@ from search.placement_model import EffectModel
 from search.placement_posterior import _best_index, _choices, best_trial, estimate_posterior
 from search.placement_sampler import GrowingModel, PlacementSampler, fit_model
 from search.record import Role, State, TrialRecord
-from search.space import draw_randomly
-from search.spaces import SPACES
+from search.space import SPACES, draw_randomly
 from search.study import EXPECTED, update_expected
 from search.trial_scheduler import Plan, select_leaders
 

@@ -8,10 +8,20 @@ from test_placement_sampler import Drawn, draw, search
 
 from automl.base.errors import InputError
 from search.config import TrialConfig
-from search.placement_effects import Effect, IndexedModule, IndexedPlacement, Prior, Term, parse_placement
+from search.placement_effects import (
+    ATTRIBUTE,
+    Effect,
+    IndexedModule,
+    IndexedPlacement,
+    Prior,
+    Term,
+    parse_placement,
+    read_prior,
+    sensitivity_effects,
+    write_prior,
+)
 from search.placement_posterior import count_sites, estimate_posterior
 from search.placement_sampler import PlacementSampler
-from search.prior import ATTRIBUTE, read_prior, sensitivity_effects, write_prior
 from search.space import Space
 from tests.helpers.search_cases import ask_trial, make_engine, make_plan, make_study
 

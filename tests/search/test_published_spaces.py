@@ -13,7 +13,7 @@ import pytest
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from search.config import TrialConfig
-from search.spaces import SPACES
+from search.space import SPACES
 
 DRAWS = 200
 

@@ -13,8 +13,7 @@ from search.config import TrialConfig
 from search.drawn import Drawn
 from search.record import State
 from search.samplers import SAMPLERS, check_sampler, choose_sampler, load_sampler
-from search.space import Space
-from search.spaces import SPACES, load_space
+from search.space import SPACES, Space, load_space
 from tests.helpers.search_cases import (
     SMALL,
     TWO_OBJECTIVES,

@@ -7,7 +7,7 @@ import optuna
 import pytest
 
 from automl.base.errors import InputError
-from search.spaces import SPACES, load_space
+from search.space import SPACES, load_space
 
 GOOD = """
 from automl.tasks.image_classification import ImageTraining

@@ -22,8 +22,7 @@ from backbones import Site, build, insert, sites
 from search import choices
 from search.config import Model, TrialConfig
 from search.drawn import Drawn, same_parameters
-from search.space import Space
-from search.spaces import SPACES
+from search.space import SPACES, Space
 from tests.helpers.search_cases import draw
 
 SAMPLES = 200
@@ -176,7 +175,7 @@ def test_a_fingerprint_ignores_the_last_digits_of_numbers() -> None:
 
 
 def test_a_fingerprint_is_the_same_in_every_process() -> None:
-    program = "from search import drawn, spaces; print(drawn.Drawn(spaces.SPACES['digits']).fingerprint)"
+    program = "from search import drawn, space; print(drawn.Drawn(space.SPACES['digits']).fingerprint)"
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
     assert done.stdout.strip() == fingerprint(SPACES["digits"]), done.stderr

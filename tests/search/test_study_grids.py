@@ -11,7 +11,7 @@ from automl.tasks.image_classification.study import BLOCKS
 from search.drawn import Drawn, check_fixed_parameters
 from search.grid import SMALL, grid_cells
 from search.samplers import check_sampler
-from search.spaces import load_space
+from search.space import load_space
 
 CELLS = {
     "ssa-lr-sweep": 7,

@@ -19,7 +19,7 @@ from cluster.connect import connect
 from search.config import TrialConfig
 from search.record import Report, Role, State
 from search.search_scheduler import SearchScheduler
-from search.spaces import SPACES
+from search.space import SPACES
 from search.study import open_study
 from search.tuner import NODE, REPORT, RETRIES, run_trials
 from tests.helpers.search_cases import EPOCHS, EventRecorder, Slots, epoch, make_engine, make_plan, make_study

@@ -18,8 +18,7 @@ from automl.task.checks import ModelCheck, check_backbone
 from automl.task.deployment import Deployment, read_usage, spread_indices
 from automl.task.initial import initialise
 from automl.task.task_data import Split
-from automl.tasks.detection import SPEC, DetectionData, DetectionModel, DetectionTraining
-from automl.tasks.detection.config import BOX_AP
+from automl.tasks.detection import BOX_AP, SPEC, DetectionData, DetectionModel, DetectionTraining
 from automl.tasks.detection.data import DetectionImages, open_detection_records, open_split, shared_name
 from automl.tasks.detection.data.augment import augment, draw_augmentations
 from automl.tasks.detection.data.masks import decode_masks

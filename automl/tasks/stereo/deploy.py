@@ -13,7 +13,7 @@ from automl.data.augment import normalise
 from automl.data.csv_table import read_table
 from automl.data.pictures import read_picture
 from automl.task.deployment import Arrays, TaskDeployment
-from automl.tasks.stereo.data.files import read_views, write_pfm
+from automl.tasks.stereo.data.pairs import read_views, write_pfm
 
 LEFT, RIGHT, OUTPUT = "left", "right", "disparity"
 COLUMNS = (LEFT, RIGHT)

@@ -26,7 +26,7 @@ from automl.search.solve import run_solve
 from automl.storage.folder import new_folder
 from search.class_metrics import ACCURACY
 from search.drawn import Drawn
-from search.spaces import SPACES
+from search.space import SPACES
 from search.trial_scheduler import Plan
 from tests.helpers.automl_cases import Cli
 

@@ -11,8 +11,7 @@ from automl.search.solve import _read_outcomes
 from automl.storage.metadata import SEARCH_FILE
 from search.drawn import Drawn
 from search.record import State
-from search.space import draw_randomly
-from search.spaces import SPACES
+from search.space import SPACES, draw_randomly
 from tests.helpers.automl_cases import Cli
 from tests.helpers.report_cases import frozen, made_up, plan_of, save_search
 

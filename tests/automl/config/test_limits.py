@@ -1,6 +1,6 @@
 import pytest
 
-from automl.config.limits import Limits
+from automl.config.nouns import Limits
 
 PROFILE = {"params": 2.5e6, "macs": 1e9, "memory": 3e9, "latency": 20.0, "time_ratio": 1.5}
 

@@ -10,14 +10,12 @@ import pytest
 from attention import Spec
 from automl.base.errors import InputError
 from automl.base.serialise import from_json, to_json
-from automl.config.limits import Limits
-from automl.config.nouns import TRIALS, Question, SearchPlan, Terms
+from automl.config.nouns import TRIALS, Limits, Question, SearchPlan, Terms
 from automl.config.settings import ParsedSettings, Settings
 from automl.tasks.image_classification import ImageTraining
 from search.config import Model, TrialConfig
 from search.drawn import Drawn
-from search.space import Space, draw_randomly
-from search.spaces import SPACES
+from search.space import SPACES, Space, draw_randomly
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"trials": 0}, "--trials must be 1 or more; got 0"),

@@ -5,8 +5,7 @@ import torch
 
 from attention import ATTENTIONS, Spec
 from automl.base.errors import InputError
-from automl.config.limits import Limits
-from automl.config.nouns import Question, Terms
+from automl.config.nouns import Limits, Question, Terms
 from automl.costs.forecast import MIN_TRIALS, Forecast, check_limits, predict_cost
 from automl.task import open_task
 from automl.tasks.language_modelling import LanguageData, LanguageModel

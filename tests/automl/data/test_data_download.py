@@ -15,7 +15,7 @@ from automl.data import download
 from automl.data.download import Checksum, PublishedDataset, Remote, published_datasets
 from automl.tasks.image_classification.data import sources as image_sources
 from automl.tasks.image_classification.data.sources import DATASETS, get_archive_name, list_images
-from search.spaces import SPACES
+from search.space import SPACES
 from tests.helpers.services import Mirror, serve_mirror
 
 WOOF = "imagewoof2-160.tgz"

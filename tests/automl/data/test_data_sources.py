@@ -18,7 +18,7 @@ from automl.data.manifest import Manifest
 from automl.data.records import Item, Listing
 from automl.search.prepare import fit
 from automl.task import task_of_data
-from automl.task.overview import describe_data
+from automl.task.opening import describe_data
 from automl.tasks.image_classification.data import open_image_records
 from automl.tasks.image_classification.data.sources import list_images
 from automl.tasks.segmentation import SegmentationData

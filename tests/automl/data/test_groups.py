@@ -16,17 +16,17 @@ from automl.data.records import Records
 from automl.data.splits import FRACTION, SPLITS, hash_names, hold_out_split
 from automl.tasks.detection import DetectionData
 from automl.tasks.detection.data import open_detection_records as open_detection
-from automl.tasks.detection.data.overview import summarise_detection
+from automl.tasks.detection.data.dataset import summarise_detection
 from automl.tasks.image_classification.data import open_image_records
 from automl.tasks.image_classification.data.overview import summarise_folder
 from automl.tasks.segmentation import SegmentationData
 from automl.tasks.segmentation.data import open_labelled_images
 from automl.tasks.sequence_classification.data import open_sequence_records as open_sequences
-from automl.tasks.sequence_classification.data.overview import summarise_sequences
+from automl.tasks.sequence_classification.data.dataset import summarise_sequences
 from automl.tasks.stereo import StereoData
 from automl.tasks.stereo.data import open_pairs
 from automl.tasks.stereo.data.dataset import summarise_stereo
-from automl.tasks.stereo.data.files import write_pfm
+from automl.tasks.stereo.data.pairs import write_pfm
 from tests.helpers.code_corpus import write_corpus
 from tests.helpers.detection_cases import write_scenes
 

@@ -8,8 +8,7 @@ from attention import Spec
 from automl.base.errors import InputError
 from automl.search.configuration import config_of_space, config_of_trial, read_settings, set_values
 from search.config import TASKS, TrialConfig
-from search.space import draw_randomly
-from search.spaces import SPACES
+from search.space import SPACES, draw_randomly
 from tests.helpers.confirm_cases import RECORDS, fake_search
 
 

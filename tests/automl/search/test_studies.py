@@ -14,13 +14,13 @@ from automl.report.read import SearchData, read_search
 from automl.search.prepare import may_fit_epochs
 from automl.search.studies import compare, list_studies, scale_line, write_tables
 from automl.task.published_study import UNPRINTED
-from automl.tasks.detection.config import BOX_AP
+from automl.tasks.detection import BOX_AP
 from automl.tasks.image_classification.equal_time import best_rate, comparison_tables, sweep_table
 from automl.tasks.image_classification.study import RATES
 from search.class_metrics import ACCURACY
 from search.grid import SMALL, grid_cells
 from search.record import State
-from search.spaces import load_space
+from search.space import load_space
 from search.study import CELLS, resume_study
 from tests.helpers.report_cases import frozen, plan_of, save_search
 

@@ -11,7 +11,7 @@ from automl.search.earlier import incomparable
 from automl.storage.metadata import Provenance, SearchMetadata
 from search.class_metrics import ACCURACY
 from search.drawn import Drawn
-from search.spaces import SPACES
+from search.space import SPACES
 from search.trial_scheduler import Plan
 
 BASE: dict[str, Any] = {"space": "digits", "trials": 4, "epochs": 4, "name": "mine"}

@@ -15,9 +15,9 @@ from automl.data.download import published_datasets
 from automl.search.studies import list_studies
 from automl.task import task_of
 from backbones import BACKBONES
-from search import spaces
+from search import space as spaces
 from search.config import TASKS
-from search.spaces import SPACES, load_space, study_grids
+from search.space import SPACES, load_space, study_grids
 from tests.helpers import FOLDER
 
 TABLE = FOLDER / "tabular.py"

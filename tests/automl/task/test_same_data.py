@@ -38,7 +38,7 @@ from tests.helpers.automl_cases import HERE
 from tests.helpers.confirm_cases import PLAN, RECORDS, FakeWorkers, NoTracker, fake_search
 
 SPACE = """
-from search.spaces import SPACES
+from search.space import SPACES
 
 def mine(trial):
     return SPACES["digits"](trial).change(data={"source": "folder"}, training={"batch_size": 16, "epochs": 1})

@@ -38,7 +38,7 @@ from search.class_metrics import ACCURACY
 from search.config import Model, TrialConfig
 from search.record import CHECKPOINT_FILE, Report, State, TrialRecord
 from search.search_scheduler import SearchScheduler
-from search.spaces import SPACES
+from search.space import SPACES
 from search.study import create_study
 from search.trial_scheduler import Plan
 

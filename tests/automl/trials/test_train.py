@@ -24,8 +24,7 @@ from cluster.connect import Node
 from cluster.resources import TrialResources
 from search.config import TrialConfig
 from search.record import Metrics, Report
-from search.space import draw_randomly
-from search.spaces import SPACES
+from search.space import SPACES, draw_randomly
 from tests.helpers.automl_cases import CPU, HERE, Cli, timeless, tiny
 from tests.helpers.imitated_gpus import Driver
 

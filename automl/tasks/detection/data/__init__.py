@@ -5,8 +5,7 @@ masks        Masks: polygons and run lengths
 annotations  Reads and checks an annotation file
 coco_folder  A folder in COCO's layout: its annotation files, splits and images
 augment      Scales, crops and mirrors images with their objects
-overview     The summary that `automl data` prints of a folder in COCO's layout
-dataset      A decoded split in a memory-mapped Arrow file; the sources, among them the bundled scenes
+dataset      A decoded split in a memory-mapped Arrow file; the sources and their summary
 """
 
 from automl.tasks.detection.data.coco_folder import is_coco

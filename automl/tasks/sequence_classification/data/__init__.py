@@ -7,8 +7,7 @@ long_csv   CSV files in the long format: one row per step
 npz        NPZ files of NumPy
 reading    What all readers share: numbers in text, their result, and its checks
 cache      A dataset in a memory-mapped Arrow file, whose gaps are filled
-overview   The summary that `automl data` prints of sequences
-dataset    A normalised split for the training loop; held-out subjects, subsets and manifests
+dataset    A normalised split for the training loop; held-out subjects, manifests, and the summary
 """
 
 from automl.tasks.sequence_classification.data.cache import fill_gaps

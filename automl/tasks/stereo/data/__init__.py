@@ -1,7 +1,6 @@
 """Pairs of rectified images with the disparity of the left one: readers, splits, cache and crops.
 
-files     Reads one image or disparity map; portable float maps
-pairs     Finds pairs: Scene Flow, KITTI 2012 and 2015, Middlebury, or a CSV
+pairs     Finds and reads pairs: Scene Flow, KITTI 2012 and 2015, Middlebury, or a CSV
 planes    The bundled set: slanted planes and digits, with exact disparities and occlusions
 dataset   All pairs in a memory-mapped Arrow file; splits, crops, manifests and an overview
 """

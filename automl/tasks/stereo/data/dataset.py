@@ -25,8 +25,7 @@ from automl.data.splits import SPLITS
 from automl.data.tally import Tally
 from automl.tasks.stereo import StereoData
 from automl.tasks.stereo.data import planes
-from automl.tasks.stereo.data.files import read_disparity, read_views
-from automl.tasks.stereo.data.pairs import Pair, find_pairs
+from automl.tasks.stereo.data.pairs import Pair, find_pairs, read_disparity, read_views
 
 FORMAT = 3  # Raise it when the format of the file, a reader or `planes` changes.
 SOURCES = ("planes", "pairs")

@@ -10,8 +10,8 @@ import pytest
 
 from automl.base.errors import InputError
 from automl.tasks.code_retrieval.data import is_code, open_corpus
-from automl.tasks.code_retrieval.data.cache import iterate_vocabulary_texts
-from automl.tasks.code_retrieval.data.overview import find_leaks
+from automl.tasks.code_retrieval.data.corpus import find_leaks
+from automl.tasks.code_retrieval.data.dataset import iterate_vocabulary_texts
 from automl.tasks.code_retrieval.data.python import compute_shape_key, parse_python
 from automl.tasks.code_retrieval.data.source_folder import MAX_BYTES, read_source_folder
 

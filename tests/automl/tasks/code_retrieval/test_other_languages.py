@@ -9,8 +9,8 @@ from pygments.lexers import get_lexer_by_name
 from pygments.token import Comment, String
 
 from automl.base.errors import InputError
+from automl.tasks.code_retrieval.data.corpus import find_leaks
 from automl.tasks.code_retrieval.data.other_languages import BY_SUFFIX, LANGUAGES, MAX_LINE, parse_functions
-from automl.tasks.code_retrieval.data.overview import find_leaks
 from automl.tasks.code_retrieval.data.python import Function
 from automl.tasks.code_retrieval.data.source_folder import SUFFIXES, read_source_folder
 

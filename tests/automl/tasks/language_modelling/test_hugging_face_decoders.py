@@ -11,7 +11,7 @@ from automl.base.errors import InputError
 from automl.tasks.language_modelling import hugging_face
 from automl.tasks.language_modelling.model import find_decoder
 from backbones import insert, sites
-from backbones.weights import load
+from backbones.take_over import load
 from tests.helpers.tiny_decoders import BASE, CONTEXT, DECODERS, DEPTH, HEADS, VOCABULARY, WIDTH, save
 
 transformers = pytest.importorskip("transformers")

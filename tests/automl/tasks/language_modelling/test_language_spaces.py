@@ -19,8 +19,7 @@ from search.config import TrialConfig
 from search.drawn import check_fixed_parameters
 from search.placement_model import EffectDraw
 from search.placement_planner import PlacementChoices, Planner
-from search.space import Space, draw_randomly
-from search.spaces import SPACES
+from search.space import SPACES, Space, draw_randomly
 
 NAMES = ("recall", "hybrid")
 DRAWS = 60

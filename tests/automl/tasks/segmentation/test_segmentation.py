@@ -12,8 +12,7 @@ from automl.config.runtime import Runtime
 from automl.task import open_task
 from automl.tasks.segmentation import SegmentationData, SegmentationTraining
 from automl.tasks.segmentation.data import IGNORE
-from automl.tasks.segmentation.score import SegmentationEvaluator, segmentation_loss
-from automl.tasks.segmentation.task import Segmentation
+from automl.tasks.segmentation.task import Segmentation, SegmentationEvaluator, segmentation_loss
 from automl.training.loop import start
 from backbones import gates
 from search.config import TrialConfig

@@ -10,8 +10,7 @@ from automl.config.runtime import Runtime
 from automl.task import open_task
 from automl.tasks.stereo import StereoData, StereoModel, StereoTraining
 from automl.tasks.stereo.data import planes
-from automl.tasks.stereo.score import METRICS, StereoEvaluator, disparity_loss
-from automl.tasks.stereo.task import Stereo
+from automl.tasks.stereo.task import METRICS, Stereo, StereoEvaluator, disparity_loss
 from automl.training.loop import evaluate
 from search.config import TrialConfig
 from tests.helpers.automl_cases import HERE

@@ -11,8 +11,7 @@ from automl.base.errors import InputError
 from automl.tasks.stereo import StereoData
 from automl.tasks.stereo.data import is_stereo, open_pairs, planes
 from automl.tasks.stereo.data.dataset import read_pair
-from automl.tasks.stereo.data.files import read_disparity, read_pfm, write_pfm
-from automl.tasks.stereo.data.pairs import find_pairs
+from automl.tasks.stereo.data.pairs import find_pairs, read_disparity, read_pfm, write_pfm
 
 pytestmark = pytest.mark.usefixtures("cache")
 

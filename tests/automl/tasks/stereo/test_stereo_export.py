@@ -21,7 +21,7 @@ from automl.task import open_task
 from automl.task.deployment import MODEL
 from automl.tasks.stereo import StereoData, StereoModel, StereoTraining
 from automl.tasks.stereo.data import planes
-from automl.tasks.stereo.data.files import read_pfm
+from automl.tasks.stereo.data.pairs import read_pfm
 from automl.tasks.stereo.deploy import colour_disparity
 from automl.tasks.stereo.task import Stereo
 from backbones.torch_internals import AnyBatchNorm
