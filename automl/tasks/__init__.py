@@ -12,9 +12,9 @@ command                  A training that is any command
 
 A folder declares its task by `SPEC` in its `__init__`, with the sections of its configuration (in `config`
 if they are long). It usually has `data`, `model`, `score` (the evaluator), `deploy`, `space` (search
-spaces), `study` (published experiments) and `task`, the subclass of `Task`. Tables and texts are beside them: `studies.toml`,
-`data/datasets.toml`, and `usage.md.template` for the model card. Nothing outside of a folder imports it:
-`automl.base.lazy` finds it by its name.
+spaces), `study` (published experiments) and `task`, the subclass of `Task`. Tables and texts are beside them:
+`studies.toml`, `data/datasets.toml`, and `usage.md.template` for the model card. Nothing outside of a folder
+imports it: `automl.base.lazy` finds it by its name.
 
 A package declares a task by an entry point of the group `automl.tasks`. Other tasks are named by
 `register_task`, or as `file.py:Class`.
