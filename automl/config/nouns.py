@@ -3,7 +3,8 @@
 Each is valid: creating one with an invalid value raises InputError.
 """
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from math import inf, isfinite
 from pathlib import Path
 from types import UnionType
@@ -16,7 +17,7 @@ from automl.base.errors import InputError, check_utf8, unknown
 from automl.base.lazy import resolve
 from automl.base.options import option_name, split_option
 from automl.base.text import check_name, data_name, short_name
-from automl.base.units import parse_amounts, parse_count, parse_labels, parse_seconds, parse_size
+from automl.base.units import format_count, parse_amounts, parse_count, parse_labels, parse_seconds, parse_size
 from automl.config import search_options as declared
 from cluster.resources import TrialResources
 from search.choices import AUGMENT
@@ -30,10 +31,6 @@ from search.space import SPACES, Space, SpaceFunction, load_space, space_name
 
 if TYPE_CHECKING:
     from automl.config.runtime import Runtime
-from collections.abc import Mapping
-from dataclasses import asdict
-
-from automl.base.units import format_count
 
 
 @dataclass(frozen=True, kw_only=True)
