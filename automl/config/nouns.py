@@ -17,7 +17,14 @@ from automl.base.errors import InputError, check_utf8, unknown
 from automl.base.lazy import resolve
 from automl.base.options import option_name, split_option
 from automl.base.text import check_name, data_name, short_name
-from automl.base.units import format_count, parse_amounts, parse_count, parse_labels, parse_seconds, parse_size
+from automl.base.units import (
+    format_count,
+    parse_amounts,
+    parse_count,
+    parse_labels,
+    parse_seconds,
+    parse_size,
+)
 from automl.config import search_options as declared
 from cluster.resources import TrialResources
 from search.choices import AUGMENT
