@@ -17,5 +17,16 @@ spaces), `study` (published experiments) and `task`, the subclass of `Task`. Tab
 imports it: `automl.base.lazy` finds it by its name.
 
 A package declares a task by an entry point of the group `automl.tasks`. Other tasks are named by
-`register_task`, or as `file.py:Class`.
+`register_task`, or as `file.py:Class`. `open_task` opens the task of a configuration.
 """
+
+from typing import TYPE_CHECKING
+
+from automl.base.lazy import lazily
+
+if TYPE_CHECKING:
+    from automl.task.opening import open_task
+
+__getattr__ = lazily(__name__)  # it imports torch, which takes seconds
+
+__all__ = ["open_task"]

@@ -127,7 +127,7 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
         **{name: getattr(asked, name) for name in OF_RUNS},
         space=REFEREE,
         seed=first,
-        equal="none" if asked.any_time else "time",
+        equal="none" if asked.any_time else asked.equal,
     ).parsed
     variants = [Variant(name="baseline", role=Role.BASELINE, config=configs[0])]
     variants += [
