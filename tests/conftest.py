@@ -1,10 +1,12 @@
 import gc
+import importlib
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import hypothesis
@@ -152,6 +154,13 @@ def automl(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
         )
 
     return run
+
+
+@pytest.fixture
+def bench(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Return the module of `benchmarks` that the test's module names `BENCH`."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
+    return importlib.import_module(request.module.BENCH)
 
 
 @pytest.fixture(scope="session")

@@ -116,6 +116,21 @@ def test_counts_without_a_formula_agree_with_it(
     assert count.memory == expected.memory + memory
 
 
+def test_heads_of_one_channel_have_one_decay() -> None:
+    spec = Spec("kda", {"heads": 8})
+    assert count_cost(spec, _site(8, 20)) == formula(spec, 8, 20)
+
+
+@few_types
+def test_class_tokens_do_not_count(spec: Spec) -> None:
+    with_token, without = (_site(16, size, class_tokens=size - 24) for size in (25, 24))
+    assert with_token.spatial == (24,)
+    count, expected = count_cost(spec, with_token), formula(spec, 16, 24)
+    assert count.parameters == expected.parameters
+    assert count.macs == expected.macs + _padding(spec, 16, 24)[0]
+    assert attention_cost(spec, with_token) == attention_cost(spec, without) == expected
+
+
 def test_a_type_without_a_formula_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     site = _site(16, 8, 8)
     expected = attention_cost(Spec("multihead"), site)

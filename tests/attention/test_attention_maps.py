@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attention import ATTENTIONS, Gated, Spec, attention_map, attention_maps
+from attention import ATTENTIONS, AttentionMap, Gated, Spec, attention_map, attention_maps
 from attention.attention_map import rescaling_map
+from attention.attention_type import Wrapped
 from attention.padding import padding
 from automl.base.errors import InputError
 from tests.helpers.attention_cases import CHANNELS, SPECS, every_spec, features, inputs, new
@@ -172,3 +173,45 @@ def test_factors_of_a_rescaling_are_measured() -> None:
     assert (first.is_even, other.is_even) == (True, False)
     with pytest.raises(InputError, match="takes nothing from other positions"):
         other.rows([0])
+
+
+@pytest.mark.parametrize("name", ["timm:se", "timm:eca", "timm:cbam"])
+def test_modules_that_rescale_show_their_factors(name: str) -> None:
+    module, x = new(Spec(name), gate=1).double().eval(), features(2, CHANNELS, 6, 5, dtype=torch.float64)
+    module.site = "here"
+    with attention_maps(module) as maps:
+        y = module(x)
+    assert maps["here"].kind == "rescaling"
+    factors = (y / x).flatten(2)
+    weight = x.square().flatten(2)
+    torch.testing.assert_close(
+        maps["here"].weights, ((factors * weight).sum(2) / weight.sum(2)).float(), rtol=1e-4, atol=1e-5
+    )
+    assert maps["here"].heat().shape == (2, 6, 5)
+    assert (maps["here"].heat().flatten(1).std(1) < 1e-6).all() == (name != "timm:cbam")
+
+
+def test_modules_that_mix_elements_have_no_factors() -> None:
+    module = Wrapped(CHANNELS, nn.Conv2d(CHANNELS, CHANNELS, 1))
+    module.site = "here"
+    with attention_maps(module) as maps:
+        module(features(2, CHANNELS, 6, 5))
+    assert not maps
+
+
+def test_a_hand_set_query_looks_at_the_key_it_matches() -> None:
+    """Position 3 asks for the second channel, which position 7 alone has."""
+    module = new(Spec("multihead", {"heads": 1}), 4, gate=1)
+    x = torch.zeros(1, 4, 10)
+    x[0, 0, 3] = x[0, 1, 7] = 1
+    with torch.no_grad():
+        module.in_proj.weight.zero_()
+        module.in_proj.weight[0, 0] = 20  # query: channel 0 of the input
+        module.in_proj.weight[4, 1] = 20  # key: channel 1 of the input
+    module.site = "here"
+    with attention_maps(module) as maps:
+        module(x)
+    weights: AttentionMap = maps["here"]
+    assert weights.heat(3).argmax() == 7
+    assert weights.heat(3)[0, 7] > 0.99
+    torch.testing.assert_close(weights.heat(0), torch.full((1, 10), 0.1))

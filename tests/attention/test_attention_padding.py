@@ -1,5 +1,7 @@
 """Padding for every attention type: padded positions behave as if they were absent."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -7,6 +9,7 @@ from torch.export import ExportedProgram
 
 from attention import ATTENTIONS, Layout, Spec
 from attention.padding import current_mask, padding
+from tests.helpers import others_slow
 from tests.helpers.attention_cases import CHANNELS, every_spec, features, new, on_images, without_encoding
 
 N = 10  # real positions, below the number of channels
@@ -45,6 +48,15 @@ def test_real_positions_attend_only_to_real_ones(spec: Spec, case: str, value: f
         y = module(padded)
     torch.testing.assert_close(y[:, :, mask], module(x), rtol=1e-11, atol=1e-11)
     assert torch.equal(y[:, :, ~mask], padded[:, :, ~mask])
+
+
+@pads
+@without_encoding
+def test_real_positions_attend_only_to_real_ones_in_float32(spec: Spec, case: str) -> None:
+    module, x, mask = new(spec, gate=0.7).eval(), features(2, CHANNELS, N), _mask(case)
+    with padding(mask.expand(2, -1)):
+        y = module(_padded(x, mask, 1e30))
+    assert (y[:, :, mask] - module(x)).norm() <= 1e-6 * module(x).norm()
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
@@ -113,6 +125,19 @@ def test_gradients_equal_those_without_padding(spec: Spec) -> None:
         torch.testing.assert_close(parameter.grad, expected[name], rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("half", others_slow([torch.bfloat16, torch.float16], torch.float16), ids=str)
+@every_spec
+def test_stays_finite_under_autocast(spec: Spec, half: torch.dtype) -> None:
+    module, x = new(spec, 64, gate=1), features(3, 64, 1024, scale=10).requires_grad_()
+    mask = torch.arange(1024) < torch.tensor([1024, 5, 0])[:, None]
+    with torch.autocast("cpu", dtype=half), padding(mask):
+        y = module(x)
+    (y.sum() / 100).backward()
+    assert y.isfinite().all()
+    assert x.grad.isfinite().all()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in module.parameters())
+
+
 EXPORTED = [
     *(Spec(name) for name in ATTENTIONS),
     Spec("ssa", {"ks": 3}),
@@ -159,6 +184,18 @@ def test_exports_with_the_mask_as_an_input(exported: ExportedProgram) -> None:
         _close(exported.module()(x, mask), Masked().eval()(x, mask))
 
 
+@pytest.mark.slow("exports and checks each type")
+@torch.no_grad()
+def test_exports_to_onnx_with_the_mask_as_an_input(exported: ExportedProgram, tmp_path: Path) -> None:
+    import onnxruntime
+
+    torch.onnx.export(exported, (), tmp_path / "model.onnx", input_names=["x", "mask"], verbose=False)
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    for x, mask in OTHER_INPUTS:
+        (y,) = session.run(None, {"x": x.numpy(), "mask": mask.numpy()})
+        _close(torch.from_numpy(y), Masked().eval()(x, mask))
+
+
 @pytest.mark.parametrize("spec", [Spec("ssa", {"ks": 3}), Spec("multihead")], ids=str)
 @torch.no_grad()
 def test_compiles_as_one_graph_for_any_mask(spec: Spec) -> None:
@@ -167,6 +204,14 @@ def test_compiles_as_one_graph_for_any_mask(spec: Spec) -> None:
     for current in (None, mask, ~mask, None):
         with padding(current):
             assert torch.equal(compiled(x), module(x))
+
+
+def test_a_mask_of_another_shape_is_rejected() -> None:
+    with (
+        padding(torch.ones(2, N, dtype=torch.bool)),
+        pytest.raises(ValueError, match=r"\(2, 10\); .*\(2, 5\)"),
+    ):
+        new(Spec("ssa"))(features(2, CHANNELS, 5))
 
 
 def test_padding_ends_with_its_block() -> None:

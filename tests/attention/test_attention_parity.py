@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from attention import Gated, Spec
 from attention.padding import padding
+from automl.base.errors import InputError
+from backbones import insert
 from tests.helpers.attention_cases import features, new
 
 C = 16
@@ -128,6 +130,18 @@ def test_decomposed_is_dot_product_attention(shape: tuple[int, ...], normalisati
     _assert_close(module(x), _decomposed(module, x, [q @ k.mT / n for q, k, _ in _heads(module, x)]))
 
 
+@pytest.mark.parametrize("heads", [1, 4])
+@shapes
+def test_decomposed_softmax_implies_weights_that_sum_to_one(shape: tuple[int, ...], heads: int) -> None:
+    module = _double(Spec("decomposed", {"heads": heads}))
+    x = features(*shape, dtype=torch.float64)
+    weights = [q.softmax(dim=2) @ k.softmax(dim=1).mT for q, k, _ in _heads(module, x)]
+    for w in weights:
+        assert (w >= 0).all()
+        torch.testing.assert_close(w.sum(dim=-1), torch.ones_like(w[..., 0]))
+    _assert_close(module(x), _decomposed(module, x, weights))
+
+
 @pytest.mark.parametrize("ks", [1, 3])
 def test_symmetric_ssa_is_symmetric_and_normalised_at_once(ks: int) -> None:
     module = new(Spec("ssa-sym", {"ks": ks}), C, gate=GATE).double()
@@ -137,6 +151,18 @@ def test_symmetric_ssa_is_symmetric_and_normalised_at_once(ks: int) -> None:
     assert not torch.equal(module.conv.parametrizations.weight.original.mT, weight)
     torch.testing.assert_close(weight, weight.transpose(0, 1), rtol=1e-12, atol=1e-12)
     assert torch.linalg.matrix_norm(weight.flatten(1), ord=2).item() == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", ["ssa", "ssa-sym", "sagan"])
+def test_spectral_norms_work_in_training_mode(name: str) -> None:
+    module = new(Spec(name), C).double()
+    for _ in range(200):
+        module(features(1, C, 4, dtype=torch.float64))
+    layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear | nn.Conv1d)]
+    for layer in layers:
+        norm = torch.linalg.matrix_norm(layer.weight.flatten(1), ord=2)
+        assert norm.item() == pytest.approx(1, abs=1e-3)
+    assert len(layers) == (3 if name == "sagan" else 1)
 
 
 def test_conv1x1_is_a_convolution() -> None:
@@ -301,3 +327,14 @@ def test_kda_is_that_of_kimi_linear(heads: int, kernel: int) -> None:
     x = features(2, C, 150)
     expected = x + GATE * reference(x.mT).mT
     torch.testing.assert_close(module(x), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_rotary_encoding_refuses_images() -> None:
+    spec, message = (
+        Spec("multihead", {"encoding": "rotary"}),
+        "one spatial dimension, such as tokens; got 2. Cho",
+    )
+    with pytest.raises(InputError, match=message):
+        new(spec)(features(2, C, 3, 2))
+    with pytest.raises(InputError, match=f"at site '1': rotary encoding takes features with {message}"):
+        insert(nn.Sequential(nn.Conv2d(3, C, 1), nn.ReLU()), {"1": spec}, features(2, 3, 3, 2))

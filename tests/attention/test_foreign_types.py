@@ -6,7 +6,7 @@ import optuna
 import pytest
 import torch
 
-from attention import Spec, find_attention
+from attention import Choices, Spec, find_attention
 from attention.attention_type import Wrapped
 from attention.padding import padding
 from automl.base.errors import InputError
@@ -120,6 +120,11 @@ def _two(x: torch.Tensor) -> torch.Tensor:
     return x.unsqueeze(-1) if x.ndim == 3 else x.flatten(2, 3) if x.ndim == 5 else x
 
 
+def test_the_module_gets_the_extents_of_the_features(mine: str) -> None:
+    assert Spec(f"{mine}:Mix").build(16, (4, 5)).module.size == (4, 5)  # type: ignore[union-attr]
+    assert set(find_attention(f"{mine}:Mix").options) == {"heads"}
+
+
 def test_a_rescaling_module_is_recognised(mine: str) -> None:
     assert Spec(f"{mine}:Gate").build(16, (4, 4)).blends
     assert not Spec(f"{mine}:Mix").build(16, (4, 4)).blends
@@ -146,11 +151,32 @@ def test_padded_positions_stay_and_a_mask_is_passed_on(mine: str, name: str) -> 
         torch.testing.assert_close(y[1:, :, :4], module(x[1:, :, :4]))
 
 
+def test_half_precision_stays_exact_at_both_ends(mine: str) -> None:
+    module, x = Spec(f"{mine}:Gate").build(16, (4, 4)).to(torch.bfloat16), _features(2, 16, 4, 4).bfloat16()
+    assert torch.equal(module(x), x)
+    with torch.no_grad():
+        module.gamma.fill_(1)
+    assert torch.equal(module(x), module.module(x))  # type: ignore[operator]
+
+
 def test_options_are_drawn_from_annotations_or_suggest(mine: str) -> None:
     trial = optuna.trial.FixedTrial({"a.reduction": 2, "a.kind": "max", "b.reduction": 1})
     assert find_attention(f"{mine}:Gate").suggest(trial, "a.", 16) == {"reduction": 2, "kind": "max"}
     assert find_attention(f"{mine}:Drawn").suggest(trial, "b.", 16) == {"reduction": 1}
     assert trial.distributions["b.reduction"] == optuna.distributions.IntDistribution(1, 2)
+
+
+def test_odd_annotations_are_read(mine: str) -> None:
+    options = find_attention(f"{mine}:Odd").options
+    assert {name: tuple(option.choices) for name, option in options.items()} == {
+        "net": (),
+        "kind": ("mean", "max"),
+        "mode": ("a", "b", None),
+        "reduction": (2, 4),
+        "scale": (),
+    }
+    assert options["kind"].allowed == ("mean", "max")
+    assert options["scale"].types == (float,)
 
 
 def test_a_spec_carries_the_code_of_its_class(mine: str) -> None:
@@ -175,6 +201,10 @@ def test_reading_a_spec_runs_no_code(tmp_path: Path) -> None:
         ("ssa", Spec("ssa")),
         ("ssa:ks=3", Spec("ssa", {"ks": 3})),
         ("timm:se:rd_ratio=0.25,bias=false", Spec("timm:se", {"rd_ratio": 0.25, "bias": False})),
+        (
+            "decomposed:normalisation=none,key_channels=null",
+            Spec("decomposed", {"normalisation": "none", "key_channels": None}),
+        ),
     ],
 )
 def test_text_is_parsed(text: str, spec: Spec) -> None:
@@ -198,3 +228,9 @@ def test_text_is_parsed(text: str, spec: Spec) -> None:
 def test_mistakes_have_one_message(mine: str, name: str, options: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Spec(name if name in ("cbam", "sse") or ":" in name else f"{mine}:{name}", options).build(16)  # type: ignore[arg-type]
+
+
+def test_choices_take_plain_values() -> None:
+    assert Choices(1, "a", None).values == (1, "a", None)
+    with pytest.raises(InputError, match="Choices takes one or more"):
+        Choices()

@@ -1,6 +1,7 @@
 """The public API: the names of `automl`, how they are loaded, and what they take."""
 
 import inspect
+import re
 import subprocess
 import sys
 from dataclasses import fields
@@ -16,6 +17,7 @@ from automl.storage.folder import resolve_search
 from tests.helpers.confirm_cases import fake_search
 
 ROOT = Path(automl.__file__).parents[1]
+SCREEN = 50  # lines
 
 
 def python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -35,6 +37,19 @@ def test_the_table_of_names() -> None:
         assert callable(getattr(automl, name)), name
     with pytest.raises(AttributeError, match="no attribute 'run_serach'"):
         automl.run_serach  # noqa: B018
+
+
+def test_the_documentation_lists_every_name_on_a_screen() -> None:
+    text = inspect.getdoc(automl) or ""
+    listed = re.search(r"Run: .*?(?=\n\s*\n)", text, re.S)
+    assert set(re.findall(r"\w+", re.sub(r"(?m)^\s*\w+:", "", listed[0]))) == set(automl.__all__)
+    assert len(text.splitlines()) <= SCREEN
+
+
+def test_importing_it_imports_no_framework(tmp_path: Path) -> None:
+    heavy = ("torch", "ray", "optuna", "mlflow", "pandas", "numpy")
+    run = python(f"import automl; dir(automl); print([n for n in {heavy} if n in sys.modules])", tmp_path)
+    assert (run.stdout, run.stderr) == ("[]\n", "")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Insertion of placements, into backbones of the table and into other models."""
 
+import copy
+import re
 from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -7,14 +9,16 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 import torch.nn.functional as F
+import torchvision
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
+from torchvision.models.feature_extraction import create_feature_extractor
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
-from attention import ATTENTIONS, Spec
+from attention import ATTENTIONS, Gated, Spec
 from automl.base.errors import InputError
 from backbones import Example, Site, build, call, insert, sites
-from backbones.example import feature_map, with_feature_map
+from backbones.example import batch_size, describe, feature_map, first_tensor, with_feature_map
 from search.config import Model
 from tests.helpers.sites_models import (
     Mixer,
@@ -123,6 +127,32 @@ def test_module_receives_the_output_of_its_site(make: Callable[[], nn.Module]) -
     assert all(torch.equal(inputs[name], outputs[name]) for name in outputs)
 
 
+@torch.no_grad()
+def test_the_order_of_a_placement_does_not_matter(make: Callable[[], nn.Module]) -> None:
+    forward, backward, single = randomise_norms(make()), randomise_norms(make()), randomise_norms(make())
+    placement = {name: Spec("sagan") for name in list(_everywhere(forward))[1:3]}
+    insert(forward, placement, torch.empty(EXAMPLE))
+    insert(backward, dict(reversed(placement.items())), torch.empty(EXAMPLE))
+    for name in placement:
+        insert(single, {name: placement[name]}, torch.empty(EXAMPLE))
+    for module in _inserted(forward).values():
+        module.gamma.fill_(0.5)
+    for model in (backward, single):
+        model.load_state_dict(forward.state_dict())
+        assert torch.equal(model(_x()), forward(_x()))
+
+
+@torch.no_grad()
+def test_a_copy_is_independent(make: Callable[[], nn.Module]) -> None:
+    model = randomise_norms(make())
+    insert(model, _everywhere(model), torch.empty(EXAMPLE))
+    twin, before = copy.deepcopy(model), model(_x())
+    for module in _inserted(twin).values():
+        module.gamma.fill_(1)
+    assert torch.equal(model(_x()), before)
+    assert not torch.equal(twin(_x()), before)
+
+
 def test_every_gate_has_a_gradient(make: Callable[[], nn.Module]) -> None:
     """New modules have the training mode of their model, and every gate has a gradient."""
     model = randomise_norms(make()).train()
@@ -184,6 +214,18 @@ def test_any_input(make_model: Callable[[], nn.Module], example: Example) -> Non
             module.gamma.fill_(0)
 
 
+@torch.no_grad()
+def test_the_other_outputs_of_a_tuple_stay() -> None:
+    model = Recurrent().eval()
+    x = torch.randn(3, 7, 8)
+    outputs, states = model.lstm(x)
+    insert(model, {"lstm": Spec("ssa")}, IDS).lstm.site_attention.gamma.fill_(1)
+    transformed, new_states = model.lstm(x)
+    assert not torch.equal(transformed, outputs)
+    assert torch.equal(transformed, model.lstm.site_attention(outputs))
+    assert all(torch.equal(a, b) for a, b in zip(new_states, states, strict=True))
+
+
 @pytest.mark.parametrize("name", ATTENTIONS)
 @torch.no_grad()
 def test_a_transformer_encoder_ignores_padding(name: str) -> None:
@@ -214,6 +256,19 @@ def test_an_unknown_site_is_rejected() -> None:
         insert(Net(), {"stage1.blok1": Spec("ssa")})
 
 
+@pytest.mark.parametrize(
+    ("site", "message"),
+    [
+        ("layer3.1", "'layer3.1': that is a module, whose site is called 'stage3.block2'"),
+        ("layer3.1.conv1", "around it is 'stage3.block2', and after it is 'stage3.block2.branch'"),
+        ("layer3", "in it are stage3.block1"),
+    ],
+)
+def test_error_names_the_site_of_a_module(site: str, message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        insert(torchvision.models.resnet18(), {site: Spec("ssa")}, torch.empty(2, 3, 64, 64))
+
+
 def test_placement_accepts_names_and_rejects_other_values() -> None:
     named, spelt = (insert(Net(), {"stem": spec}) for spec in ("ssa", Spec("ssa")))  # type: ignore[dict-item]
     assert list(named.state_dict()) == list(spelt.state_dict())
@@ -240,6 +295,11 @@ def test_error_names_the_site_whose_channels_do_not_fit() -> None:
     ):
         insert(model, placement)
     assert list(model.state_dict()) == names
+
+
+def test_an_example_is_required_without_convolutions() -> None:
+    with pytest.raises(InputError, match=r"Sequential has no convolution .*pass `example`"):
+        insert(nn.Sequential(nn.ReLU()), {"0": Spec("ssa")})
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
@@ -280,6 +340,22 @@ def test_exports(plain_weights: bool) -> None:
         assert program.module()(x[:1]).shape == (1, 5)
 
 
+@torch.no_grad()
+def test_torch_fx_traces_attention_as_a_leaf() -> None:
+    model = randomise_norms(Net())
+    placement = {"stem": Spec("ssa"), "stage1.block1": Spec("multihead", {"heads": 2})}
+    insert(model, placement, torch.empty(EXAMPLE))
+    for module in _inserted(model).values():
+        module.gamma.fill_(1)
+    features = create_feature_extractor(model, ["layer2"], tracer_kwargs={"leaf_modules": [Gated]})
+    outputs: list[Tensor] = []
+    model.layer2.register_forward_hook(lambda module, args, output: outputs.append(output))
+    model(_x())
+    assert torch.equal(features(_x())["layer2"], outputs[0])
+    with pytest.raises(TypeError, match="trace it as a leaf"):
+        torch.fx.symbolic_trace(model)
+
+
 X, Y = torch.zeros(2, 3), torch.ones(4, 5, 6)
 
 
@@ -303,6 +379,29 @@ class ReturnsArguments(nn.Module):
 )
 def test_call_passes_the_arguments(example: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     assert repr(call(ReturnsArguments(), example)) == repr((args, kwargs))
+
+
+@pytest.mark.parametrize(
+    ("example", "size", "described"),
+    [
+        (X, 2, "an input of shape (2, 3)"),
+        ((None, Y, X), 4, "inputs of shapes None, (4, 5, 6), (2, 3)"),
+        ({"flag": True, "x": {"y": X}}, 2, "inputs of shapes flag=True, x={'y': (2, 3)}"),
+        ([Y, Y, Y], 3, "inputs of shapes [(4, 5, 6), (4, 5, 6), (4, 5, 6)]"),
+        (([Y],), 1, "inputs of shapes [(4, 5, 6)]"),
+        ([X, Y], 2, "inputs of shapes [(2, 3), (4, 5, 6)]"),
+        ((torch.tensor(1.0), X), 2, "inputs of shapes (), (2, 3)"),
+    ],
+)
+def test_batch_size_and_description(example: Any, size: int, described: str) -> None:
+    assert batch_size(example) == size
+    assert describe(example) == described
+
+
+@pytest.mark.parametrize("example", [(), 3, {"x": "text"}, [], (torch.tensor(1),)])
+def test_an_example_without_a_tensor_is_rejected(example: Any) -> None:
+    with pytest.raises(InputError, match="an example of a model's input is a tensor, a tuple of"):
+        first_tensor(example)
 
 
 class Pair(NamedTuple):

@@ -1,6 +1,7 @@
 """Sites of models of the table and of unknown models."""
 
 import copy
+import threading
 from collections.abc import Callable
 from itertools import product
 from typing import Any
@@ -13,10 +14,13 @@ from torch import Tensor, nn
 from attention import ATTENTIONS, Spec
 from automl.base.errors import InputError
 from backbones import BACKBONES, Example, build, insert, sites
+from backbones.torch_internals import tree_leaves
 from tests.helpers.sites_models import (
+    Keeping,
     Mixer,
     Net,
     Plain,
+    PostActivation,
     PreActivation,
     Recurrent,
     Shared,
@@ -73,6 +77,40 @@ def test_sites_match_the_actual_outputs(name: str) -> None:
 def test_backbones_have_the_requested_channels_and_classes(name: str, in_channels: int, classes: int) -> None:
     model = build(name, classes=classes, in_channels=in_channels, width=0.25)
     assert model(torch.zeros(2, in_channels, 32, 32)).shape == (2, classes)
+
+
+def test_width_multiplies_the_channels() -> None:
+    narrow, wide = (
+        sites(build("xresnet18", classes=2, width=width), torch.empty(1, 3, 64, 64)) for width in (0.25, 0.5)
+    )
+    assert [2 * s.channels for s in narrow if s.name != "stem"] == [
+        s.channels for s in wide if s.name != "stem"
+    ]
+
+
+@pytest.mark.parametrize("name", ["xresnet18", "xresnet50"])
+def test_the_stem_of_simple_self_attention_has_27712_more_parameters(name: str) -> None:
+    fastais, authors = (build(name, classes=10, stem=stem) for stem in ("32-32-64", "32-64-64"))
+    counts = [sum(p.numel() for p in model.parameters()) for model in (fastais, authors)]
+    assert counts[1] - counts[0] == 27_712
+    convolutions = [m for m in authors.modules() if isinstance(m, torch.nn.Conv2d)][:3]
+    assert [(m.in_channels, m.out_channels, m.stride) for m in convolutions] == [
+        (3, 32, (2, 2)),
+        (32, 64, (1, 1)),
+        (64, 64, (1, 1)),
+    ]
+    assert sum(p.numel() for p in build(name, classes=10).parameters()) == counts[0]
+
+
+@pytest.mark.parametrize("width", [0, -1.0, 1 / 17, 17, float("nan")])
+def test_an_invalid_width_is_rejected(width: float) -> None:
+    with pytest.raises(InputError, match="width must lie between 1/16 and 16; got"):
+        build("xresnet18", classes=2, width=width)
+
+
+@pytest.mark.parametrize("width", [1 / 16, 0.3, 1.7])
+def test_odd_widths_are_accepted(width: float) -> None:
+    assert build("xresnet18", classes=2, width=width)(torch.zeros(2, 3, 32, 32)).shape == (2, 2)
 
 
 @pytest.mark.parametrize(("name", "last"), [("resnet18", "bn2"), ("resnet50", "bn3")])
@@ -176,6 +214,28 @@ def test_a_block_that_runs_twice_is_no_site() -> None:
     assert _names(Shared(), 1, 3, 16, 16) == ["stem", "stage1.block1.branch", "stage1.block1"]
 
 
+class MixedStages(nn.Module):
+    """Model with a residual stage between two other stages, as in HGNet, and single layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.ReLU())
+        self.first = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU())
+        self.residual = nn.Sequential(*(PostActivation(8, 8, stride=1, dimensions=2) for _ in range(2)))
+        self.down = nn.Conv2d(8, 16, 3, 2, 1)
+        self.last = nn.Sequential(
+            nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.ReLU()), nn.BatchNorm2d(16)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.down(self.residual(self.first(self.stem(x))))).mean((2, 3))
+
+
+def test_later_stages_without_residual_blocks_are_sites() -> None:
+    blocks = [f"stage1.block{i}{suffix}" for i in (1, 2) for suffix in (".branch", "")]
+    assert _names(MixedStages(), 2, 3, 32, 32) == ["stem", *blocks, "last"]
+
+
 def test_without_residual_blocks_sites_are_paths() -> None:
     """`own` runs its children itself. The last two modules of the head have no positions."""
     names = ["features", "own.1", "head.0", "head.1"]
@@ -219,6 +279,14 @@ def test_a_swin_transformer_has_its_channels_last() -> None:
     ]
     assert rows[-1] == ("stage2.block2", "features.3.1", 32, 8, (4, 6), "B*C")
     assert len(rows) == 18  # This includes the merging of patches.
+
+
+def test_convnexts_channels_move_to_the_last_dimension_and_back() -> None:
+    with torch.device("meta"):
+        model = torchvision.models.convnext_tiny()
+    rows = _rows(model, torch.empty(2, 3, 64, 64))
+    assert rows[1] == ("stage1.block1.branch", "features.1.0.stochastic_depth", 96, 4, (16, 16), "BC*")
+    assert rows[-1] == ("stage4.block3", "features.7.2", 768, 32, (2, 2), "BC*")
 
 
 def test_the_sequence_that_an_lstm_returns() -> None:
@@ -269,6 +337,21 @@ def test_a_branch_has_its_channels_where_the_shortcut_has_them() -> None:
     assert {row[2:] for row in rows} == {(8, 8, (16,), "B*C")}
 
 
+@pytest.fixture(scope="module")
+def detector() -> nn.Module:
+    return torchvision.models.detection.maskrcnn_resnet50_fpn(weights=None, weights_backbone=None)
+
+
+def test_a_detectors_sites_are_its_backbones(detector: nn.Module) -> None:
+    """Its control flow depends on the values of proposals, which a pass without data does not have."""
+    whole = sites(detector, [torch.empty(3, 64, 96), torch.empty(3, 80, 64)])
+    backbone = sites(detector.backbone, torch.empty(2, 3, 64, 96))
+    assert [s.path for s in whole] == [f"backbone.{s.path}" for s in backbone]
+    backbone = [(s.name, t.name) for s, t in zip(whole, backbone, strict=True) if ".fpn." not in s.path]
+    assert len(backbone) == 1 + 2 * 16
+    assert all(name == name_in_backbone for name, name_in_backbone in backbone)
+
+
 def test_a_model_that_depends_on_values_at_once_is_rejected() -> None:
     class ChecksValues(Net):
         def forward(self, x: Tensor) -> Tensor:
@@ -278,6 +361,29 @@ def test_a_model_that_depends_on_values_at_once_is_rejected() -> None:
         InputError, match=r"no sites can be found on ChecksValues: .*values .*such as its backbone"
     ):
         sites(ChecksValues(), torch.empty(1, 3, 16, 16))
+
+
+def test_a_block_in_a_branch_has_one_name() -> None:
+    """Residual blocks in the branch of another block, as in RCAN."""
+
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = PostActivation(8, 8, stride=1, dimensions=2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.inner(x)
+
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), Outer())
+    found_sites = {s.name: s.path for s in sites(model, torch.empty(1, 3, 8, 8))}
+    assert list(found_sites.values()) == ["0", "1.inner.branch", "1.inner", "1"]
+    assert [name for name in found_sites if "branch" in name] == ["stage1.block1.branch"]
+
+
+def test_shapes_that_do_not_fit_are_reported() -> None:
+    example = {"ids": torch.zeros(2, 7, dtype=torch.int64), "mask": torch.ones(2, 8, dtype=torch.bool)}
+    with pytest.raises(InputError, match=r"Text cannot take inputs of shapes ids=\(2, 7\), mask=\(2, 8\): "):
+        sites(Text(), example)
 
 
 def test_finding_sites_leaves_the_model_as_it_was() -> None:
@@ -294,6 +400,26 @@ def test_finding_sites_leaves_the_model_as_it_was() -> None:
     assert list(after) == list(before)
     assert all(torch.equal(after[name], before[name]) for name in before)
     assert not any(parameter.grad is not None for parameter in model.parameters())
+
+
+def _held(model: nn.Module) -> list[tuple[Any, Any]]:
+    """Return all objects in the model's modules, with copies of their values."""
+    leaves = tree_leaves([vars(module) for module in model.modules()])
+    return [(leaf, leaf.detach().clone() if isinstance(leaf, Tensor) else leaf) for leaf in leaves]
+
+
+def test_tracing_does_not_change_the_models_state() -> None:
+    model = Keeping()
+    model(torch.ones(2, 3, 16, 16))
+    before = _held(model)
+    assert len(sites(model, torch.empty(1, 3, 16, 16))) == 9
+    after = _held(model)
+    assert len(after) == len(before)
+    for (leaf, value), (new_leaf, new_value) in zip(before, after, strict=True):
+        assert new_leaf is leaf
+        assert torch.equal(new_value, value) if isinstance(value, Tensor) else new_value == value
+    model(torch.ones(2, 3, 16, 16))
+    assert (model.calls, model.seen.item()) == (2, 4)
 
 
 IMAGES = {Net: torch.empty(1, 3, 16, 16), Plain: torch.empty(2, 3, 8, 8), vit: torch.empty(2, 3, 32, 32)}
@@ -320,3 +446,10 @@ def test_finding_sites_copies_no_memory() -> None:
     model = Net()
     model.huge = nn.Parameter(torch.zeros(1).expand(2**30, 2**30))  # More memory than any machine has.
     assert _names(model, 1, 3, 16, 16) == _names(Net(), 1, 3, 16, 16)
+
+
+def test_a_model_that_cannot_be_copied_is_rejected() -> None:
+    model = Net()
+    model.lock = threading.Lock()
+    with pytest.raises(InputError, match=r"Net must be one that copy.deepcopy can copy.*lock.*Keep what can"):
+        sites(model, torch.empty(1, 3, 16, 16))

@@ -11,10 +11,11 @@ from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 
 from backbones import insert, sites
 from backbones.torch_internals import tree_leaves
-from tests.helpers.segmenters import CLASSES, PlainUNet
+from tests.helpers.segmenters import CLASSES, PlainUNet, Yolo
 from tests.helpers.sites_models import randomise_norms
 
 IMAGES = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+HEADS = [f"detect.{head}.{i}.{j}" for i in (0, 1) for head in ("box", "cls") for j in (0, 1)]
 RESNET = ["stem", *(f"stage{i}.block{j}{s}" for i in (1, 2, 3, 4) for j in (1, 2) for s in (".branch", ""))]
 
 
@@ -31,11 +32,34 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], list[str]]] = {
             *(f"up{i}{suffix}" for i in (1, 2) for suffix in (".up", ".conv.net.2", "")),
         ],
     ),
+    "YOLO": (
+        lambda: Yolo(residual=True),
+        [
+            *("stem", "stage1.block1.branch", "stage1.block1"),
+            *("p4.0", "stage2.block1.branch", "stage2.block1", "neck", *HEADS),
+        ],
+    ),
+    "YOLO without residual blocks": (
+        lambda: Yolo(residual=False),
+        ["stem", "p3.0", "p3", "p4.0", "p4", "up", "neck", *HEADS],
+    ),
     "vgg11": (
         lambda: torchvision.models.vgg11(num_classes=CLASSES),
         [*(f"features.{i}" for i in (1, 2, 4, 5, 7, 9, 10, 12, 14, 15, 17, 19)), "features", "avgpool"],
     ),
     "smp.Unet": (lambda: _smp("Unet"), [*RESNET, *(f"decoder.blocks.{i}" for i in range(4)), "decoder"]),
+    "smp.DeepLabV3Plus": (
+        lambda: _smp("DeepLabV3Plus"),
+        [*RESNET, "decoder.aspp", "decoder.block1", "decoder"],
+    ),
+    "smp.FPN": (
+        lambda: _smp("FPN"),
+        [
+            *(*RESNET, *(f"stage{i}.block1" for i in (5, 6, 7))),
+            *(f"decoder.seg_blocks.{path}" for path in ("0.block.0", "0.block.1", "0", "1.block.0")),
+            *(f"decoder.seg_blocks.{i}" for i in (1, 2, 3)),
+        ],
+    ),
 }
 
 
@@ -127,3 +151,22 @@ def test_a_map_that_the_model_returns_is_a_site_of_its_own() -> None:
             return self.norm(y), self.end(z)
 
     assert _names(Returns(lambda m, x: x)) == ["conv", "act", "norm", "end"]
+
+
+def test_a_first_output_that_the_module_itself_uses_is_another_site() -> None:
+    """An encoder returns its finest map first, after it has computed the coarser ones."""
+
+    class Encoder(Composed):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            y = self.act(self.conv(x))
+            return y, self.other(y)
+
+    class Joins(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = Encoder(lambda m, x: x)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cat(self.encoder(x), 1).sum()
+
+    assert _names(Joins()) == ["encoder.act", "encoder.other", "encoder"]

@@ -7,6 +7,7 @@ import pytest
 import timm
 import torch
 import torchvision
+from torch import nn
 
 from attention import Spec
 from automl.base.errors import InputError
@@ -115,6 +116,15 @@ def test_other_forms_of_user_defined_models(own: str, name: str) -> None:
     found_sites = sites(twin, x)
     insert(twin, {found_sites[0].name: "conv1x1"}, x)
     torch.testing.assert_close(twin.eval()(x), model.eval()(x))
+
+
+def test_lazy_layers_are_initialised() -> None:
+    model = nn.Sequential(nn.LazyConv1d(8, 3), nn.Flatten(), nn.LazyLinear(2)).train()
+    assert sites(model, torch.empty(2, 3, 16))
+    assert model(torch.rand(2, 3, 16)).shape == (2, 2)
+    assert all(module.training for module in model.modules())
+    with pytest.raises(InputError, match=r"lazy layers \(1\).* cannot take an input of shape \(2, 3, 16\)"):
+        sites(nn.Sequential(nn.Linear(4, 4), nn.LazyLinear(2)), torch.empty(2, 3, 16))
 
 
 def test_a_user_defined_model_by_module_name(own: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,18 @@ def test_recurrent_layers(layer: nn.Module, expected: int, dtype: torch.dtype) -
     assert count_macs(layer.to(dtype), torch.zeros(T, B, C, dtype=dtype)) == B * T * expected
 
 
+def test_packed_sequences_count_only_real_positions() -> None:
+    class Packing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm = nn.LSTM(C, H)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.lstm(pack_sequence([x[:, 0], x[:2, 1]]))[0].data
+
+    assert count_macs(Packing(), torch.zeros(T, B, C)) == (T + 2) * 4 * H * (C + H)
+
+
 @pytest.mark.parametrize("window", [3, 20])
 @pytest.mark.parametrize("positional", [False, True], ids=["", "positional"])
 def test_larnn(window: int, positional: bool) -> None:
@@ -52,6 +64,13 @@ def test_a_transformers_fused_path_counts_as_the_other_path() -> None:
     maps = T * (3 * 8 * 8 + 8 * 8 + 2 * 8 * 16)
     assert count_macs(layer, torch.zeros(B, T, 8)) == B * (maps + 2 * T * T * 8)
     assert torch.backends.mha.get_fastpath_enabled()
+
+
+def test_counting_removes_its_hooks() -> None:
+    layer = nn.LSTM(C, H)
+    count_macs(layer, torch.zeros(T, B, C))
+    assert not layer._forward_hooks
+    assert not layer._forward_pre_hooks
 
 
 MODELS = {
@@ -109,15 +128,3 @@ def test_multiply_adds_equal_fvcores_and_parameters_add_up(name: str, placed: bo
     counter.set_op_handle("aten::scaled_dot_product_attention", attention_product)
     counts = counter.by_operator()
     assert count_macs(model, image) == pytest.approx(sum(counts[kind] for kind in PRODUCTS), rel=0.01)
-
-
-def test_packed_sequences_count_only_real_positions() -> None:
-    class Packing(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.lstm = nn.LSTM(C, H)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.lstm(pack_sequence([x[:, 0], x[:2, 1]]))[0].data
-
-    assert count_macs(Packing(), torch.zeros(T, B, C)) == (T + 2) * 4 * H * (C + H)

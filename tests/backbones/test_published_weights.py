@@ -2,17 +2,22 @@
 
 import hashlib
 import http.server
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 from torch import Tensor
 from torchvision import models
 
-from backbones import published_weights
+from automl.base.errors import InputError
+from backbones import build, published_weights
 
 
 class FileHandler(http.server.SimpleHTTPRequestHandler):
@@ -68,3 +73,41 @@ def test_published_weights_of_torchvision(squeezenet: tuple[Path, dict[str, Tens
     weights = published_weights("torchvision:squeezenet1_1", classes=5)
     assert weights.keys() == expected.keys()
     assert all(torch.equal(weights[key], expected[key]) for key in expected)
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [(Path.unlink, "404"), (lambda file: file.write_bytes(b"other"), "invalid hash value")],
+    ids=["gone", "another file"],
+)
+def test_failed_downloads_are_reported(
+    damage: Any, why: str, squeezenet: tuple[Path, dict[str, Tensor]], tmp_path: Path
+) -> None:
+    damage(squeezenet[0])
+    with pytest.raises(InputError, match=rf"published for 'torchvision:squeezenet1_1'.*{why}.*name the file"):
+        published_weights("torchvision:squeezenet1_1", classes=5)
+    assert not list((tmp_path / "cache").rglob("*.pth")), "no partial file is left"
+
+
+PROGRAM = """
+import sys, safetensors.torch, torch
+from backbones import published_weights
+weights = published_weights("timm:test_resnet", classes=5, size=64)
+expected = safetensors.torch.load_file(sys.argv[1])
+assert weights.keys() == expected.keys()
+assert all(torch.equal(weights[key], expected[key]) for key in expected)
+"""
+
+
+def test_published_weights_of_timm(served: tuple[str, Path], tmp_path: Path) -> None:
+    address, folder = served
+    file = folder / "timm" / "test_resnet.r160_in1k" / "resolve" / "main" / "model.safetensors"
+    file.parent.mkdir(parents=True)
+    torch.manual_seed(1)
+    safetensors.torch.save_file(build("timm:test_resnet", classes=1000).state_dict(), file)
+    run = [sys.executable, "-c", PROGRAM, str(file)]
+    environment = {**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_DISABLE_XET": "1", "PYTHONPATH": "."}
+    process = subprocess.run(
+        run, env={**environment, "HF_ENDPOINT": address}, capture_output=True, text=True, timeout=120
+    )
+    assert process.returncode == 0, process.stderr

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from attention import Spec
 from automl.base.errors import InputError
+from automl.tasks.language_modelling.hugging_face import HuggingFaceDecoder
 from automl.tasks.language_modelling.model import DECODERS, find_decoder
 from automl.tasks.language_modelling.space import mixer
 from backbones import insert, sites
@@ -22,6 +23,7 @@ from tests.helpers.tiny_decoders import (
     HEADS,
     NORMS,
     POSITIONS,
+    SIZES,
     VOCABULARY,
     WIDTH,
     save,
@@ -120,6 +122,36 @@ def test_norms_of_linear_attention_are_taken_over(tmp_path: Path) -> None:
     # Logits are scaled by 7 ** -0.5 instead of 4 ** -0.5.
     expected = (1 + own.get_parameter("q_norm.weight")) * (4 / 7) ** 0.5
     torch.testing.assert_close(weights["query.weight"], expected)
+
+
+@pytest.mark.slow("runs large decoders")
+@pytest.mark.parametrize(
+    "kind", sorted(transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+)
+def test_layers_of_every_decoder_are_taken_over_exactly_or_start_new(kind: str) -> None:
+    """Every family that can be built small here."""
+    sizes = {**SIZES, "num_key_value_heads": 2, "intermediate_size": 24}
+    sizes |= {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "head_dim": WIDTH // HEADS}
+    try:
+        config = transformers.CONFIG_MAPPING[kind](**sizes)
+        assert (config.hidden_size, config.num_hidden_layers) == (WIDTH, DEPTH)
+        with torch.device("meta"):
+            shapes = transformers.AutoModelForCausalLM.from_config(config)
+        assert sum(p.numel() for p in shapes.parameters()) < 10**6
+        own = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        lists = [path for path, m in own.named_modules() if isinstance(m, nn.ModuleList) and len(m) == DEPTH]
+        original = HuggingFaceDecoder(own, lists[0], DEPTH, 0.3).eval()
+        mixers = [site.name for site in sites(original, TOKENS) if site.replaces]
+        insert(copy.deepcopy(original), dict.fromkeys(mixers, Spec("conv1x1")), TOKENS)
+    except Exception as error:
+        pytest.skip(f"cannot be built small, or has no attention to replace: {error}")
+    for parameter in original.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    rotary = getattr(config, "rope_parameters", None) or {}
+    bases = {rotary.get("rope_theta"), *(v.get("rope_theta") for v in rotary.values() if isinstance(v, dict))}
+    for base in bases - {None}:
+        check_taken(original, mixer("sliding", heads=HEADS, window=CONTEXT, base=float(base)))
+    check_taken(original, mixer("sliding", heads=HEADS, window=CONTEXT, encoding="none"))
 
 
 @pytest.mark.parametrize("kind", DIFFERENT)

@@ -17,3 +17,19 @@ FAILS = "ge"  # timm's module cannot be built with its defaults.
 def test_is_the_identity_at_gate_0_and_timms_module_at_gate_1(name: str) -> None:
     """Compare every bit, for contiguous features and for channels_last ones."""
     assert table.is_bitwise(name)
+
+
+def test_the_page_lists_every_name() -> None:
+    lines = [line for line in table.DOCUMENT.read_text().splitlines() if line.startswith("| `timm:")]
+    assert [line.split("`")[1].removeprefix("timm:") for line in lines] == list(TIMM_NAMES)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name == "se" else pytest.mark.slow("another case"))
+        for name in TIMM_NAMES
+    ],
+)
+def test_the_page_has_the_results(name: str) -> None:
+    assert table.check_type(name).line() in table.DOCUMENT.read_text().splitlines()

@@ -70,3 +70,60 @@ def test_regret_of_a_perfect_search_is_between_truth_and_chance(
     strong = recorded.limits(scratch, tables=300)
     assert strong["known"]["mean"] <= strong["means"]["mean"] < 0.02 * strong["any"]["mean"]
     assert strong["any"]["low"] > same["any"]["high"]
+
+
+def test_scores_in_shared_trainings_are_differences_from_plain(
+    recorded: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = np.random.default_rng(1).integers(10, 200, (26, SEEDS, IMAGES)).astype(np.uint8)
+    rows = [
+        {"placement": name, "seed": seed, "at": 6, "losses": losses[i, seed].tobytes(), "hits": b""}
+        for i, name in enumerate(recorded.RECORDINGS["nette"].names)
+        for seed in range(SEEDS)
+    ]
+    monkeypatch.setattr(recorded.nette, "read", lambda: rows)
+    shared_trainings = recorded.RECORDINGS["nette-shared"]
+    mean = losses.mean(axis=2) / 16
+    assert np.allclose(recorded.scores(shared_trainings), 1000 * (mean[0] - mean))
+    table = recorded.Table(shared_trainings, 0)
+    ssa, sagan = (
+        table.draw(optuna.trial.FixedTrial({"modules": 1, "site1": 0, "type1": kind}))
+        for kind in ("ssa", "sagan")
+    )
+    plain = table.draw(optuna.trial.FixedTrial({"modules": 0}))
+    numbers = []
+    for placement in (ssa, sagan, ssa, ssa):
+        numbers.append(table.shared_training(placement))
+        table.score(placement, {})
+    assert numbers == [0, 1, 1, 0], "each placement in each shared partial training, equally often"
+    assert table.score(plain, {}) == 0
+    effects = [table.effect(plain), *(
+        table.effect(table.draw(optuna.trial.FixedTrial({"modules": 1, "site1": site, "type1": kind})))
+        for site in range(5) for kind in recorded.nette.TYPES
+    )]  # fmt: skip
+    assert (table.best, max(effects)) == (pytest.approx(1), pytest.approx(1))
+    assert np.mean(effects) == pytest.approx(0, abs=1e-9)
+
+
+def test_the_smallest_loss_is_the_best_placement_of_other_data(
+    recorded: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sensors = recorded.RECORDINGS["sensors"]
+    rows = [
+        {
+            "table": "sensors",
+            "placement": name,
+            "seed": seed,
+            "loss": 0.1 * (name != "ssa@stage3.block2") + 1e-6 * (i * (seed + 1) % 7),
+        }
+        for i, name in enumerate(sensors.names)
+        for seed in range(recorded.record_singles.SEEDS)
+    ]
+    monkeypatch.setattr(recorded.record_singles, "read", lambda: rows)
+    table = recorded.Table(sensors, 0)
+    best, other = (
+        table.draw(optuna.trial.FixedTrial({"modules": 1, "site1": site, "type1": "ssa"})) for site in (4, 0)
+    )
+    assert table.score(best, {}) - table.score(other, {}) == pytest.approx(100, abs=0.1)
+    assert table.best == table.effect(best) == pytest.approx(1)
+    assert table.shared_training(best) is None

@@ -41,6 +41,16 @@ def test_custom_resources_limit_the_number_of_trials(custom: dict[str, float], e
     assert count_fitting(TrialResources(custom=custom), [node, CPUS]) == expected
 
 
+def test_error_names_all_requested_resources() -> None:
+    shape = TrialResources(custom={"H200": 0.01}, labels={"zone": "a"})
+    with pytest.raises(InputError) as error:
+        count_slots(shape, [CPUS])
+    assert str(error.value).startswith(
+        "a trial asks for 1 CPUs, 0 GPUs and 0.01 H200 on one node with zone=a; the cluster has 8 CPUs, 0 "
+        "GPUs and 0 H200 on 1 such node(s). "
+    )
+
+
 @pytest.mark.parametrize("visible", ["", "-1", "0", None])
 @pytest.mark.parametrize("gpus", [0.0, 1.0])
 def test_error_says_that_gpus_are_hidden(
@@ -66,6 +76,23 @@ def test_error_says_that_gpus_are_hidden(
 def test_invalid_custom_resources_are_rejected(custom: dict[str, float], fragment: str) -> None:
     with pytest.raises(InputError, match=fragment):
         TrialResources(custom=custom)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "nodes", "fragments"),
+    [
+        (1, 64, [GPUS], ["64 GPUs", "4 GPUs", "1 node(s)", "--gpus-per-trial"]),
+        (9, 0, [CPUS, CPUS], ["9 CPUs", "16 CPUs", "2 node(s)", "on one node"]),
+        (1, 0, [], ["0 CPUs", "0 node(s)"]),
+    ],
+)
+def test_error_names_requested_and_existing_resources(
+    cpus: float, gpus: float, nodes: list[dict[str, float]], fragments: list[str]
+) -> None:
+    with pytest.raises(InputError) as error:
+        count_slots(TrialResources(cpus=cpus, gpus=gpus), nodes)
+    for fragment in fragments:
+        assert fragment in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,16 @@ def test_wait_ends_when_capacity_becomes_free(monkeypatch):
     assert len(remaining) == 1
 
 
+def test_missing_capacity_names_the_free_resources(monkeypatch):
+    give_free_resources(monkeypatch, [{"CPU": 0.5}, {"CPU": 3.0, "GPU": 0.5}, *[{}] * 5])
+    with pytest.raises(InputError) as error:
+        wait_for_capacity(TrialResources(cpus=1, gpus=1, workers=2), 0.05)
+    message = str(error.value)
+    assert "2 workers of 1 CPUs and 1 GPUs each; free are 3 CPUs and 0.5 GPUs on node 1; 0.5 CPUs" in message
+    assert "0 CPUs and 0 GPUs on node 4; less on 2 more, and no capacity became free in 0.05 s. " in message
+    assert "ray status" in message
+
+
 def test_only_nodes_with_the_labels_that_do_not_drain_are_used(monkeypatch):
     labels_of_nodes = {
         "a": {"zone": "a"},

@@ -1,6 +1,7 @@
 """NVIDIA's MPS, whose daemon is imitated by a script."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -84,6 +85,30 @@ def test_daemon_ends_with_a_driver_that_is_killed(daemon):
     wait(lambda: daemon.exists() and daemon.read_text().strip() and runs(daemon))
     driver.send_signal(signal.SIGKILL)
     driver.wait()
+    wait(lambda: not runs(daemon))
+
+
+@pytest.mark.parametrize(
+    ("variables", "client", "reason"),
+    [
+        ({"MPS_FAILS": "Permission denied"}, None, "Permission denied"),
+        ({"PATH": "/usr/bin:/bin"}, None, "not found|No such file"),
+        ({"CUDA_MPS_PIPE_DIRECTORY": "/tmp/other"}, None, "CUDA_MPS_PIPE_DIRECTORY is set"),
+        ({}, "cuInit returned 805", r"its first client failed \(cuInit returned 805\)"),
+    ],
+)
+def test_failure_to_start_is_one_line(variables, client, reason, daemon, monkeypatch, capsys):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    if client is not None:
+        monkeypatch.setattr(cuda_mps, "_probe", lambda: f"its first client failed ({client})")
+    before = dict(os.environ)
+    assert not cuda_mps.start()
+    assert dict(os.environ) == before
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("CUDA MPS is not used: ")
+    assert re.search(reason, lines[0])
     wait(lambda: not runs(daemon))
 
 

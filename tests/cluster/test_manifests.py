@@ -4,27 +4,46 @@ import copy
 import json
 import os
 import re
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import jsonschema
 import psutil
 import pytest
 import yaml
+from typer.main import get_command
 
+from automl.cli.main import app
 from tests.helpers.private_names import check_launcher_config
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "cluster" / "manifests"
+GUIDE = "".join(page.read_text() for page in sorted((ROOT / "docs" / "how-to").glob("*.md")))
 FILES = sorted(file for file in MANIFESTS.iterdir() if file.is_file() and file.name != "mlflow.env")
 LAUNCHER = ["aws.yaml", "gcp.yaml"]
 KUBERAY = {"kuberay-cluster.yaml": "RayCluster", "kuberay-job.yaml": "RayJob"}
+# Words that the user replaces.
+PLACEHOLDERS = {
+    "REGISTRY", "MLFLOW-HOST", "AMI-ID", "EFS-ID", "PROJECT-ID", "IMAGE-FAMILY", "FILESTORE-IP",
+    "STORAGE-CLASS",
+}  # fmt: skip
 
 
 def read_manifest(name):
     return yaml.safe_load((MANIFESTS / name).read_text())
+
+
+def check_command(line):
+    """Check that `line` is `automl COMMAND ...` with options that the command has."""
+    program, name, *words = shlex.split(line)
+    assert program == "automl"
+    known = {option for parameter in get_command(app).commands[name].params for option in parameter.opts}
+    assert {word for word in words if word.startswith("--")} <= known, line
 
 
 # -- all files
@@ -41,12 +60,62 @@ def test_files_contain_no_credentials(file):
     assert not re.search(r"://[^/\s:]+:[^$\s][^@\s]*@", text)
 
 
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_placeholders_are_explained_in_the_guide(file):
+    words = PLACEHOLDERS & set(re.findall(r"[A-Z]+(?:-[A-Z]+)?", file.read_text()))
+    for word in words:
+        assert f"`{word}`" in GUIDE, word
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_listening_beyond_loopback_is_explained_in_a_comment(file):
+    lines = file.read_text().splitlines()
+    for number, line in enumerate(lines):
+        if "0.0.0.0" in line:
+            assert "All interfaces of the container" in lines[number - 1], line
+
+
+def test_the_guide_mentions_each_file():
+    for file in FILES:
+        assert file.name in GUIDE, file.name
+
+
+def test_versions_match_the_constraints():
+    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split())
+    for name in KUBERAY:
+        spec = read_manifest(name)["spec"]
+        assert spec.get("rayClusterSpec", spec)["rayVersion"] == pins["ray"]
+    assert f"/mlflow:v{pins['mlflow']}-full" in (MANIFESTS / "mlflow.yaml").read_text()
+    version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.M)[1]
+    for file in FILES:
+        for tag in re.findall(r"attention-automl:(\S+)", file.read_text()):
+            assert tag == version, file
+
+
 # -- Ray's cluster launcher
 
 
 @pytest.mark.parametrize("name", LAUNCHER)
 def test_a_launcher_file_is_valid_by_rays_own_schema(name):
     check_launcher_config(copy.deepcopy(read_manifest(name)))
+
+
+@pytest.mark.parametrize("name", LAUNCHER)
+def test_gpu_workers_are_spot_instances_that_scale_to_zero(name):
+    config = read_manifest(name)
+    types = config["available_node_types"]
+    workers = {key: value for key, value in types.items() if key != config["head_node_type"]}
+    assert any(value["resources"].get("GPU") for value in workers.values())
+    for value in workers.values():
+        assert value["min_workers"] == 0
+        node = value["node_config"]
+        spot = node.get("InstanceMarketOptions", {}).get("MarketType") == "spot"
+        assert spot or node["scheduling"]["provisioningModel"] == "SPOT"
+    assert config["idle_timeout_minutes"] <= 10
+    head = types[config["head_node_type"]]
+    assert head["resources"] == {"CPU": 0}
+    assert "InstanceMarketOptions" not in head["node_config"]
+    assert "scheduling" not in head["node_config"]
 
 
 @pytest.mark.parametrize("name", LAUNCHER)
@@ -59,6 +128,54 @@ def test_a_launched_cluster_requires_a_token_and_hides_its_dashboard(name):
 
 
 # -- Kubernetes
+
+# Fields used here, from KubeRay's CRDs. None is a value or a map of the user's choice, and "pod" a pod
+# template of Kubernetes.
+CLUSTER_FIELDS = {
+    "rayVersion": None,
+    "enableInTreeAutoscaling": None,
+    "autoscalerOptions": {
+        "version": None, "idleTimeoutSeconds": None, "resources": {"requests": None, "limits": None},
+    },
+    "authOptions": {"mode": None},
+    "headGroupSpec": {"rayStartParams": None, "template": "pod"},
+    "workerGroupSpecs": [
+        {"groupName": None, "replicas": None, "minReplicas": None, "maxReplicas": None,
+         "rayStartParams": None, "template": "pod"}
+    ],
+}  # fmt: skip
+FIELDS = {
+    "RayCluster": CLUSTER_FIELDS,
+    "RayJob": {
+        "entrypoint": None, "backoffLimit": None, "shutdownAfterJobFinishes": None,
+        "ttlSecondsAfterFinished": None, "activeDeadlineSeconds": None, "rayClusterSpec": CLUSTER_FIELDS,
+    },
+}  # fmt: skip
+REQUIRED = {"headGroupSpec": ["template"], "workerGroupSpecs": ["groupName", "template"]}
+
+
+def check_fields(value, known, path):
+    if isinstance(known, list):
+        for item in value:
+            check_fields(item, known[0], path)
+    elif known == "pod":
+        assert value["spec"]["containers"], path
+    elif known is not None:
+        assert set(value) <= set(known), path
+        for key, nested in value.items():
+            check_fields(nested, known[key], (*path, key))
+
+
+@pytest.mark.parametrize(("name", "kind"), KUBERAY.items())
+def test_a_kuberay_file_has_known_fields_and_the_required_ones(name, kind):
+    manifest = read_manifest(name)
+    assert (manifest["apiVersion"], manifest["kind"]) == ("ray.io/v1", kind)
+    assert set(manifest) == {"apiVersion", "kind", "metadata", "spec"}
+    check_fields(manifest["spec"], FIELDS[kind], ())
+    cluster = manifest["spec"].get("rayClusterSpec", manifest["spec"])
+    for key, fields in REQUIRED.items():
+        for group in cluster[key] if isinstance(cluster[key], list) else [cluster[key]]:
+            assert set(fields) <= set(group)
 
 
 def forbid_unknown_fields(schema):
@@ -92,6 +209,44 @@ def test_a_kuberay_file_is_valid_by_kuberays_schema(name, kind):
             jsonschema.validate(wrong, schema)
 
 
+@pytest.mark.parametrize("name", KUBERAY)
+def test_kubernetes_workers_are_unprivileged_spot_instances_from_zero(name):
+    spec = read_manifest(name)["spec"]
+    cluster = spec.get("rayClusterSpec", spec)
+    assert cluster["enableInTreeAutoscaling"] is True
+    assert cluster["authOptions"] == {"mode": "token"}
+    assert cluster["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
+    (group,) = cluster["workerGroupSpecs"]
+    assert group["replicas"] == group["minReplicas"] == 0 < group["maxReplicas"]
+    pod = group["template"]["spec"]
+    assert pod["nodeSelector"] == {"cloud.google.com/gke-spot": "true"}
+    assert {toleration["key"] for toleration in pod["tolerations"]} == {
+        "cloud.google.com/gke-spot",
+        "nvidia.com/gpu",
+    }
+    assert pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == 1
+    for pod in (cluster["headGroupSpec"]["template"]["spec"], group["template"]["spec"]):
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        for container in pod["containers"]:
+            assert container["securityContext"]["allowPrivilegeEscalation"] is False
+            assert set(container["resources"]) == {"requests", "limits"}
+            assert "valueFrom" not in str(container["env"])
+        claim = read_manifest("kuberay-storage.yaml")
+        assert pod["volumes"][0]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+
+
+def test_the_jobs_command_and_its_options_exist():
+    check_command(read_manifest("kuberay-job.yaml")["spec"]["entrypoint"])
+
+
+def test_commands_that_start_without_workers_request_them():
+    jobs = re.findall(r"ray job submit .*-- (automl search .*)", GUIDE)
+    assert len(jobs) == 2
+    for command in (read_manifest("kuberay-job.yaml")["spec"]["entrypoint"], *jobs):
+        assert re.search(r"--concurrent [1-9]", command)
+        assert re.search(r"--gpus-per-trial [1-9]", command), "there is no node yet whose GPUs could be read"
+
+
 def test_a_retried_job_resumes_its_search():
     spec = read_manifest("kuberay-job.yaml")["spec"]
     assert spec["backoffLimit"] > 0
@@ -104,9 +259,6 @@ def test_a_retried_job_resumes_its_search():
 # -- the image
 
 
-# -- MLflow
-
-
 def test_the_dockerfile_passes_the_linter():
     hadolint = shutil.which("hadolint", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if hadolint is None:
@@ -115,11 +267,41 @@ def test_the_dockerfile_passes_the_linter():
     assert result.returncode == 0, result.stdout
 
 
+def test_the_image_is_slim_unprivileged_and_pinned():
+    text = (MANIFESTS / "Dockerfile").read_text()
+    assert re.search(r"^FROM python:3\.\d+-slim-\w+$", text, re.M)
+    assert re.findall(r"^USER (.+)$", text, re.M) == ["1000"]
+    assert "--constraint constraints.txt" in text
+    assert "RAY_AUTH_MODE=token" in text
+    # The user supplies the registry.
+    assert "://" not in text
+    assert "index" not in text.lower()
+    for source in re.findall(r"^COPY (.+) \S+$", text, re.M):
+        for path in source.split():
+            assert (ROOT / path).exists(), path
+            assert f"!{path}" in (ROOT / ".dockerignore").read_text().split(), path
+
+
+# -- MLflow
+
+
 def test_mlflow_listens_on_loopback_by_default():
     services = read_manifest("mlflow.yaml")["services"]
     published = {name: service.get("ports", []) for name, service in services.items()}
     assert published.pop("mlflow") == ["${MLFLOW_LISTEN:-127.0.0.1}:${MLFLOW_PORT:-5000}:5000"]
     assert not any(published.values())
+
+
+def test_mlflows_services_are_pinned_and_healthy():
+    services = read_manifest("mlflow.yaml")["services"]
+    for name, service in services.items():
+        assert re.search(r":v?\d+\.\d+", service["image"]), name
+        assert service.get("healthcheck") or service["restart"] == "no", name
+    healthy = services["mlflow"]["depends_on"]
+    assert healthy["postgres"] == {"condition": "service_healthy"}
+    assert healthy["bucket"] == {"condition": "service_completed_successfully"}
+    for volume in ("postgres", "store"):
+        assert volume in read_manifest("mlflow.yaml")["volumes"]
 
 
 def test_mlflows_passwords_come_from_a_file_that_git_ignores():
@@ -142,6 +324,28 @@ STUBS = {
     "scontrol": (
         "#!/bin/bash\n"
         'if [ "$1" = show ]; then printf "localhost\\nlocalhost\\n"; else echo "$@" >> "$STUB_LOG"; fi\n'
+    ),
+}
+
+
+# Stand-ins for Ray and a search, to test only the script.
+FAKES = {
+    "ray": (
+        f"#!{sys.executable}\n"
+        "import signal, socket, sys\n"
+        "address = dict(word.split('=', 1) for word in sys.argv if word.startswith('--') and '=' in word)\n"
+        "if '--head' in sys.argv:\n"
+        "    listening = socket.create_server((address['--node-ip-address'], int(address['--port'])))\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit())\n"
+        "signal.pause()\n"
+    ),
+    "python": "#!/bin/bash\nexit 0\n",
+    "automl": (
+        "#!/bin/bash\n"
+        'echo "automl $* with $(stat -c %a "$RAY_AUTH_TOKEN_PATH")"\n'
+        "trap 'echo in order; exit 143' TERM\n"
+        'while [ "$FAKE_END" = never ]; do sleep 0.1; done\n'
+        'exit "$FAKE_END"\n'
     ),
 }
 
@@ -225,6 +429,36 @@ def test_the_slurm_script_runs_a_search_on_two_rays_and_cleans_up(slurm, tmp_pat
     assert not list(tmp_path.glob(".automl-token-*"))
     assert not Path(f"/tmp/automl-ray-{job}").exists()
     assert not (tmp_path / "slurm.log").exists()  # The job was not requeued.
+
+
+@pytest.mark.parametrize(
+    ("end", "signal_", "status", "expected"),
+    [
+        ("7", None, 7, None),
+        ("never", signal.SIGUSR1, 143, "requeue"),  # Out of time: continues later.
+        pytest.param(
+            "never", signal.SIGTERM, 143, None, marks=pytest.mark.slow("another case")
+        ),  # Cancelled by the user: stays stopped.
+    ],
+)
+def test_the_slurm_script_shuts_down_in_order(slurm, tmp_path, end, signal_, status, expected):
+    start, job = slurm
+    venv = write_programs(tmp_path / "venv" / "bin", FAKES).parent
+    run = start("--space", "woof", AUTOML_VENV=str(venv), FAKE_END=end)
+    lines = [run.stdout.readline()]
+    if signal_:
+        time.sleep(0.5)  # Wait until the search handles the signal itself.
+        os.kill(run.pid, signal_)
+    output = lines[0] + run.communicate(timeout=60)[0]
+    storage = tmp_path / "searches"
+    command = f"automl search --name automl-{job} --resume auto --storage {storage} --space woof"
+    assert f"{command} with 600" in output  # Only its owner can read the token.
+    assert run.returncode == status, output
+    assert ("in order" in output) == (signal_ is not None)
+    log = tmp_path / "slurm.log"
+    assert (log.read_text() if log.exists() else None) == (f"{expected} {job}\n" if expected else None)
+    assert not list_processes(job)
+    assert not list(tmp_path.glob(".automl-token-*"))
 
 
 def test_the_slurm_script_can_be_queued_again():

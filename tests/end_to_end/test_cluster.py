@@ -8,6 +8,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -256,6 +257,25 @@ def test_without_any_node_it_stops_and_says_why(
     before = search.epochs()
     cluster.add("b")
     search.start(cluster)
+    assert search.wait() == 0, search.output()
+    search.check_whole(before)
+
+
+@pytest.mark.slow("starts a cluster")
+def test_with_a_number_it_waits_for_nodes(cluster: Cluster, search: Search, moments: random.Random) -> None:
+    search.start(cluster, "--concurrent", "2")
+    until(lambda: "waiting for a node: a trial asks for" in search.output(), "it says so", search)
+    assert search.process is not None
+    if moments.random() < 0.5:
+        search.process.send_signal(signal.SIGTERM)
+        assert search.wait() == 128 + signal.SIGTERM
+        search.start(cluster, "--concurrent", "2")
+    cluster.add("a")
+    until(lambda: bool(search.epochs()), "an epoch", search)
+    cluster.kill("a")
+    time.sleep(moments.uniform(0, 10))
+    before = search.epochs()
+    cluster.add("b")
     assert search.wait() == 0, search.output()
     search.check_whole(before)
 

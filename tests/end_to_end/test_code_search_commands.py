@@ -8,6 +8,8 @@ import pytest
 
 from tests.helpers.code_corpus import write_corpus
 
+HERE = Path(__file__).parents[2]
+
 
 @pytest.fixture
 def folder(tmp_path):
@@ -29,6 +31,23 @@ def search(automl, trials):
     assert result["best"]["config"]["task"] == "code-retrieval"
     assert result["best"]["metric"] == "mrr"
     return result["search"]
+
+
+@pytest.mark.slow("the commands are those of photographs")
+def test_from_a_folder_of_code_to_functions_that_are_found(automl, folder):
+    output = automl("data", "project")
+    assert re.search(r"left out +1: broken\.py \(no Python", output)
+    search(automl, 1)
+    automl("export", "--baseline", "--out", "model")
+    assert {"query.onnx", "code.onnx", "tokenizer.json"} <= {
+        file.name for file in (folder / "model").iterdir()
+    }
+    (answer,) = last(
+        automl("predict", "model", "count the log line", "--corpus", "project", "--top", 3, "--json")
+    )
+    assert len(answer["functions"]) == 3
+    own = automl("predict", "model", "read a csv file", "--corpus", HERE / "automl" / "data")
+    assert re.search(r"\d\.\d{3}  [\w/]+\.py:\d+  \w+", own)
 
 
 @pytest.mark.slow("a whole search")

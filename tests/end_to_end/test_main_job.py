@@ -1,6 +1,7 @@
 """The main job as a person runs it: the installed command in a folder of its own, on a real local Ray."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -178,4 +179,22 @@ def test_nothing_is_written_elsewhere(folder, predictions):
     assert {file.name for file in folder.parent.iterdir()} - {quote(ODD)} == {"home", ODD}
     assert {file.name for file in folder.iterdir() if file.suffix != ".png"} == {
         "exports", "mlflow.db", "mlruns", "searches",
+    }  # fmt: skip
+
+
+@pytest.mark.slow("the user's own photographs are always searched")
+def test_a_search_on_real_photographs(folder):
+    data = Path(os.environ.get("AUTOML_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
+    archive = data / "imagenette2-128.tgz"
+    if not archive.exists():
+        pytest.skip(f"{archive} is not there; name its folder with AUTOML_TEST_DATA")
+    run = automl(
+        folder, "search", "--space", "nette", "--data", archive, "--size", 32, "--subset", 0.03,
+        "--trials", 2, "--epochs", 1, "--concurrent", 1, "--json",
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    result = json.loads(run.stdout)
+    assert (result["trials"], result["errors"]) == (2, 0)
+    assert result["best"]["config"]["data"] == {
+        "source": "nette", "path": str(archive.resolve()), "size": 32, "subset": 0.03,
     }  # fmt: skip

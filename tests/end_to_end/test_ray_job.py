@@ -319,3 +319,17 @@ def test_the_same_command_goes_on_with_it(life: Life) -> None:
     artifacts = Path(parent.info.artifact_uri.removeprefix("file://"))
     assert (artifacts / "search.json").is_file()
     assert artifacts.is_relative_to(life.shared), "not in the folder that goes"
+
+
+def test_the_log_of_a_job_reads_well(life: Life) -> None:
+    lines = job_output(life.log)
+    assert lines[0].startswith("search sent in ")
+    epochs = [line for line in lines if re.match(r"\d\d:\d\d:\d\d \d{3} ", line)]
+    assert (
+        1 <= sum(" running " not in line for line in epochs) <= TRIALS
+    )  # the others: long ones, a minute apart
+    assert re.search(rf" \d/{TRIALS}\b", epochs[0])
+    end = lines.index(next(line for line in lines if line.startswith("search sent: ")))
+    assert "images to train on" in lines[1]
+    assert [line for line in lines[2:end] if not line.startswith(" ")] == epochs
+    assert all(line.isprintable() for line in lines)

@@ -159,6 +159,20 @@ def serve_mlflow(folder: Path, database: str, store: ObjectStore) -> Iterator[Ml
 
 
 @contextmanager
+def serve_mlflow_ui(folder: Path, database: str) -> Iterator[str]:
+    """Serve `mlflow ui` over a database, and yield its address."""
+    port = free_port()
+    with _running(
+        [BIN / "mlflow", "ui", "--port", str(port), "--workers", "1", "--backend-store-uri", database],
+        environment={"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},  # no scheduler beside it
+        log=folder / "mlflow.log",
+        ready=lambda: requests.get(f"http://127.0.0.1:{port}/health", timeout=5).ok,
+        cwd=folder,
+    ):
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
 def serve_model(command: Sequence[str], folder: Path) -> Iterator[str]:
     """Run `mlflow` with the arguments in `command` in `folder` on a free port, and yield its address."""
     port = free_port()

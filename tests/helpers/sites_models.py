@@ -71,6 +71,30 @@ class Shared(nn.Module):
         return self.twice(self.twice(self.first(self.stem(x)))).mean((2, 3))
 
 
+class Keeping(Net):
+    """Model that stores state in each forward pass, in several ways. levit and tiny_vit cache a bias."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.last: Tensor | None = None
+        self.bias_cache: dict[str, Tensor] = {}
+        self.bias = nn.Parameter(torch.ones(4))
+        self.doubled = 2 * self.bias  # It is no leaf, so that a plain copy.deepcopy rejects it.
+        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("mean", torch.zeros(3))
+        self.register_buffer("late", None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.last = x
+        self.bias_cache[str(x.device)] = self.bias[[3, 2, 1, 0]]
+        self.seen += len(x)
+        self.mean = 0.9 * self.mean + 0.1 * x.mean((0, 2, 3))
+        self.late = x.amax()
+        return super().forward(x) + self.doubled.sum()
+
+
 class Plain(nn.Module):
     """Model without residual blocks, in which one Sequential has its own forward."""
 

@@ -27,3 +27,7 @@ def test_picture_has_every_package():
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"`([\w.-]+/[\w./-]*)`|\]\(([^):]+)\)", TEXT))))
 def test_paths_exist(path):
     assert (ROOT / "".join(path)).exists()
+
+
+def test_is_short():
+    assert len(TEXT.splitlines()) <= 200

@@ -49,6 +49,21 @@ def test_library_has_the_private_names_in_use(library, name):
     assert wrong is None, f"{library} changed {name}: see {file} ({wrong})"
 
 
+@pytest.mark.parametrize(
+    ("wrong", "used"),
+    [
+        ("has no attribute 'no_such'", {"name": "pathlib:Path.no_such"}),
+        ("No module named 'no_such'", {"name": "no_such:thing"}),
+        ("its parameters are split_command", {"name": "shlex:join", "parameters": ["words"]}),
+        ("it has no no_such", {"name": "tempfile:TemporaryDirectory", "attributes": ["no_such"]}),
+        ("does not name 'no_such'", {"name": "shlex:join", "constants": ["no_such"]}),
+        ("shlex:join does not look it up", {"name": "shlex:deque", "reader": "shlex:join"}),
+    ],
+)
+def test_differences_are_reported(wrong, used):
+    assert wrong in find_difference(**used)
+
+
 def test_ray_is_limited_to_the_tested_minor_version():
     requirements = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     (bound,) = (line for line in requirements if line.startswith("ray["))

@@ -14,6 +14,27 @@ sys.path.append(str(ROOT / "scripts"))
 import prose  # noqa: E402
 
 
+def rules(faults):
+    return [(fault.line, fault.rule) for fault in sorted(faults)]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_fault"),
+    [
+        ("Of the trials, the best.", True),
+        ("What `run` returns.", True),
+        ("\n    None where it is missing.\n", True),
+        ("`How` long it takes.", True),
+        ("Return what `run` wrote.", False),
+        ("Ofen heats.", False),
+        ("Assert that it runs.", False),
+    ],
+)
+def test_first_word_of_a_docstring(text, is_fault):
+    source = f'class A:\n    def f(self):\n        """{text}"""\n'
+    assert rules(prose.check_python("a.py", source)) == [(3, "docstring-start")] * is_fault
+
+
 @pytest.mark.parametrize(
     "code",
     [
@@ -33,6 +54,71 @@ import prose  # noqa: E402
 )
 def test_listed_names_are_reported(code):
     assert [fault.rule for fault in prose.check_python("a.py", code)] == ["name"]
+
+
+@pytest.mark.parametrize("code", ["one_hot = 1", "alarm = 1", "print(found)", "f(found=1)", "x = y.said"])
+def test_ordinary_names_are_accepted(code):
+    assert not list(prose.check_python("a.py", code))
+
+
+def test_names_of_tests():
+    code = (
+        "def test_what_is_not_known(): pass\ndef test_mistakes_are_told(): pass\ndef test_a_fault(): pass\n"
+    )
+    assert rules(prose.check_python("a.py", code)) == [(1, "test-name"), (2, "name")]
+
+
+def test_phrases_in_messages_comments_and_docstrings():
+    code = '''"""Make a list.
+
+The search goes on, which is told.
+"""
+x = "the trunk of it"
+y = f"{x}: arm {x} of it"
+z = "trunk"  # one's own
+w = "it goes on the disk"
+'''
+    assert rules(prose.check_python("a.py", code)) == [
+        (3, "docstring-word"),
+        (3, "docstring-word"),
+        (5, "message-word"),
+        (6, "message-word"),
+        (7, "comment-word"),
+    ]
+
+
+def test_words_and_long_sentences_of_documents():
+    long = "word " * prose.MAX_SENTENCE
+    text = f"""# Arms
+
+A page with `trunk` as code.
+
+    trunk in a block
+
+```
+trunk
+```
+
+- {long}end.
+- Word {long[10:]}end. Word {long[10:]}end.
+
+| a | b |
+|---|---|
+| {long} end | trunk |
+
+Two lines
+with a [trunk](page.md).
+"""
+    assert rules(prose.check_markdown("a.md", text)) == [
+        (1, "docs-word"),
+        (11, "long-sentence"),
+        (16, "docs-word"),
+        (19, "docs-word"),
+    ]
+
+
+def test_text_of_an_admonition_is_checked():
+    assert rules(prose.check_markdown("a.md", "!!! note\n\n    The trunk.\n")) == [(3, "docs-word")]
 
 
 def test_command_line(tmp_path):

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -10,9 +11,14 @@ import typer.main
 
 from attention import Spec
 from automl.cli.main import app
+from automl.cli.tables import cost_table, read_placement
 from automl.cli.train_command import read_config
+from automl.costs.profile import ModelCost
 from automl.data.download import published_datasets
 from automl.search.studies import list_studies
+from automl.task.subject import make_subject
+from backbones import insert
+from backbones.cost import count_macs
 from search.config import TrialConfig
 from search.space import SPACES
 
@@ -72,6 +78,22 @@ def test_every_command_is_understood(line, monkeypatch):
         assert params["download"] in published_datasets()
     if context.info_name == "train" and params["like"] is None:
         read_config(context)
+
+
+def test_the_costs_on_the_page_are_those_of_its_command():
+    ((command, state),) = [row[1:] for row in ROWS if row[0].startswith("cost: linear")]
+    params = parse(command.strip("`")).params
+    subject = make_subject(params["backbone"], size=params["size"])
+    (text,) = params["modules"]
+    plain = count_macs(subject.build().eval(), subject.example(1))
+    printed = []
+    for heads in (1, 8, 32):
+        placement = read_placement([text.replace("heads=8", f"heads={heads}")])
+        model = insert(subject.build(), placement, subject.example(2)).eval()
+        cost = ModelCost(parameters=0, macs=count_macs(model, subject.example(1)), activations=0, step=1.0)
+        table = list(cost_table({"plain": replace(cost, macs=plain), "placement": cost}, "an image"))
+        printed.append(re.search(r"added +0 +(\d+)M", table[3])[1])
+    assert f"{printed[0]}, {printed[1]} and {printed[2]} million" in state
 
 
 def test_every_study_and_published_space_is_named():

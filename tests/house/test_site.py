@@ -64,6 +64,14 @@ def test_a_style_loads_nothing_from_elsewhere(site: Path) -> None:
         assert [address for address in addresses if ELSEWHERE.match(address)] == []
 
 
+def test_lists_and_tables_are_rendered(site: Path) -> None:
+    """Markdown shows a table or a list as text where its indentation is not 4 spaces for each level."""
+    for page in site.rglob("*.html"):
+        text = re.sub(r"<(pre|code)\b.*?</\1>", "", page.read_text(), flags=re.S)
+        for paragraph in re.findall(r"<(?:p|li)>(.*?)</(?:p|li)>", text, re.S):
+            assert not re.search(r"^\s*([-*] |\d\. |\|)", paragraph, re.M), (page.name, paragraph)
+
+
 def test_search_works_on_pages_that_are_opened_from_a_folder(site: Path) -> None:
     assert "run_search" in (site / "search" / "search_index.js").read_text()
     scripts = Resources((site / "how-to" / "search.html").read_text()).addresses

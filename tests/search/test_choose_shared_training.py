@@ -10,6 +10,7 @@ import optuna
 import pytest
 
 from attention import Spec
+from automl.tasks.language_modelling import LanguageModel
 from search import choices
 from search.config import TrialConfig
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
@@ -18,7 +19,7 @@ from search.record import Report, Role, State, TrialRecord
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
 from search.shared_trainings import PERTURB
-from search.space import Space
+from search.space import SPACES, Space
 from search.study import PLACEMENT_VERDICT, read_attribute
 from search.trial_scheduler import rank_trials
 from tests.helpers.search_cases import ask_trial, make_engine, make_plan, make_study, report
@@ -98,6 +99,31 @@ def test_shared_trainings_come_first_and_placements_use_ready_ones(tmp_path: Pat
         number: trial.user_attrs["shared_training"] for number, trial in enumerate(scheduler.study.trials)
     }
     assert seeds == {number: record.config.seed for number, record in scheduler.records.items()}
+
+
+def test_decoders_continue_full_layers_with_drawn_ones(tmp_path: Path) -> None:
+    """Trial 0 fixes the hyperparameters, but not the parameters that choose layers."""
+
+    def adjust(config: TrialConfig) -> TrialConfig:
+        return config.change(training={"epochs": EPOCHS, "insert_at": AT})
+
+    sampler = load_sampler("placement", seed=0)
+    scheduler = make_engine(
+        make_study(tmp_path),
+        replace(SPACES["hybrid"], adjust=adjust),
+        make_plan(40),
+        sampler,
+        shared_trainings=2,
+    )
+    random = np.random.default_rng(0)
+    for number in range(10):
+        record = ask_trial(scheduler)
+        assert bool(record.config.model.placement) == (number > 1 and record.role is not Role.REPLICATE)
+        scheduler.end(record.number, whole(record, 0.5 + 0.01 * random.standard_normal()))
+    configs = [record.config for record in scheduler.records.values()]
+    kinds = {tuple(config.model.kinds) for config in configs if isinstance(config.model, LanguageModel)}
+    assert {"full"} < {kind for layers in kinds if len(set(layers)) > 1 for kind in layers}
+    assert len({config.training.learning_rate for config in configs}) == 1
 
 
 def test_a_placement_is_used_once_per_shared_training(tmp_path: Path) -> None:

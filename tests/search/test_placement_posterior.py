@@ -8,6 +8,7 @@ import optuna
 import pytest
 from test_placement_sampler import Drawn, draw, search
 
+from automl.base.errors import InputError
 from search.class_metrics import ACCURACY
 from search.config import TrialConfig
 from search.placement_effects import (
@@ -96,6 +97,21 @@ def test_placements_that_were_not_tried_may_be_the_best() -> None:
     assert result.placements[0].near > 0.9
     assert result.reach < 0.9
     assert not result.ends_search
+
+
+def test_a_comparison_takes_trials_that_the_models_last_fit_lacked() -> None:
+    """The model of a growing study is fitted again once a fiftieth of the trials is new."""
+    study = search(of_type("b", 1.0), 60, sampler=optuna.samplers.RandomSampler(0))
+    model = GrowingModel()
+    for trial in search(of_type("b", 1.0), 122, seed=1, sampler=optuna.samplers.RandomSampler(1)).trials:
+        study.add_trial(trial)
+        model(study)
+    stale = model(study)
+    assert len(stale.scores) < 182, "it needs no fit for each trial"
+    result = estimate_posterior(study, 0.5, model.refit, more=10)
+    expected = estimate_posterior(study, 0.5, more=10)
+    assert result.matters == pytest.approx(expected.matters, abs=0.01)
+    assert sum(row.trials for row in result.placements) == 182
 
 
 @pytest.mark.parametrize("trials", [6, 40])  # the model predicts nothing yet, and it does
@@ -226,6 +242,19 @@ def test_hyperparameters_are_separated_from_placements() -> None:
     best = best_trial(study).params
     assert best["type1"] == "b"
     assert best["rate"] == pytest.approx(0.5, abs=0.15)
+
+
+def test_a_study_without_placements() -> None:
+    study = optuna.create_study()
+    study.ask()
+    for call in (best_trial, lambda study_: estimate_posterior(study_, margin=0.5)):
+        with pytest.raises(InputError, match="no trial that draws a placement has completed"):
+            call(study)  # type: ignore[operator]
+
+
+def test_several_objectives_are_rejected() -> None:
+    with pytest.raises(InputError, match="takes one objective"):
+        best_trial(optuna.create_study(directions=["maximize", "minimize"]))
 
 
 Drawing = tuple[optuna.Trial, TrialConfig]

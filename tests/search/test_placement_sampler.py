@@ -8,9 +8,10 @@ import numpy as np
 import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.samplers import RandomSampler
+from optuna.samplers import RandomSampler, TPESampler
 from optuna.trial import FixedTrial, TrialState
 
+from automl.base.errors import InputError
 from search import choices
 from search.choices import PlacementParameter, parse_parameter
 from search.placement_effects import Effect, IndexedModule, IndexedPlacement, parse_placement, trial_weights
@@ -208,6 +209,39 @@ def test_tpe_draws_other_parameters_jointly() -> None:
     assert np.mean([m.type == "a" for p in placed(study)[-15:] for m in p.modules]) > 0.7
 
 
+@pytest.mark.filterwarnings("error")
+def test_tpe_draws_parameters_of_some_trials_jointly(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone: list[str] = []
+
+    def draw_alone(sampler: Any, study: Any, trial: Any, name: str, distribution: Any) -> Any:
+        alone.append(name)
+        return distribution.choices[0] if isinstance(distribution, CategoricalDistribution) else 0.5
+
+    monkeypatch.setattr(TPESampler, "sample_independent", draw_alone)
+    study = optuna.create_study(sampler=PlacementSampler(0))
+    for i in range(30):
+        study.enqueue_trial({"optimizer": ["adamw", "sgd"][i % 2]})
+        trial = study.ask()
+        optimizer = trial.suggest_categorical("optimizer", ["adamw", "sgd"])
+        trial.suggest_float(f"{optimizer}.rate", 0, 1)
+        trial.suggest_float(f"{optimizer}.decay", 0, 1)
+        draw(trial)
+        if i == 10:
+            alone.clear()
+        study.tell(trial, 0.0)
+    assert not alone
+
+
+def test_a_space_without_choices_is_drawn_by_the_other_sampler() -> None:
+    study = optuna.create_study(sampler=PlacementSampler(0))
+    for _ in range(15):
+        trial = study.ask()
+        if trial.suggest_int("modules", 0, 1):
+            trial.suggest_int("site1", 0, 3)
+        study.tell(trial, 0.0)
+    assert {trial.params["modules"] for trial in study.trials} == {0, 1}
+
+
 def test_backbones_have_separate_sites_and_common_types() -> None:
     study = optuna.create_study(direction="maximize", sampler=PlacementSampler(0))
     random = np.random.default_rng(0)
@@ -239,6 +273,12 @@ def test_pruned_trials_are_ignored_and_exceeded_limits_not_repeated() -> None:
         p for t, p in zip(study.trials, placed(study), strict=True) if t.state is TrialState.PRUNED
     )
     assert max(broken.values(), default=0) <= 1
+
+
+def test_several_objectives_are_rejected() -> None:
+    study = optuna.create_study(directions=["maximize", "minimize"], sampler=PlacementSampler(0))
+    with pytest.raises(InputError, match="takes one objective; use tpe or nsga2"):
+        study.ask()
 
 
 def test_a_fixed_trial_draws_as_before() -> None:

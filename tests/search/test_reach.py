@@ -138,6 +138,14 @@ def test_the_best_placement_of_a_large_space_counts(monkeypatch: pytest.MonkeyPa
     assert estimate(model, CHOICES) < 0.2
 
 
+def test_neighbours_differ_in_one_module() -> None:
+    start = placement((0, "a"), (2, "b"))
+    neighbours = set(reach.list_neighbours(CHOICES, start))
+    assert neighbours == {
+        p for p in every() if len(p.modules) == 2 and len({*p.modules} & {*start.modules}) >= 1
+    }
+
+
 def test_nothing_is_known_of_placements_that_no_trial_could_draw() -> None:
     model = model_of([placement()] * 9, np.random.default_rng(0).standard_normal(9))
     assert estimate_reach(model, [], 0, 100, MARGIN, 1.0) == 0.0

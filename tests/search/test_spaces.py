@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from typing import Any
@@ -22,7 +23,7 @@ from backbones import Site, build, insert, sites
 from search import choices
 from search.config import Model, TrialConfig
 from search.drawn import Drawn, same_parameters
-from search.space import SPACES, Space
+from search.space import SPACES, Space, draw_randomly, load_space
 from tests.helpers.search_cases import draw
 
 SAMPLES = 200
@@ -112,6 +113,17 @@ def test_published_placements_lie_within_the_space(space: Space) -> None:
         assert config.training.learning_rate == 3e-3
 
 
+def test_random_draws_need_no_search() -> None:
+    space = SPACES["digits"]
+    first, again, other = (
+        [trial.params for trial, _ in draw_randomly(space, 5, seed=seed)] for seed in (0, 0, 1)
+    )
+    assert first == again != other
+    trial, config = next(draw_randomly(space, 1, first=space.baseline))
+    assert trial.params == space.baseline
+    assert config == space(optuna.trial.FixedTrial(space.baseline))
+
+
 def changed(name: str, **ranges: Any) -> Space:
     """Return the space `digits` with another range."""
 
@@ -181,6 +193,23 @@ def test_a_fingerprint_is_the_same_in_every_process() -> None:
     assert done.stdout.strip() == fingerprint(SPACES["digits"]), done.stderr
 
 
+def test_decomposed_attention_after_res3_and_res4() -> None:
+    space = SPACES["resnet50-da"]
+    drawn = [config.model.placement for _, config in draw_randomly(space, 40) if config is not None]
+    assert {len(placement) for placement in drawn} == set(range(8))
+    assert {site for placement in drawn for site in placement} == {
+        *(f"stage2.block{i}" for i in range(1, 5)),
+        *(f"stage3.block{i}" for i in range(1, 7)),
+    }
+    for placement in drawn:
+        kinds = {
+            (spec.type, spec.options["normalisation"], spec.options["heads"]) for spec in placement.values()
+        }
+        assert len(kinds) == bool(placement), "the modules of a trial are of one kind"
+    ends = [[params[f"site{i}"] for i in range(1, params["modules"] + 1)] for params in space.published()]
+    assert ends == [[9], [3], [3, 9]]
+
+
 def test_a_space_with_its_own_random_numbers_is_rejected() -> None:
     def draw(trial: optuna.Trial) -> TrialConfig:
         return TrialConfig(model=Model(options={"width": random.uniform(0.5, 1)}))
@@ -243,6 +272,13 @@ def test_sites_are_those_of_the_backbone_that_is_trained() -> None:
     assert small == large
 
 
+def test_digits_attends_to_more_than_one_position() -> None:
+    digits_sites = sites(_shared_training("xresnet18", 0.25), torch.empty(1, 3, 32, 32))
+    single = {site.name for site in digits_sites if site.positions == 1}
+    assert single
+    assert not any(single & set(config.model.placement) for _, config in _samples("digits"))
+
+
 @pytest.mark.parametrize("name", ["vit", "faces", "deit"])
 def test_a_transformers_sites_are_where_its_space_says(name: str) -> None:
     """Test every depth, pooling and kind of block, with the smallest width."""
@@ -257,6 +293,25 @@ def test_a_transformers_sites_are_where_its_space_says(name: str) -> None:
         after = vit_spaces.sites_after_blocks(options)
         assert after == [f"stage1.block{i}" for i in range(1, depth + 1) if f"stage1.block{i}" in names]
         assert {vit_spaces.mixer_site(site, options) for site in after} <= names
+
+
+def test_the_augmentation_of_a_folder_starts_light() -> None:
+    drawn = [config.training for _, config in draw_randomly(SPACES["folder"], 30) if config]
+    strengths = {(training.policy, training.erasing, training.cutmix) for training in drawn}  # type: ignore[attr-defined]
+    assert strengths == {tuple(strength.values()) for strength in choices.AUGMENT.values()}
+    space = load_space("folder", "timm:levit_128s", 224)
+    assert space.baseline["augment"] == "light"
+    assert all(params["augment"] == "light" for params in space.published())
+
+
+@pytest.mark.parametrize("name", [name for name, space in SPACES.items() if space.with_backbone])
+def test_options_of_a_backbone_are_those_of_all_its_models(name: str) -> None:
+    first = SPACES[name](optuna.trial.FixedTrial(dict(SPACES[name].baseline))).model
+    backbone, options = ("gpt", {"depth": 3}) if first.kinds else ("xresnet18", {"width": 0.5})
+    space = load_space(name, backbone, None, options)
+    configs = [config for _, config in draw_randomly(space, 3, first=space.baseline) if config]
+    assert all(config.model.options.items() >= options.items() for config in configs)
+    assert all(len(config.model.kinds) in (0, 3) for config in configs)
 
 
 def even(trial: optuna.Trial) -> TrialConfig:
@@ -296,3 +351,21 @@ def test_size(function: object, combinations: int, continuous: int) -> None:
     assert size.continuous == continuous
     assert size.error == 0 if function is even else 0 < size.error < 0.1 * combinations
     assert size.combinations == pytest.approx(combinations, abs=max(1e-9, 3 * size.error))
+
+
+def test_checks_share_draws() -> None:
+    calls = []
+    digits = SPACES["digits"]
+
+    def count(trial: optuna.Trial) -> TrialConfig:
+        calls.append(trial)
+        return digits.draw(trial)
+
+    drawn = Drawn(replace(digits, draw=count))
+    assert drawn.has_placements
+    assert drawn.fingerprint == Drawn(digits).fingerprint
+    assert not drawn.baseline.model.placement
+    assert len(calls) < 120
+    before = len(calls)
+    assert drawn.configs(50) == [config for _, config in draw_randomly(digits, 50)]
+    assert len(calls) == before

@@ -7,11 +7,11 @@ import optuna
 import pytest
 
 from automl.tasks.detection.space import PYRAMID
-from automl.tasks.image_classification.study import BLOCKS
+from automl.tasks.image_classification.study import BLOCKS, RATES, equal_time_grid
 from search.drawn import Drawn, check_fixed_parameters
 from search.grid import SMALL, grid_cells
 from search.samplers import check_sampler
-from search.space import load_space
+from search.space import load_space, study_grids
 
 CELLS = {
     "ssa-lr-sweep": 7,
@@ -45,6 +45,12 @@ def test_every_row_is_a_cell(name: str) -> None:
     assert len(baselines) == (7 if "sweep" in name else 1)
 
 
+def test_all_grids_can_be_named() -> None:
+    assert all(load_space(name) is space for name, space in study_grids().items())
+    assert {equal_time_grid(rate, "") for rate in RATES} <= set(study_grids())
+    assert drawn(equal_time_grid(0.012, SMALL), model="xresnet18 + ssa").training.learning_rate == 0.012
+
+
 @pytest.mark.parametrize(
     ("kind", "count", "form"), list(product(["decomposed", "conventional"], [1, 5, 7], ["", SMALL]))
 )
@@ -59,6 +65,15 @@ def test_modules_are_at_the_published_sites(kind: str, count: int, form: str) ->
         assert "stage2.block4" in placement, "the end of res3 of ResNet-50"
 
 
+def test_heads_and_normalisation_are_those_of_the_cell() -> None:
+    (spec,) = drawn("da-heads", heads=32).model.placement.values()
+    assert spec.options["heads"] == 32
+    (spec,) = drawn("da-normalisation", normalisation="none").model.placement.values()
+    assert spec.options["normalisation"] == "none"
+    (spec,) = drawn("da-normalisation", normalisation="scaling-keys").model.placement.values()
+    assert spec.options["normalisation"] == "scaling-keys", "the blog's sqrt(k)"
+
+
 @pytest.mark.parametrize("block", list(BLOCKS))
 def test_blocks_have_the_layer_scale_of_the_published_classes(block: str) -> None:
     """It is 1e-4 by default there, and left out with init_values=0."""
@@ -67,3 +82,15 @@ def test_blocks_have_the_layer_scale_of_the_published_classes(block: str) -> Non
     assert options["block"].endswith("layer-scale") == scaled
     assert options.get("initial_scale") == (1e-4 if scaled else None)
     assert options["block"].startswith("parallel") == block.startswith("Parallel")
+
+
+def test_the_comparison_of_ssa_is_the_published_one() -> None:
+    config = drawn("ssa-equal-time-0.008", model="xresnet18 + ssa")
+    assert (config.data.source, config.data.size) == ("woof1", 128)
+    assert (config.model.backbone, config.training.epochs, config.training.batch_size) == (
+        "xresnet18",
+        50,
+        64,
+    )
+    assert [*config.model.placement] == ["stage1.block2.branch"]
+    assert config.training.mixup == 0

@@ -1,9 +1,13 @@
 """Configuration of a trial: its format, and messages about invalid ones."""
 
 import json
+import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +17,8 @@ from automl.base.errors import InputError
 from automl.tasks.image_classification import ImageData, ImageTraining
 from backbones import BACKBONES
 from search.config import Model, TrialConfig
+from search.space import load_space
+from tests.helpers import FOLDER
 
 # Runs, studies and exported models hold this text: what it says today must be read for ever.
 LITERAL = (Path(__file__).parent / "trial_config.json").read_text()
@@ -149,6 +155,11 @@ PROBLEMS: list[tuple[Any, str]] = [
     ),
     ({"task": "image-clasification"}, "unknown task 'image-clasification'; choose from "),
     ({"model": {"backbone": "larnn"}}, "backbone larnn takes inputs with 1 spatial dimensions, and those of"),
+    (
+        {"task": "sequence-classification", "model": {"backbone": "larnn"}, "training": {"mixup": 0.1}},
+        "unknown key 'training.mixup'; known: epochs",
+    ),
+    ({"seed": -1}, "seed must lie between 0 and 2^32 - 1; got -1"),
     ({"seed": True}, "seed must be int; got True"),
     ({"data": {"path": 3}}, "data.path must be str or null; got 3"),
     ({"data": {"size": 1025}}, "data.size must lie between 24 and 1024 pixels; got 1025"),
@@ -159,6 +170,12 @@ PROBLEMS: list[tuple[Any, str]] = [
     ({"training": {"optimizer": ["sgd"]}}, "training.optimizer must be one of adamw, adam, sgd; got ['sgd']"),
     ({"training": {"learning_rate": float("inf")}}, "training.learning_rate must be above 0; got inf"),
     ({"training": {"erasing": 1.5}}, "training.erasing must lie between 0 and 1; got 1.5"),
+    (
+        {"metric": "auroc"},
+        "unknown metric 'auroc'; choose from accuracy, auc, balanced_accuracy, loss, macro_f1. "
+        "Did you mean 'auc'?",
+    ),
+    ({"training": {"accumulate": 0}}, "training.accumulate must lie between 1 and 1024; got 0"),
     ({"training": {"average": 1}}, "training.average must be at least 0 and below 1; got 1"),
     ({"model": {"weights": "default"}}, "backbone 'xresnet18' has no published weights"),
 ]
@@ -198,6 +215,20 @@ def test_change() -> None:
     assert CONFIG.data.size == 128
     with pytest.raises(InputError, match=r"data\.size must lie between"):
         CONFIG.change(data={"size": 1})
+
+
+def test_the_configuration_of_a_user_defined_task_can_be_sent(tmp_path: Path) -> None:
+    """A process that has not loaded the file can read it."""
+    config = load_space(f"{FOLDER / 'tabular.py'}:draw")
+    drawn = config(optuna.trial.FixedTrial(dict(config.baseline)))
+    (tmp_path / "config.pickle").write_bytes(pickle.dumps(drawn))
+    program = (
+        "import pickle; c = pickle.load(open('config.pickle', 'rb')); print(c.data.noise, c.model.options)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == f"0.1 {drawn.model.options}"
 
 
 def test_the_code_of_attention_goes_with_the_configuration(tmp_path: Path) -> None:

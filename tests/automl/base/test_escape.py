@@ -208,6 +208,35 @@ def test_output_of_commands_is_escaped(
     assert is_visible(error, keep="\n")
 
 
+LONG = "猫" * 100
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("search", "--space", "digits", "--name", LONG),
+        ("train", "--dataset", "digits", "--name", LONG),
+        ("search", "--data", LONG),
+        ("data", LONG),
+        ("sites", f"{LONG}.py:Net"),
+        ("status", LONG),
+        ("export", "--best", "--search", LONG, "--out", "x"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_names_that_are_too_long(
+    arguments: tuple[str, ...],
+    cli: Callable[..., tuple[int, str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, error = cli(*arguments)
+    assert code == 2
+    assert LONG in error
+    assert "Traceback" not in error
+
+
 def _float_options() -> list[tuple[str, str]]:
     """Return every option of every command that takes a float."""
     return [

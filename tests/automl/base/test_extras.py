@@ -1,8 +1,11 @@
 """Optional packages: without them all other tasks work, and the message names the extra."""
 
+import ast
 import re
+import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +13,7 @@ import pytest
 
 import backbones
 from automl.base.errors import InputError
-from automl.base.lazy import EXTRAS
+from automl.base.lazy import EXTRAS, optional
 from automl.tasks.code_retrieval.data import other_languages
 from automl.tasks.code_retrieval.data.tokenizer import train_tokenizer
 from automl.tasks.detection import score as detection_evaluator
@@ -20,7 +23,7 @@ from automl.tasks.language_modelling.data.tokens import train_pairs
 
 ROOT = Path(__file__).parents[3]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PROJECT = PYPROJECT["project"]
+PROJECT, PACKAGES = PYPROJECT["project"], PYPROJECT["tool"]["importlinter"]["root_packages"]
 GO = "package main\n\n// Adds one.\nfunc Add(a int) int {\n\treturn a + 1\n}\n"
 
 
@@ -67,12 +70,88 @@ def test_message_about_a_missing_package_names_the_install_command(extra, packag
     )
 
 
+def test_another_module_of_the_name_is_not_called_missing(tmp_path, monkeypatch):
+    (tmp_path / "mcp.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mcp", raising=False)
+    with pytest.raises(InputError, match=r"mcp, and Python finds .*mcp.py first, which has no mcp.lowlevel"):
+        _ = optional("mcp.lowlevel", "mcp").Server
+
+
 def test_command_without_a_package_exits_with_2(missing, tmp_path, cli):
     (tmp_path / "add.go").write_text(GO)
     missing("tree_sitter")
     code, out, err = cli("data", str(tmp_path))
     assert (code, out) == (2, "")
     assert err.count('pip install "attention-automl[code]"') == 1
+
+
+ALONE = """
+import importlib, os, sys
+for module, chain in (use.split(":") for use in sys.argv[1:]):
+    if (child := os.fork()) == 0:
+        value = importlib.import_module(module)
+        for name in chain.split("."):
+            value = getattr(value, name)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        sys.exit(f"{module}.{chain} is missing where nothing else was imported")
+"""
+SLOW = ("transformers", "segmentation_models_pytorch", "mcp")  # importing them takes seconds
+
+
+@cache
+def lazy_uses():
+    """Return what the code reads of optional packages, such as `tokenizers:models.BPE`."""
+    uses = set()
+    contents = [f.read_text("utf-8") for package in PACKAGES for f in (ROOT / package).rglob("*.py")]
+    for nodes in (list(ast.walk(ast.parse(content))) for content in contents if "optional(" in content):
+        proxies = {
+            ast.unparse(node.targets[0]): ast.unparse(node.value)
+            for node in nodes
+            if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("optional(")
+        }
+        for text in (ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute)):
+            name, _, chain = text.partition(".")
+            proxy = re.fullmatch(
+                r"optional\('([\w.]+)', '\w+'\)\.([\w.]+)", f"{proxies.get(name, name)}.{chain}"
+            )
+            uses |= {":".join(proxy.groups())} if proxy else set()
+    return sorted(uses)
+
+
+@pytest.mark.parametrize(
+    "package",
+    [
+        pytest.param(package, marks=[pytest.mark.slow("another case")] if package in SLOW else [])
+        for package in sorted({use.partition(":")[0].partition(".")[0] for use in lazy_uses()})
+    ],
+)
+def test_each_lazy_attribute_exists_where_nothing_else_was_imported(package):
+    uses = [use for use in lazy_uses() if re.match(rf"{package}\b", use)]
+    done = subprocess.run([sys.executable, "-c", ALONE, *uses], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_only_exported_models_and_the_server_import_optional_packages():
+    names = "|".join(requirement_name(line) for extra in EXTRAS for line in listed(extra)).replace("-", "_")
+    grep = subprocess.run(
+        [
+            "git",
+            "grep",
+            "-lE",
+            rf"^(import|from) ({names})\b",
+            "--",
+            "*.py",
+            ":!tests",
+            ":!benchmarks",
+            ":!automl/integrations",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert grep.stdout.split() == ["automl/cli/mcp_server.py", "automl/export/served_encoder.py"]
 
 
 def test_extras_match_pyproject():

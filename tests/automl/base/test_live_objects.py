@@ -4,7 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from automl.base import live_objects, loading
+from automl.base.errors import InputError
 
 CELLS = """
 import sys
@@ -60,3 +63,17 @@ def test_hash_changes_with_what_the_function_uses() -> None:
 def test_function_of_a_file_has_the_name_of_its_file() -> None:
     assert live_objects.name_of(run) == f"{Path(__file__).resolve()}:run"
     assert live_objects.name_of(loading.load_file) == "automl.base.loading:load_file"
+
+
+def test_missing_and_nested_functions_are_refused() -> None:
+    with pytest.raises(InputError, match="at the top level of its file or notebook"):
+        live_objects.name_of(lambda trial: None)
+    with pytest.raises(InputError, match="run the cell that defines it"):
+        loading.code("__main__:absent")
+
+
+def test_function_is_packed_once_for_a_search() -> None:
+    freeze = "loading.freeze_code('__main__:train')"
+    lines = (freeze, "code = loading.code('__main__:train')", "SCALE = 5")
+    assert run(*lines, "print(loading.code('__main__:train') is code)") == "True"
+    assert run(*lines, freeze, "print(loading.code('__main__:train') == code)") == "False"

@@ -11,6 +11,7 @@ import pytest
 import automl
 from automl.base import loading
 from automl.base.errors import OWN_PACKAGES, InputError
+from backbones.libraries import LIBRARIES
 
 
 @pytest.fixture
@@ -40,6 +41,12 @@ def test_code_is_the_file_and_its_imports(project: Path) -> None:
         "net.py", "layers.py", "late.py", "parts/__init__.py", "parts/blocks.py", "parts/more.py",
     }  # fmt: skip
     assert all(Path(path).read_bytes() == content for path, content in files.items())
+
+
+@pytest.mark.parametrize("name", ["xresnet18", "torchvision:resnet18", "package.module:Net"])
+def test_other_names_have_no_code(name: str) -> None:
+    assert loading.code(name) == {}
+    assert loading.hash_files({}) == ""
 
 
 def test_the_digest_does_not_depend_on_the_folder(
@@ -129,12 +136,21 @@ def test_the_same_code_in_another_folder_is_used(project: Path) -> None:
     assert loading.find_local_name("xresnet18", "") == "xresnet18"
 
 
+def test_existing_files_are_used_directly(project: Path) -> None:
+    loading.receive(loading.code(f"{project}/net.py:make"))
+    assert loading.load_file(f"{project}/net.py").__file__ == f"{project}/net.py"
+
+
 def test_mistakes_in_a_file_are_reported(project: Path) -> None:
     (project / "layers.py").write_text("def broken(:\n")
     with pytest.raises(InputError, match=r"layers\.py, line 1, is no Python: invalid syntax"):
         loading.code(f"{project}/net.py:make")
     with pytest.raises(InputError, match=r"there is no file gone\.py"):
         loading.code("gone.py:make")
+
+
+def test_libraries_are_those_that_have_models() -> None:
+    assert {*loading.LIBRARIES} == {*LIBRARIES, "hf"}  # whose models are decoders
 
 
 @pytest.mark.parametrize("name", [*OWN_PACKAGES, "test", "array"])
@@ -171,6 +187,14 @@ def test_file_that_cannot_be_imported_says_why(content: str, reason: str, tmp_pa
     (tmp_path / "net.py").write_text(f"{content}\n\ndef make():\n    pass\n")
     with pytest.raises(InputError, match=reason):
         loading.load_object("model", "function", f"{tmp_path}/net.py:make", ())
+
+
+def test_import_hides_the_arguments_of_this_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["automl", "search", "--trials", "2"])
+    lines = f"{PARSES}parser.add_argument('--trials', type=int)\nTRIALS = parser.parse_args().trials\n"
+    (tmp_path / "net.py").write_text(lines)
+    assert loading.load_file(f"{tmp_path}/net.py").TRIALS is None
+    assert sys.argv[1] == "search"
 
 
 def test_spawned_processes_get_objects_of_files_of_the_user(project: Path) -> None:

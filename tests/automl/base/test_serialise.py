@@ -97,6 +97,10 @@ def test_all_problems_are_reported_at_once() -> None:
         from_json(Whole, {"x": 1, "maybe": "3"}, "whole")
 
 
+def test_unknown_keys_may_be_allowed() -> None:
+    assert from_json(Part, {"name": "x", "later": 1}, "part", strict=False) == Part(name="x")
+
+
 def test_a_file_has_a_format(tmp_path: Path) -> None:
     file = tmp_path / "part.json"
     write_json(file, Part(name="x"), format=1)

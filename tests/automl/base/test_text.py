@@ -1,5 +1,6 @@
 """Files of users that an editor saved in another encoding than UTF-8, of every kind that is read."""
 
+import gzip
 import json
 import os
 from collections.abc import Callable
@@ -90,6 +91,15 @@ def test_message_without_a_mark_names_the_encoding(name: str, encoding: str, tmp
     except (InputError, ValueError) as error:
         message = str(error)
     assert encoding in message
+
+
+def test_a_folder_of_such_texts_names_the_encoding(tmp_path: Path) -> None:
+    module = pytest.importorskip(f"automl.{TEXTS}")
+    (tmp_path / "a.txt").write_bytes("日本語 text\n".encode("utf-16-le"))
+    with pytest.raises(InputError, match="1 in utf-16-le without a byte order mark, which must be saved"):
+        documents(module, tmp_path)
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress('{"text": "é"}\n'.encode("utf-16")))
+    assert documents(module, tmp_path) == ["é"]
 
 
 def test_binary_content_is_no_text(tmp_path: Path) -> None:

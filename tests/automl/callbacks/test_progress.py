@@ -1,8 +1,12 @@
 """Progress of a search as the user sees it."""
 
 import re
+import statistics
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from random import Random
 from typing import Any
 
 import pytest
@@ -101,6 +105,33 @@ def test_a_log_has_one_line_for_each_ended_trial(capsys: pytest.CaptureFixture[s
     ]
 
 
+def test_models_are_named_where_they_differ(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = make(2)
+    progress.records[1] = TrialRecord(1, TrialConfig(model=Model(backbone="xresnet34")))  # type: ignore[index]
+    tell(progress, 0, State.COMPLETE, 0.9)
+    assert "000 xresnet18 plain 90 %" in events(lines(capsys))[0]
+
+
+@pytest.mark.parametrize("variant", ["", f"sagan @ {', '.join(f'stage{i}.block1.branch' for i in range(9))}"])
+def test_no_line_is_longer_than_a_terminal(capsys: pytest.CaptureFixture[str], variant: str) -> None:
+    plan = Plan(trials=1000, budget=9, metric=ACCURACY, objectives=["accuracy"])
+    sites = {f"layers.{i}.attention.mixer": Spec("decomposed", {"heads": 8}) for i in range(12)}
+    reason = f"ValueError: {'a long message of a library ' * 9}"
+    for state in State:
+        trial = TrialRecord(
+            999, TrialConfig(seed=2**31, model=Model(placement=sites)), state=state, variant=variant
+        )
+        trial.history.append({"epoch": 30, "resource": 9, "accuracy": 0.5, "seconds": 1.0, "steps": 10**6})
+        for text in (None, reason):
+            trial.reason = text
+            progress = Progress(plan, {999: trial}, trials=lambda: 1000, summary=lambda: reason, budget=1e5)
+            progress.parts[999] = 0.4
+            progress._say(trial)
+    printed_lines = lines(capsys)
+    assert max(map(len, printed_lines)) <= 110
+    assert sum("…" in line for line in printed_lines) == 2 * len(State)
+
+
 def test_few_lines_summarise_many_trials(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +142,15 @@ def test_few_lines_summarise_many_trials(
             progress.summed -= 61
         tell(progress, number, State.COMPLETE, 0.5 + number / 10)
     assert matches(r"best (\S+)", lines(capsys)[1:]) == [None, ("50",), None, None, ("70",), None]
+
+
+def test_quiet_log_gets_an_epoch(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = make(5)
+    progress.printed -= 61
+    tell(progress, 0, State.COMPLETE, 0.9)
+    epoch, end = events(lines(capsys))
+    assert epoch == "000 plain 90 % 21 steps running 0/5"
+    assert end.startswith("000 plain 90 % 21 steps 1/5")
 
 
 def test_progress_within_a_long_epoch_is_shown(
@@ -155,6 +195,98 @@ def test_the_best_is_compared_with_the_best_baseline(capsys: pytest.CaptureFixtu
         "best 50 % (trial 0)",
         "best 75 % (trial 1), +25 points to the baseline (trial 0)",
     ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream:
+    """Events of a search whose durations are known."""
+
+    trials: int = 24
+    slots: int = 1
+    epochs: int = 9
+    pruning: bool = True
+    failing: int = 10**6  # one of so many trials fails at its start
+    known: int = 0  # trials of an earlier run, on a machine that was ten times as slow
+    seed: int = 0
+
+    def run(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float | None]]:
+        """Return the time that was left after each end of a trial, and its estimate."""
+        now, random = 0.0, Random(self.seed)
+        monkeypatch.setattr(time, "monotonic", lambda: now)
+        plan = Plan(
+            trials=self.trials,
+            budget=self.epochs,
+            metric=ACCURACY,
+            objectives=["accuracy"],
+            pruning=self.pruning,
+        )
+        rungs, records = plan.rungs(), {}
+        for number in range(self.known):
+            metrics = {"epoch": 9, "resource": 9.0, "seconds": 900.0, "accuracy": 0.5}
+            records[number] = TrialRecord(number, TrialConfig(), state=State.COMPLETE, history=[metrics])
+        progress = Shown(plan, records)
+        now += 500.0  # Ray starts
+        events, shown = [(now, number) for number in range(self.known, self.known + self.slots)], []
+        while events:
+            now, number = heappop(events)
+            if number not in records:
+                records[number] = TrialRecord(number, TrialConfig())
+                progress.on_trial_start(records[number])
+                heappush(events, (now + (1.0 if number % self.failing == self.failing - 1 else 13.0), number))
+                continue
+            trial, resource = records[number], records[number].resource + 1.0
+            if number % self.failing == self.failing - 1:
+                trial.state = State.ERROR
+            else:
+                metrics = {
+                    "epoch": resource,
+                    "resource": resource,
+                    "seconds": 10.0,
+                    "accuracy": random.random(),
+                }
+                trial.history.append(metrics)
+                progress.on_epoch_end(trial)
+                if resource == self.epochs:
+                    trial.state = State.COMPLETE
+                elif rungs.enter(number, "", resource, [metrics["accuracy"]]) is False:
+                    trial.state = State.PRUNED
+            if trial.state is State.RUNNING:
+                heappush(events, (now + 10.0, number))
+            else:
+                progress.on_trial_end(trial)
+                if len(records) < self.trials:
+                    heappush(
+                        events, (now, max(records) + 1 + len([e for e in events if e[1] not in records]))
+                    )
+                ended = sum(record.state is not State.RUNNING for record in records.values())
+                shown.append((now, progress._left(ended)))
+        return [(now - time, left) for time, left in shown]
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        Stream(pruning=False),
+        Stream(pruning=False, epochs=1),
+        Stream(),
+        Stream(slots=4),
+        Stream(slots=4, epochs=27, trials=60),
+        Stream(slots=2, failing=4),
+        Stream(slots=2, known=12, trials=36),
+        Stream(slots=2, known=12, trials=36, failing=4),
+    ],
+    ids=str,
+)
+def test_estimates_are_right_from_the_first_on(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = []
+    for seed in range(7):
+        times = replace(stream, seed=seed).run(monkeypatch)
+        assert [left for _, left in (times[0], times[-1])] == [None, None], "after one trial, and at the end"
+        first = next(i for i, (_, left) in enumerate(times) if left is not None)
+        assert first <= 2
+        errors.append([left / truth for truth, left in times[first : first + 6] if left is not None])
+    for number in range(6):  # which trials are pruned is luck
+        assert 1 / 1.5 < statistics.median(ratios[number] for ratios in errors) < 1.5
 
 
 def test_the_time_limit_ends_a_search_that_would_last_longer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,13 +5,18 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import automl
 import automl.judge.trainings
 import automl.search.run_search
 import automl.tracking.process
 import automl.trials.session
-from automl.callbacks.user import UserCallbacks
+from automl.base.errors import InputError
+from automl.callbacks.user import UserCallbacks, check_callbacks
 from search.callback import Callback
+from search.record import State, TrialRecord
+from tests.helpers.automl_cases import tiny
 from tests.helpers.confirm_cases import FakeWorkers, PlayedWorkers, fake_search
 
 EVENTS = [name for name in vars(Callback) if name.startswith("on_")]
@@ -80,8 +85,49 @@ def test_a_callback_sees_every_event_of_a_confirmation(played, tmp_path, monkeyp
     assert heard.events[-1] == ("on_confirmation_end", result)
 
 
+def test_records_are_frozen() -> None:
+    trial = TrialRecord(3, tiny(), history=[{"epoch": 1, "accuracy": 0.5}], profile={"params": 3.0})
+    heard = Heard()
+    UserCallbacks([heard]).on_epoch_end(trial)
+    ((_, record),) = heard.events
+    assert (record.number, record.epoch, record.value("accuracy"), record.name) == (3, 1, 0.5, trial.name)
+    with pytest.raises(AttributeError, match="a callback cannot change the record of a trial"):
+        record.state = State.ERROR
+    for change in (
+        lambda: record.history.append({}),
+        lambda: record.history[0].update(accuracy=1),
+        lambda: record.profile.clear(),
+    ):
+        with pytest.raises(AttributeError):
+            change()
+    assert isinstance(record, TrialRecord)
+
+
 def test_every_event_reaches_the_users_callbacks() -> None:
     assert {name for name in vars(UserCallbacks) if name.startswith("on_")} == set(EVENTS)
+
+
+@pytest.mark.parametrize(
+    ("callback", "message"),
+    [
+        ("mine.py:Nothing", "unknown class in mine.py 'Nothing'"),
+        (
+            "mine.py:function",
+            "callback 'mine.py:function' must be a subclass of automl.Callback; got <function",
+        ),
+        ("mine", "--callback must be file.py:Name or package.module:Name; got 'mine'"),
+        ("missing.py:Name", "there is no file missing.py"),
+        (Heard, "callbacks must be instances of automl.Callback, or names such as file.py:Name; got <class"),
+    ],
+)
+def test_objects_that_are_no_callback_are_rejected(
+    callback: Any, message: str, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("def function():\n    pass\n")
+    with pytest.raises(InputError) as error:
+        check_callbacks([callback])
+    assert message in str(error.value)
 
 
 def test_settings_keep_callbacks_by_name_alone() -> None:

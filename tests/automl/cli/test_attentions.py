@@ -8,14 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from attention import ATTENTIONS
+from attention import ATTENTIONS, Spec
 from attention.attention_table import TIMM_NAMES
+from automl.base.errors import OWN_PACKAGES
 from automl.config.nouns import Question, Terms
 from automl.export.check_attention import load_spec
 from automl.export.formats import forms_of
 from automl.search.prepare import check_attentions
 from automl.task.checks import MOST_OPTIONS
-from tests.helpers.automl_cases import Cli
+from automl.trials.train import run_train
+from tests.helpers.automl_cases import HERE, Cli, tiny
+
+ROOT = Path(__file__).parents[3]
 
 GOOD = """
 from typing import Annotated
@@ -98,9 +102,25 @@ def test_good_module_has_a_row_for_each_shape(cli: Cli) -> None:
     assert formats == "an export has all formats"
 
 
+def test_a_module_without_parameters_passes(cli: Cli, mine: Path) -> None:
+    mine.write_text(
+        "from torch import nn\n\nclass Soft(nn.Softmax):\n    def __init__(self, channels):\n"
+        "        super().__init__(1)\n"
+    )
+    code, _, err = cli(*CHECK, "mine.py:Soft")
+    assert (code, "FAILS" in err) == (0, False), err
+
+
 def test_an_attention_is_loaded_in_a_thread(mine: Path) -> None:
     with ThreadPoolExecutor(1) as threads:
         assert threads.submit(load_spec, "mine.py:Gate", {}).result().name == "mine.py:Gate"
+
+
+def test_handlers_of_signals_are_installed_by_the_main_thread_alone() -> None:
+    """Programs begin in it."""
+    texts = {file: file.read_text() for name in OWN_PACKAGES for file in (ROOT / name).rglob("*.py")}
+    using = {file for file, text in texts.items() if "signal.signal(" in text and "main_thread()" not in text}
+    assert {file.name for file in using} == {"main.py", "attended.py", "process.py"}
 
 
 def test_an_endless_import_is_cut(cli: Cli, mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,6 +206,28 @@ def test_options_with_ranges_are_checked_a_few_times(capsys: pytest.CaptureFixtu
     _check("mine.py:Ranged")
     match = re.match(r"checked   mine.py:Ranged: (\d+) modules in", capsys.readouterr().err)
     assert int(match[1]) <= 5 * MOST_OPTIONS
+
+
+@pytest.mark.usefixtures("store")
+def test_an_export_leaves_out_the_formats_that_were_named(cli: Cli, tmp_path: Path) -> None:
+    placement = {"stage2.block1": Spec("mine.py:Fixed").identified()}
+    trained = run_train(tiny(model={"placement": placement}), runtime=HERE)
+    assert trained.run_id is not None
+    code, out, _ = cli("export", "--run", trained.run_id, "--out", "exports/fixed")
+    assert code == 0
+    left_out = re.findall(r"^left out  (\S+): ", out, re.M)
+    assert left_out == [*forms_of("model"), "mlflow-model"]
+    assert {"next", "speed"}.isdisjoint(line.split()[0] for line in out.splitlines())
+    assert {file.name for file in (tmp_path / "exports" / "fixed").iterdir()} == {
+        "MODEL_CARD.md",
+        "config.json",
+        "model.safetensors",
+    }
+
+
+def test_types_of_the_table_are_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("automl.task.checks.check_contract", None)
+    _check(None)
 
 
 def test_attentions(cli: Cli) -> None:

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from automl.base.errors import InputError
 from automl.cli.command import as_command
+from automl.cli.main import app
 
 
 class Command:
@@ -103,3 +104,15 @@ def test_invalid_file_is_rejected(content: str | bytes | None, message: str, tmp
         file.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(InputError, match=message):
         Command()("--config", str(file))
+
+
+def test_value_of_a_wrong_type_is_rejected(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("epochs: many")
+    done = CliRunner().invoke(app, ["search", "--config", str(tmp_path / "bad.yaml")])
+    assert done.exit_code == 2
+    assert "--epochs" in done.output
+
+
+def test_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be written"):
+        Command()("--save-config", str(tmp_path / "none" / "saved.yaml"))

@@ -1,12 +1,21 @@
 """`automl cost`: costs of a placement in a model."""
 
 import json
+import random
+from itertools import chain, cycle
 
 import pytest
+import torch
+from torch import nn
 
 from attention import Spec, decomposed
+from automl.base.errors import InputError
+from automl.cli.tables import read_placement
 from automl.costs import time_ratio
-from tests.helpers.automl_cases import Cli
+from automl.costs.profile import measure_costs
+from automl.task.subject import Subject
+from backbones.example import sum_outputs
+from tests.helpers.automl_cases import HERE, Cli
 
 MODEL = ("cost", "torchvision:resnet18", "--size", "32", "--batch", "2")
 
@@ -33,6 +42,56 @@ def test_costs_match_the_formula(cli: Cli) -> None:
 def test_without_a_placement_there_is_one_row(cli: Cli) -> None:
     code, out, _ = cli(*MODEL, "--json")
     assert (code, list(json.loads(out))) == (0, ["plain"])
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+def test_a_noisy_clock_gives_no_ratio(noise: float, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without noise the interval contains the true ratio. With much noise none is printed as a number."""
+    generator, now = random.Random(1), iter(range(10**6))
+    truth = chain([1.0, 1.0], cycle([1.0, 1.05, 1.05, 1.0]))
+    monkeypatch.setattr(
+        time_ratio, "seconds", lambda run, runtime: next(truth) * generator.lognormvariate(0, noise)
+    )
+    monkeypatch.setattr(time_ratio, "elapsed", lambda runtime: next(now))
+    _, out, err = cli(*MODEL, "--place", "stage1.block1=conv1x1", "--json")
+    placed = json.loads(out)["placement"]
+    row = next(line for line in err.splitlines() if line.startswith("placement"))
+    if noise:
+        assert (placed["step"], placed["step_ratio"]) == (None, None)
+        assert row.endswith("not resolved")
+        assert "step time not resolved while the machine is busy (95 % interval of its ratio: " in err
+    else:
+        assert row.endswith("ms 1.05x")
+        assert "step time: 95 % interval of its ratio: 1.05 to 1.05" in err
+
+
+def test_a_larger_model_is_never_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure with the real clock, whatever else runs on this machine."""
+    monkeypatch.setattr(time_ratio, "COMPARING", 0.0)
+    subject = Subject(
+        name="line",
+        build=nn.Identity,
+        example=lambda n: torch.zeros(n, 256),
+        loss=sum_outputs,
+        description="",
+    )
+    for _ in range(5):
+        models = {str(n): nn.Sequential(*(nn.Linear(256, 256) for _ in range(n))) for n in (4, 12)}
+        placed = measure_costs(models, subject, 64, HERE)["12"]
+        assert (placed.step_ratio or placed.step_high) > 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("stem", "--place must be SITE=TYPE"),
+        ("stem=", "--place must be SITE=TYPE"),
+        ("stem=ssa:ks", "takes TYPE or TYPE:option=value"),
+    ],
+)
+def test_invalid_placement_is_rejected(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_placement([text])
 
 
 @pytest.mark.parametrize(
@@ -84,3 +143,18 @@ def test_models_of_every_task_have_costs_and_sites(
     assert costs["placement"]["parameters"] > costs["plain"]["parameters"]
     assert min(value for cost in costs.values() for value in cost.values() if value is not None) > 0
     assert any(text in err for text in TEXT)
+
+
+def test_costs_of_a_published_model(cli: Cli) -> None:
+    """ViT-Ti with 168 pixels and patches of 12 has 5.5 million parameters."""
+    code, out, _ = cli("cost", "vit", "--size", "168", "--option", "patch_size=12", "--batch", "2", "--json")
+    assert code == 0
+    assert 5e6 < json.loads(out)["plain"]["parameters"] < 6e6
+    code, _, err = cli("cost", "vit", "--option", "patch=12")
+    assert code == 2
+    assert "unknown option of backbone 'vit' 'patch'" in err
+
+
+def test_too_small_stereo_pairs_are_rejected(cli: Cli) -> None:
+    code, _, err = cli("cost", "psmnet", "--size", "32", "--option", "pool=8")
+    assert (code, "--size must be a multiple of 16 from 96 for psmnet; got 32" in err) == (2, True)

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import automl
 from automl.base.options import options_of
+from automl.cli.command import COMMON
 from automl.cli.main import app
 from scripts.site_pages import describe_command
 
@@ -108,3 +109,11 @@ def test_an_option_is_the_same_everywhere(
             assert default in (field.default, None) or option.cli_default is not ...
             documents = map(inspect.getdoc, (function, keywords, automl.Settings))
             assert text in " ".join(" ".join(map(str, documents)).replace("`", "").split())
+
+
+@pytest.mark.parametrize("command", SOURCES)
+def test_other_options_concern_the_command_alone(command: str) -> None:
+    """They print, resume, or lead to another command. All others are declared in a class."""
+    declared = {name for source in SOURCES[command] for name, *_ in options_of(source)}
+    others = {parameter.name for parameter in COMMANDS[command].params} - declared - {*COMMON}
+    assert others <= {"as_json", "dry_run", "resume", "confirm", "top", "init_from", "trust"}

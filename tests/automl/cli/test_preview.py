@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import sqrt
 from pathlib import Path
 
+import optuna
 import pytest
 from scipy.stats import nct
 from scipy.stats import t as student
@@ -14,9 +15,15 @@ from scipy.stats import t as student
 from automl.base.serialise import to_json
 from automl.config.settings import Settings
 from automl.search.preview import NOISE, continued_resource, detectable, expected_resource, preview
+from automl.tasks.function.space import function_space
+from automl.trials.measurements import PaceWorker, average_paces
 from search.class_metrics import ACCURACY
 from search.halving import Rungs
+from tests.helpers import FOLDER
+from tests.helpers.automl_cases import TINY
 from tests.helpers.report_cases import plan_of
+
+MARKS = FOLDER / "train_marks.py"
 
 
 @pytest.mark.parametrize(
@@ -96,3 +103,17 @@ def test_preview_writes_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ):
         assert word in text
     assert not list(tmp_path.iterdir())
+
+
+def test_pace_is_measured_even_in_no_time() -> None:
+    worker = PaceWorker(TINY, {}, 1, 0, {"precision": "auto", "compile": "auto"})
+    paces = [worker.measure(seconds) for seconds in (0.0, 0.2)]
+    for pace in paces:
+        assert min(pace.step, pace.validation, pace.checkpoint, pace.model) > 0
+        assert pace.load >= 1
+    train = function_space(f"{MARKS}:train", ACCURACY)
+    config = train(optuna.trial.FixedTrial(train.baseline))
+    function = PaceWorker(config, {}, 1, 0, {"precision": "auto", "compile": "auto"}).measure(0.0)
+    assert function.step > 0
+    assert function.validation == 0, "only the function has validation data"
+    assert average_paces(paces).step == pytest.approx((paces[0].step + paces[1].step) / 2)

@@ -147,3 +147,28 @@ def test_mistakes_are_one_message(cli: Cli, storage: str, arguments: list[str], 
     code, _, err = cli("solve", *arguments, "--storage", storage)
     assert code == 2
     assert message in err
+
+
+@pytest.mark.parametrize("trials", [3, 5, 9])
+def test_few_trials_that_had_some_types_only(cli: Cli, tmp_path: Path, trials: int) -> None:
+    save(tmp_path, made_up(trials))
+    code, out, err = cli("solve", "made-up", "--storage", str(tmp_path), "--max-params", "1M", "--json")
+    assert code == 0, err
+    placement = json.loads(out)["config"]["model"]["placement"]
+    tried = {value for trial in made_up(trials) for name, value in trial.params.items() if "type" in name}
+    assert {spec["type"] for spec in placement.values()} <= tried
+
+
+def test_searches_without_an_answer(cli: Cli, tmp_path: Path) -> None:
+    save(tmp_path, made_up(6, running=6), name="open")
+    save(tmp_path, made_up(2), name="plain")  # both without attention
+    plan = plan_of(objectives=["accuracy", "latency"])
+    save(tmp_path, made_up(10, plan=plan), name="two", plan=plan)
+    for name, message in (
+        ("open", "no trial of 'open' with a placement has completed"),
+        ("plain", "no trial of 'plain' with a placement has completed"),
+        ("two", "needs a search with one objective; 'two' has accuracy, latency"),
+    ):
+        code, _, err = cli("solve", name, "--storage", str(tmp_path))
+        assert code == 2
+        assert message in err

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import mcp_types as types
 import pytest
 import typer.main
 
@@ -12,6 +13,7 @@ from automl.base.errors import InputError
 from automl.cli.main import app
 from automl.cli.tools import LEFT_OUT, TOOLS, read_tools
 
+ROOT = Path(__file__).parents[3]
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 READ = read_tools(COMMANDS)
 VALUES = {
@@ -22,6 +24,15 @@ VALUES = {
     "boolean": True,
     "array": ["a b", "--trust"],
 }
+
+
+def test_tools_are_those_of_the_page() -> None:
+    page = (ROOT / "docs/how-to/agents.md").read_text().partition("## Answers")[0]
+    listed = [
+        name for row in re.findall(r"^\| (`.*?) \|", page, re.M) for name in re.findall(r"`(\w+)`", row)
+    ]
+    assert listed == list(TOOLS)
+    assert set(READ) >= {"referee", "search", "status", "report", "solve", "export"}
 
 
 @pytest.mark.parametrize("name", READ)
@@ -55,6 +66,16 @@ def test_numbers_are_taken_where_texts_may_be_numbers() -> None:
     assert "--trials=2" in READ["search"].to_words({"trials": 2})
     assert "--seed=2" in READ["search"].to_words({"seed": 2.0})
     assert "--max-params=5000000" in READ["solve"].to_words({"max_params": 5e6})
+
+
+@pytest.mark.parametrize("name", READ)
+def test_hints_follow_from_the_options(name: str) -> None:
+    tool = READ[name]
+    hints = types.ToolAnnotations(**tool.hints)
+    reads = name == "status"
+    assert (hints.read_only_hint, hints.destructive_hint) == (reads, not reads)
+    assert hints.open_world_hint == (name not in ("status", "report"))
+    assert hints.idempotent_hint == (name in ("status", "report"))
 
 
 def test_every_output_stays_in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,3 +121,11 @@ def test_no_is_passed_on() -> None:
 def test_a_bad_argument_has_one_message(name: str, call: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         READ[name].to_words(call)
+
+
+def test_the_skill_is_printed(cli: Any) -> None:
+    code, out, _ = cli("skill")
+    assert (code, out) == (0, (ROOT / "docs/agents/SKILL.md").read_text())
+    assert re.match(r"---\nname: [a-z-]+\ndescription: .+\n---\n", out)
+    for rule in ("edit the evaluator", "retry until it passes", "pick seeds"):
+        assert rule in out

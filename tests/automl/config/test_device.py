@@ -1,8 +1,10 @@
 """Devices, on a machine that has a CPU alone: CUDA's and Apple's are imitated."""
 
 import inspect
+import subprocess
 import warnings
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,13 +14,15 @@ from automl.base.errors import InputError
 from automl.config import device
 from automl.config.runtime import Runtime
 from automl.task import open_task
-from automl.training import step
+from automl.task.checks import check_model
+from automl.training import clock, step
 from automl.training.loop import fit, start
 from automl.trials import train
 from tests.helpers.automl_cases import CPU, timeless, tiny
-from tests.helpers.imitated_gpus import OnCpu
+from tests.helpers.imitated_gpus import SIZE, OnCpu
 
 MPS = torch.device("mps")
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -56,9 +60,22 @@ def mps(monkeypatch):
         yield calls
 
 
+def test_no_other_file_names_a_kind_of_gpu():
+    """Neither the product nor a benchmark does; they use `automl.config.device`. One file runs a daemon."""
+    tracked = subprocess.run(
+        ["git", "grep", "-lwE", "cuda|mps", "--", "*.py", ":!tests"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert tracked.stdout.split() == ["automl/config/device.py", "cluster/cuda_mps.py"]
+
+
 def test_auto_does_not_select_mps(mps):
     assert device.find_device() == CPU
     assert device.find_device("mps") == MPS
+
+
+def test_without_mps_its_name_is_an_error():
+    with pytest.raises(InputError, match="device 'mps' cannot be used; try auto, cpu, cuda, cuda:N or mps"):
+        device.find_device("mps")
 
 
 def test_a_trial_with_a_gpu_runs_on_it(mps):
@@ -93,6 +110,47 @@ def test_an_old_driver_is_named(old_driver, capsys):
             call("cuda" if kind is InputError else 0.5)
         assert f"({OLD}" in str(error.value)
     assert str(error.value).startswith("Ray assigned 0.5 GPUs to the trial, but torch ")
+
+
+def test_hidden_gpus_are_named(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(InputError, match=r"device 'cuda' cannot be used; .*; CUDA_VISIBLE_DEVICES is ''\)"):
+        device.find_device("cuda")
+
+
+def test_memory_of_mps(mps):
+    Runtime(device=MPS, memory_fraction=0.5)
+    assert mps == [0.5]
+    assert device.free_memory(MPS) == 6 * 10**8
+    assert mps[1:] == ["empty_cache"]
+    assert not device.measures_peak_memory(MPS)
+    assert not device.pins_memory(MPS)
+
+
+def test_out_of_memory_error_of_mps_is_recognised():
+    assert device.is_out_of_memory(RuntimeError("MPS backend out of memory (MPS allocated: 1 GB)"))
+    assert device.is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
+    assert not device.is_out_of_memory(RuntimeError("shapes differ"))
+    assert not device.is_out_of_memory(ValueError("MPS backend out of memory"))
+
+
+def test_model_too_large_for_mps_is_not_reported_as_invalid(mps):
+    def build():
+        raise RuntimeError("MPS backend out of memory (MPS allocated: 1 GB)")
+
+    def forward(count):
+        return build()
+
+    with pytest.raises(RuntimeError, match="MPS backend out of memory"):
+        check_model("model", lambda: torch.nn.Linear(3, 2), forward, Runtime(device=MPS), images=False)
+
+
+def test_mps_is_timed_by_events(mps):
+    runtime = Runtime(device=MPS)
+    assert clock.seconds(lambda: mps.append("run"), runtime) == 1.5
+    assert mps == ["record", "run", "record", "wait"]
+    device.synchronise(MPS)
+    assert mps[-1] == "synchronize"
 
 
 def test_generators_of_mps_are_kept(mps):
@@ -177,3 +235,15 @@ def test_the_device_of_a_runtime_is_the_current_one(gpus):
     assert gpus.generators[1].initial_seed() == 6
     device.restore_generator_states(states)
     assert gpus.generators[1].initial_seed() == 5
+
+
+def test_figures_of_cuda(gpus):
+    gpu = device.find_device("cuda:1")
+    gpus.used = [0, SIZE // 4]
+    assert device.event_seconds(lambda: None, gpu) == 2
+    assert device.free_memory(gpu) == SIZE * 3 // 4
+    assert (device.start_peak_memory(gpu), device.peak_memory(gpu)) == (5, 7)
+    assert gpus.calls == [("record", 1), ("record", 1), ("wait",), ("empty",), ("reset", 1)]
+    assert gpus.current == 0
+    assert device.gpu_names() == ["GPU 0", "GPU 1"]
+    assert device.device_name(gpu) == "GPU 1"

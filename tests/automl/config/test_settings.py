@@ -1,6 +1,7 @@
 """Settings of a search: valid values, and messages for invalid ones."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,14 @@ import pytest
 
 from attention import Spec
 from automl.base.errors import InputError
+from automl.base.options import format_option
 from automl.base.serialise import from_json, to_json
+from automl.base.text import short_name
 from automl.config.nouns import TRIALS, Limits, Question, SearchPlan, Terms
 from automl.config.settings import ParsedSettings, Settings
+from automl.storage.storage import Storage
 from automl.tasks.image_classification import ImageTraining
+from cluster.connect import connect
 from search.config import Model, TrialConfig
 from search.drawn import Drawn
 from search.space import SPACES, Space, draw_randomly
@@ -20,6 +25,11 @@ from search.space import SPACES, Space, draw_randomly
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"trials": 0}, "--trials must be 1 or more; got 0"),
     ({"budget": "banana"}, "--budget must be a time such as 90s, 30m, 2h or 1h30m; got 'banana'"),
+    ({"equal": "tim"}, "unknown value of --equal 'tim'"),
+    (
+        {"init": "shard"},
+        "unknown value of --init 'shard'; choose from scratch, shared. Did you mean 'shared'?",
+    ),
     ({"shared_trainings": 0}, "--shared-trainings must be 1 or more; got 0"),
     ({"init": "shared", "objective": "accuracy,macs"}, "--init shared allows one objective"),
     ({"keep": 0}, "--keep must be 1 or more; got 0"),
@@ -131,6 +141,13 @@ def test_settings_are_applied_to_a_configuration() -> None:
     assert adjust(config) == config
 
 
+def test_bytes_do_not_fit_a_tokenizer() -> None:
+    _, config = next(draw_randomly(SPACES["hybrid"], 1, first=SPACES["hybrid"].baseline))
+    config = config.change(data={"tokenizer": "tokenizer.json"})
+    with pytest.raises(InputError, match="--vocabulary 0 is of bytes, and the backbone has a tokenizer"):
+        adjust(config, vocabulary=0)
+
+
 @pytest.mark.parametrize("name", SPACES)
 def test_settings_that_are_left_out_keep_the_choices_of_the_space(name: str) -> None:
     _, drawn = next(draw_randomly(SPACES[name], 1, first=SPACES[name].baseline))
@@ -184,6 +201,12 @@ def test_budget_is_extended(
     assert (plan.most, plan.seconds) == expected
 
 
+@pytest.mark.parametrize("trials", ["", "+", "five", "-5", "+-5", "1.5", "²", "++5"])
+def test_invalid_extension_is_rejected(trials: str) -> None:
+    with pytest.raises(InputError, match=r"--trials must be a number, or \+N for N more; got"):
+        SearchPlan().extended(trials, None, 10)
+
+
 def test_scheduling_is_changed_on_resume() -> None:
     settings = Settings(space="digits", label=["zone=a"], concurrent=3).parsed
     assert settings.change() == settings
@@ -193,6 +216,14 @@ def test_scheduling_is_changed_on_resume() -> None:
         settings.change(place={"concurrent": 0})
 
 
+@pytest.mark.parametrize(
+    ("space", "short"),
+    [("digits", "digits"), ("a/b.py:draw", "draw"), ("package.module:draw", "draw"), ("/a/b.py:f", "f")],
+)
+def test_short_name(space: str, short: str) -> None:
+    assert short_name(space) == short
+
+
 def test_baseline_is_the_configuration_of_trial_0() -> None:
     question = Question(space="digits", epochs=2, seed=3)
     config = question.open().baseline
@@ -200,6 +231,14 @@ def test_baseline_is_the_configuration_of_trial_0() -> None:
     assert config.training.learning_rate == 3e-3
     assert question.open().baseline == config
     assert config.model == Model(backbone="xresnet18", options={"width": 0.25})
+
+
+def test_space_that_prunes_its_baseline_is_rejected() -> None:
+    def never(trial: optuna.Trial) -> TrialConfig:
+        raise optuna.TrialPruned
+
+    with pytest.raises(InputError, match="space 'never' raised TrialPruned for its own baseline"):
+        _ = Drawn(Space(name="never", draw=never, baseline={}, summary="")).baseline
 
 
 def space_with_attention(trial: optuna.Trial) -> TrialConfig:
@@ -222,6 +261,18 @@ def test_invalid_baseline_is_rejected(baseline: dict[str, Any], message: str) ->
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("setting", "value", "written"),
+    [
+        ("seeds", 6, "--seeds 6"),
+        ("sequential", True, "--sequential"),
+        ("sequential", False, "--no-sequential"),
+    ],
+)
+def test_setting_is_formatted_as_an_option(setting: str, value: object, written: str) -> None:
+    assert format_option(setting, value) == written
+
+
 def test_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     settings = Settings(
@@ -235,3 +286,23 @@ def test_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert whole.question.title == settings.question.title
     named = Settings(space="digits", backbone="timm:test_resnet").parsed
     assert named.absolute() == named
+
+
+@pytest.mark.parametrize("setting", ["data", "weights", "storage", "backbone"])
+def test_path_that_is_not_utf8_is_rejected(setting: str) -> None:
+    with pytest.raises(
+        InputError, match=rf"--{setting} must be UTF-8, .*got 'caf\\\\xe9'. Rename it, or make a"
+    ):
+        Settings(space="digits", **{setting: os.fsdecode(b"caf\xe9")})
+
+
+def test_current_folder_that_is_not_utf8_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with pytest.raises(InputError, match="path of a folder must be UTF-8"):
+        Storage("searches")
+    with pytest.raises(InputError, match="the current folder must be UTF-8"), connect():
+        pass
+    monkeypatch.chdir(tmp_path)
+    folder.rmdir()

@@ -87,6 +87,23 @@ def test_measurements_are_predicted_after_a_few_trials() -> None:
     )
 
 
+def test_limits_that_no_configuration_keeps_are_rejected() -> None:
+    least = predict_cost(tiny(), HERE).params
+    configs = [tiny(model={"placement": EVERY_ATTENTION}), tiny()]
+    check_limits(configs, Limits(params=least), HERE)
+    check_limits(configs, Limits(latency=0.001), HERE)
+    for option in ("params", "macs"):
+        with pytest.raises(
+            InputError, match=rf"nothing in this space meets --max-{option} 1k: the smallest of 2"
+        ):
+            check_limits(configs, Limits(**{option: 1000.0}), HERE)
+
+
+def test_an_unknown_site_is_named() -> None:
+    with pytest.raises(InputError, match=r"'4\.1': that is a module, whose site is called 'stage1\.block2'"):
+        predict_cost(tiny(model={"placement": {"4.1": "ssa"}}), HERE)
+
+
 CONTEXT = 24
 
 
@@ -143,3 +160,9 @@ def test_a_type_without_a_state_cannot_be_limited() -> None:
 def test_a_limit_is_for_language_models() -> None:
     with pytest.raises(InputError, match="--max-cache is for language models; leave it out for task image"):
         check_limits([TrialConfig()], Limits(cache=1e6), HERE)
+
+
+@pytest.mark.parametrize("context", [1, -1])
+def test_a_context_of_no_earlier_token_is_refused(context: int) -> None:
+    with pytest.raises(InputError, match=f"--context, must be at least 2 tokens; got {context}"):
+        configured("linear", context=context)

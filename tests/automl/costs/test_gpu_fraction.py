@@ -1,9 +1,16 @@
 """The fraction of a GPU for each trial, from recorded measurements."""
 
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+import torch
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity
 
+from automl.base.errors import InputError
+from automl.config import device
 from automl.config.runtime import MEMORY_FRACTION, Runtime, memory_fraction
 from automl.costs import gpu_fraction
 from automl.costs.gpu_fraction import CONTEXT, SPARE, TRIALS, GpuUse, check_fraction, choose_fraction
@@ -63,6 +70,33 @@ def test_a_chosen_fraction_holds_its_trials():
             assert check_fraction(gpus, measured).gpus == gpus
 
 
+@pytest.mark.parametrize(
+    ("gpus", "count", "advice"),
+    [(0.3, 3, "10% of each GPU stays unused, which --gpus-per-trial 0.3333 would use"), (0.25, 4, "")],
+)
+def test_requested_fraction_says_what_it_leaves(gpus, count, advice):
+    line = str(check_fraction(gpus, DECODER))
+    assert f"{gpus:g} of a GPU for each trial, {count} on each GPU" in line
+    assert advice in line
+    assert ("unused" in line) == bool(advice)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "measured"),
+    [(0.01, replace(DECODER, memory=1e9)), (0.2, LANGUAGE), (0.5, replace(DECODER, free=0.8e9))],
+    ids=["100 shares", "large model", "foreign process"],
+)
+def test_more_shares_than_memory_are_rejected(gpus, measured):
+    with pytest.raises(InputError) as error:
+        check_fraction(gpus, measured)
+    for words in (
+        f"--gpus-per-trial {gpus:g} gives",
+        f"takes {measured.memory / 1e9:.2g} GB",
+        "--gpus-per-trial auto",
+    ):
+        assert words in str(error.value)
+
+
 def test_processes_of_shared_gpus_leave_memory_for_contexts():
     for count in TRIALS[:-1]:
         assert count * memory_fraction(1 / count) == pytest.approx(MEMORY_FRACTION)
@@ -89,3 +123,40 @@ def test_use_is_measured_on_steps(monkeypatch):
     assert measured.step > measured.busy
     monkeypatch.setattr(gpu_fraction, "busy_seconds", lambda run, where: 100.0)
     assert gpu_fraction.measure_gpu_use(TINY, Runtime(device=CPU)).busy <= 0.1, "at most the step itself"
+
+
+def event(begun, ended, kind=DeviceType.CUDA, name="kernel", annotation=False):
+    return SimpleNamespace(
+        time_range=SimpleNamespace(start=begun, end=ended),
+        device_type=kind,
+        name=name,
+        is_user_annotation=annotation,
+    )
+
+
+@pytest.mark.parametrize(
+    ("events", "microseconds"),
+    [
+        ([event(0, 10), event(20, 25)], 15),
+        ([event(20, 25), event(0, 10), event(5, 12), event(6, 7)], 17),
+        ([event(0, 10), event(0, 90, DeviceType.CPU), event(0, 90, annotation=True)], 10),
+        ([event(0, 10), event(0, 90, name="Context Sync")], 10),
+        ([event(0, 90, DeviceType.CPU)], None),
+    ],
+)
+def test_busy_time_is_that_of_kernels(events, microseconds, monkeypatch):
+    calls = []
+    gpu = torch.device("cuda", 0)
+    trace = SimpleNamespace(events=lambda: events)
+    monkeypatch.setattr(device, "supported_activities", lambda: {ProfilerActivity.CUDA})
+    monkeypatch.setattr(device, "profile", lambda activities: nullcontext(trace))
+    monkeypatch.setattr(device, "synchronise", calls.append)
+    busy = device.busy_seconds(lambda: calls.append("run"), gpu)
+    assert calls == ["run", gpu]
+    assert busy == (None if microseconds is None else pytest.approx(microseconds * 1e-6))
+
+
+def test_busy_time_is_unknown_without_a_tracer():
+    for name in ("cpu", "mps", "cuda:0"):  # this build of torch, or this machine, cannot trace CUDA
+        if name != "cuda:0" or not torch.cuda.is_available():
+            assert device.busy_seconds(lambda: None, torch.device(name)) is None

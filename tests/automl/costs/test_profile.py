@@ -15,6 +15,8 @@ from automl.task import Task
 from backbones.cost import count_macs
 from tests.helpers.automl_cases import HERE, TINY, opened, tiny
 
+# Attention modules at the first sites, which have the most positions.
+
 
 def test_macs_equal_a_count_by_hand() -> None:
     model = nn.Sequential(
@@ -95,6 +97,13 @@ def test_imprecise_ratio_is_not_cached_but_its_timings_are(monkeypatch: pytest.M
     assert first.time_ratio_counted == second.time_ratio_counted == 1.0
     assert lengths == [0, time_ratio.ROUND]
     assert first.latency == second.latency, "latency is measured once per architecture"
+
+
+@pytest.mark.usefixtures("quick")
+def test_latency_is_measured_once_per_architecture() -> None:
+    measured = measure(tiny(training={"optimizer": "sgd"}), TINY, HERE)
+    assert measured.latency == measure(tiny(training={"batch_size": 16}), TINY, HERE).latency
+    assert measured.latency != measure(tiny(model={"backbone": "xresnet34"}), TINY, HERE).latency
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,49 @@ def test_invalid_file_names_are_refused(name: str, names: list[str], message: st
     assert [path.name for path in (tmp_path / "into").iterdir()] == ["here.lock"]
 
 
+def test_odd_but_harmless_members_are_extracted(tmp_path: Path) -> None:
+    """Folders over folders, a file twice, no permissions, times out of range, non-UTF-8 and Windows names."""
+    with tarfile.open(tmp_path / "a.tar", "w") as file:
+        for name in ("./", "a", "a"):
+            info = tarfile.TarInfo(name)
+            info.type, info.mode = tarfile.DIRTYPE, 0
+            file.addfile(info)
+        for name, mtime in (("a/1", 1e300), ("a/1", float("nan")), ("a/\udce4", -1)):
+            info = tarfile.TarInfo(name)
+            info.size, info.mode, info.pax_headers = 1, 0, {"mtime": str(mtime)}
+            file.addfile(info, io.BytesIO(b"x"))
+    extract(tmp_path / "a.tar", tmp_path / "tar")
+    assert {path.name for path in (tmp_path / "tar" / "a").iterdir()} == {"1", "\udce4"}
+    zipped(tmp_path / "a.zip", ("b/", b""), ("b\\1.png", b"x"), ("b//./2.png", b"x"))
+    extract(tmp_path / "a.zip", tmp_path / "zip")
+    assert {path.name for path in (tmp_path / "zip" / "b").iterdir()} == {"1.png", "2.png"}
+
+
+def changed(archive: Path, old: bytes, new: bytes) -> Path:
+    content = archive.read_bytes()
+    assert old in content
+    archive.write_bytes(content.replace(old, new))
+    return archive
+
+
+def test_members_with_false_headers_are_refused(tmp_path: Path) -> None:
+    flagged = zipped(tmp_path / "utf8.zip", ("\N{LATIN SMALL LETTER E WITH ACUTE}.png", b"x"))
+    changed(flagged, b"\xc3\xa9", b"\xc3\x28")
+    encrypted = zipped(tmp_path / "encrypted.zip", ("a.png", b"x"))
+    changed(encrypted, b"PK\x01\x02\x14\x03\x14\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x01")
+    rare = zipped(tmp_path / "rare.zip", ("a.png", b"x"))
+    content = bytearray(rare.read_bytes())
+    for start, at in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
+        content[content.index(start) + at] = 99
+    rare.write_bytes(content)
+    negative = tarfile.TarInfo("a.png")
+    negative.size = -512
+    (tmp_path / "negative.tar").write_bytes(negative.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+    for archive in (flagged, encrypted, rare, tmp_path / "negative.tar"):
+        with pytest.raises(InputError, match=r"damaged or not an archive|cannot be extracted"):
+            extract(archive, tmp_path / "into" / archive.name)
+
+
 @pytest.mark.parametrize("kind", [tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
 def test_hard_links_and_devices_are_refused(kind: bytes, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="neither file nor folder"):
@@ -137,3 +180,12 @@ def test_truncated_archive_leaves_nothing(name: str, fraction: float, tmp_path: 
     with pytest.raises(InputError, match="damaged or not an archive"):
         extract(archive, tmp_path / "into" / "here")
     assert [path.name for path in (tmp_path / "into").iterdir()] == ["here.lock"]
+
+
+def test_flipped_bit_is_detected(tmp_path: Path) -> None:
+    archive = tar(tmp_path / "a.tgz", ("a.png", b"x" * 50_000))
+    content = bytearray(archive.read_bytes())
+    content[-6] ^= 1  # in the checksum, which comes last
+    archive.write_bytes(content)
+    with pytest.raises(InputError, match="damaged"):
+        extract(archive, tmp_path / "into")

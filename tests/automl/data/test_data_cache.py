@@ -1,3 +1,4 @@
+import pwd
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from filelock import FileLock
 from automl.base.errors import InputError
 from automl.data import arrow
 from automl.data import files as digests
-from automl.storage.cache_folder import once
+from automl.storage.cache_folder import cache_root, once
 from automl.tasks.image_classification.data import dataset as caches
 from automl.tasks.image_classification.data.dataset import ImageCache, open_image_cache
 from automl.tasks.image_classification.data.sources import list_images
@@ -101,6 +102,12 @@ def test_many_damaged_images_are_an_error(root: Path, cache: Path) -> None:
     assert content(cache) == []
 
 
+def test_unreadable_file_is_an_error(root: Path) -> None:
+    (root / "train/a/gone.png").symlink_to("nowhere")
+    with pytest.raises(InputError, match=r"gone.png cannot be read"):
+        train(root)
+
+
 @pytest.mark.parametrize("damage", ["truncated", "empty", "zeroed", "garbage"])
 def test_damaged_cache_is_built_again(damage: str, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = train(root)
@@ -157,3 +164,20 @@ def test_full_disk(root: Path, cache: Path) -> None:
     assert f"disk full at {cache}, about 1 MB needed" in errors
     assert "AUTOML_CACHE" in errors
     assert content(cache) == []
+
+
+def test_cache_that_cannot_be_written(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    for bad in ("file", "file/below", "/proc/nope"):
+        monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / bad))
+        with pytest.raises(InputError, match=r"must be writable.*AUTOML_CACHE"):
+            train(root)
+
+
+def test_a_user_without_a_home_gets_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Containers run with `--user` have neither HOME nor an entry of the user."""
+    for name in ("HOME", "AUTOML_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    with pytest.raises(InputError, match="has no home folder; set AUTOML_CACHE"):
+        cache_root()

@@ -1,3 +1,4 @@
+import ast
 import hashlib
 import io
 import re
@@ -8,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from torchvision.datasets import Imagenette
 
 import automl.data.download
 from automl.base.errors import InputError
@@ -52,6 +54,14 @@ def test_downloaded_once(mirror: type[Mirror]) -> None:
     assert mirror.asked == ["/mirror/imagewoof2-160.tgz"]
 
 
+def test_first_version_has_its_own_folder(mirror: type[Mirror], cache: Path) -> None:
+    for source in ("woof1", "woof", "woof1"):
+        assert list_images(source, None, 128).classes == ("Shih-Tzu", "Samoyed")
+    assert mirror.asked == ["/mirror/imagewoof-160.tgz", "/mirror/imagewoof2-160.tgz"]
+    folders = {path.name for path in (cache / "downloads").iterdir() if path.suffix != ".lock"}
+    assert folders == {"imagewoof-160", "imagewoof2-160"}
+
+
 @pytest.mark.parametrize("kind", ["size", "sha256", "md5", "first_md5"])
 def test_published_checksum_is_checked(
     kind: str, mirror: type[Mirror], cache: Path, monkeypatch: pytest.MonkeyPatch
@@ -69,6 +79,25 @@ def test_published_checksum_is_checked(
     assert [path.name for path in (cache / "downloads").iterdir()] == ["imagewoof2-160.lock"]
     mirror.files[WOOF] = whole
     assert len(list_images("woof", None, 128).splits["train"]) == 4
+
+
+def test_addresses_and_checksums_match_fastai() -> None:
+    """fastai 2 lists the second versions. Its list of version 1 had the others at the same address."""
+    from fastai.data import download_checks
+    from fastai.data.external import URLs
+
+    checksums = {file.address: file.checksum for dataset in DATASETS for file in dataset.files}
+    published = ast.literal_eval(Path(download_checks.__file__).read_text())
+    for source, name in (("nette", "IMAGENETTE"), ("woof", "IMAGEWOOF")):
+        for size, suffix in ((128, "_160"), (224, "_320"), (256, "")):
+            archive = f"{image_sources.get_archive_name(source, None, size)}.tgz"
+            address = getattr(URLs, name + suffix)
+            assert address.endswith(f"/{archive}")
+            bytes_, first = published[address]
+            assert checksums[address].size == bytes_
+            assert checksums[address].first_md5 in (first, None)
+    whole = {address: known.md5 for address, known in checksums.items() if known.md5 and "nette" in address}
+    assert whole == dict(Imagenette._ARCHIVES.values())
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.5, 0.99])
@@ -144,6 +173,13 @@ def test_image_size_selects_the_archive(mirror: type[Mirror], source: str, size:
     with pytest.raises(InputError, match=rf"{name} cannot be downloaded .*404.*--data PATH"):
         list_images(source, None, size)
     assert mirror.asked == [f"/mirror/{name}"]
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:1", "nonsense"])
+def test_no_server(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOML_MIRROR", address)
+    with pytest.raises(InputError, match="--data PATH"):
+        list_images("nette", None, 128)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from automl.data.augment import centre_crop, crop_boxes, draw_boxes, normalise
 from automl.data.pictures import SUFFIXES, TURNED, decode, read_picture, read_size
+from automl.tasks.image_classification.data import cache_side
 from automl.tasks.image_classification.data.feed import Augment, apply_cutmix, make_erasing, make_policy
 from backbones import IMAGENET
 
@@ -23,6 +24,11 @@ def stored(picture: Image.Image, kind: str, **options: object) -> BytesIO:
     picture.save(file, kind, **options)
     file.seek(0)
     return file
+
+
+@pytest.mark.parametrize(("size", "side"), [(32, 40), (64, 80), (128, 160), (224, 280), (1, 8)])
+def test_cache_side(size: int, side: int) -> None:
+    assert cache_side(size) == side
 
 
 def test_whole_image_is_resized_to_a_square_with_its_aspect() -> None:
@@ -54,6 +60,16 @@ def test_every_mode_becomes_rgb(mode: str) -> None:
     assert np.abs(square.astype(int) - expected).max() <= 1
 
 
+@pytest.mark.parametrize("kind", ["TIFF", "PPM"])
+def test_16_bits_in_32_are_scaled_as_16(kind: str) -> None:
+    """Pillow opens a 16-bit PGM with 32 bits, and so do older versions with a 16-bit PNG."""
+    values = np.tile(np.array([0, 255, 32768, 65535], np.int32), (4, 1))
+    picture = Image.fromarray(values)
+    assert picture.mode == "I"
+    square, _ = decode(stored(picture, kind), 4)
+    assert (square[..., 0] == [0, 0, 128, 255]).all()
+
+
 def png_of_16_bits(values: np.ndarray) -> BytesIO:
     """Return a PNG of `(H, W, C)`: grey, grey with opacity, RGB or RGBA. Pillow can write only grey."""
     height, width, channels = values.shape
@@ -70,6 +86,24 @@ def png_of_16_bits(values: np.ndarray) -> BytesIO:
     return BytesIO(b"\x89PNG\r\n\x1a\n" + chunks)
 
 
+def tiff_of_12_bits(values: np.ndarray) -> BytesIO:
+    """Return a TIFF of `(H, W)` in which three bytes hold two pixels."""
+    pairs = values.reshape(-1, 2).astype(np.uint32)
+    packed = (pairs[:, 0] << 12 | pairs[:, 1]).astype(">u4").tobytes()
+    content = b"".join(packed[i + 1 : i + 4] for i in range(0, len(packed), 4))
+    height, width = values.shape
+    tags = [(256, width), (257, height), (258, 12), (259, 1), (262, 1), (273, 8), (277, 1), (278, height)]
+    tags += [(279, len(content))]
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
+    return BytesIO(
+        struct.pack("<2sHI", b"II", 42, 8 + len(content))
+        + content
+        + struct.pack("<H", len(tags))
+        + entries
+        + bytes(4)
+    )
+
+
 @pytest.mark.parametrize(("bits", "largest"), [(8, 200), (10, 1000), (12, 4000), (14, 16000), (16, 65000)])
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 def test_no_image_of_16_bits_becomes_black(bits: int, largest: int, channels: int) -> None:
@@ -81,6 +115,32 @@ def test_no_image_of_16_bits_becomes_black(bits: int, largest: int, channels: in
     assert picture.bits == bits
     np.testing.assert_array_equal(np.asarray(picture.image), values[..., :1].repeat(3, 2) >> (bits - 8))
     assert str(16 if bits == 8 else bits) in picture.changes[0]
+
+
+def test_12_bit_tiff_keeps_all_bits() -> None:
+    values = np.arange(0, 4096, 64, dtype=np.uint16).reshape(8, 8)
+    square, _ = decode(tiff_of_12_bits(values), 8)
+    np.testing.assert_array_equal(square[..., 0], values >> 4)
+
+
+def test_unreadable_dark_16_bit_colours_are_refused() -> None:
+    """Pillow keeps only the upper 8 bits of such a TIFF."""
+    values = np.full((4, 4, 3), 200, "<u2").tobytes()
+    tags = [
+        (256, 4),
+        (257, 4),
+        (258, 16),
+        (259, 1),
+        (262, 2),
+        (273, 8),
+        (277, 3),
+        (278, 4),
+        (279, len(values)),
+    ]
+    entries = b"".join(struct.pack("<HHII", tag, 3, 1, value) for tag, value in tags)
+    head = struct.pack("<2sHI", b"II", 42, 8 + len(values))
+    with pytest.raises(ValueError, match=r"16-bit colours .* would be black"):
+        decode(BytesIO(head + values + struct.pack("<H", len(tags)) + entries + bytes(4)), 8)
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 65536), (-1, 200), (-(2**31), 2**31 - 1)])
@@ -98,6 +158,13 @@ def test_transparent_becomes_white() -> None:
     palette = Image.new("P", (9, 9), 3)
     square, _ = decode(stored(palette, "GIF", transparency=3), 4)
     assert (square == 255).all()
+
+
+def test_arrays_are_decoded_unchanged() -> None:
+    grey = np.arange(64, dtype=np.uint8).reshape(8, 8)
+    square, aspect = decode(grey, 8)
+    assert (square == grey[..., None]).all()
+    assert aspect == 1.0
 
 
 BACK = {
@@ -132,6 +199,36 @@ def test_exif_orientation_is_applied(orientation: int, kind: str) -> None:
     kept = read_picture(file, annotated=picture.size)  # The annotations have the stored size.
     if orientation >= 5:
         assert np.abs(np.asarray(kept.image).astype(int) - np.asarray(picture)).max() < 50
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "value", "turned"),
+    [
+        (1, 1, b"\6\0\0\0", True),  # BYTE
+        (2, 2, b"6\0\0\0", True),  # ASCII
+        (4, 1, b"\6\0\0\0", True),  # LONG
+        (11, 1, struct.pack("<f", 6), True),
+        (11, 1, struct.pack("<f", float("nan")), False),
+        (2, 3, b"up\0\0", False),
+        (3, 1, b"\x63\0\0\0", False),
+        (5, 1, b"\xff\xff\0\0", False),  # RATIONAL, beyond the end of the block
+    ],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_exif_orientation_of_any_type_is_read(kind: int, count: int, value: bytes, turned: bool) -> None:
+    exif = b"Exif\0\0II*\0" + struct.pack("<IHHHI", 8, 1, 0x112, kind, count) + value + bytes(4)
+    _, aspect = decode(stored(Image.new("RGB", (80, 40)), "JPEG", exif=exif), 16)
+    assert aspect == (0.5 if turned else 2.0)
+
+
+def test_large_jpeg_is_near_its_exact_resize(tmp_path: Path) -> None:
+    ramp = np.linspace(0, 255, 601).astype(np.uint8)
+    pixels = np.stack(np.broadcast_arrays(ramp[:401, None], ramp[None, :], ramp[None, ::-1]), -1)
+    Image.fromarray(pixels).save(tmp_path / "a.jpg", quality=95)
+    square, aspect = decode(tmp_path / "a.jpg", 40)
+    exact = np.asarray(Image.fromarray(pixels).resize((40, 40), Image.Resampling.BILINEAR))
+    assert aspect == 601 / 401  # that of the original, not of the smaller size that was decoded
+    assert np.abs(square.astype(int) - exact).mean() < 2
 
 
 @pytest.mark.parametrize("kind", ["EPS", "ICO", "TGA"])
@@ -230,6 +327,11 @@ def test_random_crop_is_a_function_of_the_generator() -> None:
     assert random_crop(images).dtype == torch.float32
 
 
+def test_images_are_cropped_independently() -> None:
+    crops = random_crop(ramps(8)).flatten(1)
+    assert len(torch.unique(crops, dim=0)) == 8
+
+
 def test_flip_mirrors_some_images_and_changes_nothing_else() -> None:
     images = pictures(64)
     plain, flipped = random_crop(images, scale=1), random_crop(images, scale=1, flip=True)
@@ -253,6 +355,31 @@ def test_boxes_of_squares(seed: int, scale: float) -> None:
     assert ((height > 0) & (height < 1.02)).all()
     assert ((width / height > 0.73) & (width / height < 1.37)).all()
     assert (width * height > scale * 0.75 * 0.96).all()  # A box that reaches over the edge is cut.
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    aspect=st.floats(0.2, 5),
+    low=st.integers(0, 120),
+    high=st.integers(130, 255),
+    size=st.integers(1, 24),
+)
+def test_crops_stay_in_the_range_of_the_image(
+    seed: int, aspect: float, low: int, high: int, size: int
+) -> None:
+    images = pictures(3).clamp(low, high)
+    aspects = torch.tensor([aspect, 1.0, 1 / aspect])
+    generator = torch.Generator().manual_seed(seed)
+    boxes = draw_boxes(aspects, scale=0.35, flip=True, generator=generator)
+    crops = bytes_of(crop_boxes(images, boxes, size))
+    assert crops.shape == (3, 3, size, size)
+    assert crops.min() > low - 0.01
+    assert crops.max() < high + 0.01
+    centre = centre_crop(images, aspects, size)
+    assert centre.shape == (3, size, size, 3)
+    assert centre.min() >= low
+    assert centre.max() <= high
 
 
 RAW = torch.randint(0, 256, (6, 20, 20, 3), generator=torch.Generator().manual_seed(0)).to(torch.uint8)

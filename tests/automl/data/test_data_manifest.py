@@ -122,6 +122,10 @@ BEFORE = manifest_of(train=[("a/1", "a", A), ("a/2", "a", B)], test=[("b/1", "b"
             "1 moved (a/2 from class a to b)",
         ),
         (manifest_of(train=[("a/1", "c", A), ("a/2", "a", B)], test=[("b/1", "b", C)]), "1 changed (a/1)"),
+        (
+            manifest_of(train=[("a/1", "a", B), ("a/2", "a", A)], test=[("b/2", "b", C)]),
+            "2 changed (a/1, a/2); 1 renamed (b/1 to b/2)",
+        ),
         (manifest_of(train=[], test=[]), "3 removed (a/1, a/2, b/1)"),
         (
             manifest_of(
@@ -145,6 +149,27 @@ def test_archives_of_the_same_photographs_are_compared_by_name() -> None:
     assert str(compare_manifests(small, manifest_of("WOOF_160", train=[("a/1", "a", B)], test=[]))) == (
         "1 changed (a/1); 1 removed (b/1)"
     )
+
+
+def test_manifest_is_small_and_can_be_read_again() -> None:
+    """In an archive like ImageNet's, 16 bytes per image are its hash, and names add little."""
+    random = [os.urandom(32) for _ in range(20_000)]
+    rows = [
+        (f"train/n{i // 1300:08}/n{i // 1300:08}_{i}.JPEG", f"class {i // 1300}", c)
+        for i, c in enumerate(random)
+    ]
+    manifest = manifest_of(train=rows[:15_000], test=rows[15_000:])
+    content = manifest.to_bytes()
+    assert len(content) < 30 * len(rows)
+    again = Manifest.from_bytes(content)
+    assert (again.digest, len(again)) == (manifest.digest, 20_000)
+    assert not compare_manifests(manifest, again)
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 100])
+def test_other_content_is_rejected(content: bytes) -> None:
+    with pytest.raises((ValueError, OSError)):
+        Manifest.from_bytes(content)
 
 
 def test_downloaded_photographs_are_split_by_name(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

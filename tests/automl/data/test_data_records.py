@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from automl.base.errors import InputError
 from automl.data import arrow
 from automl.data.arrow import map_in_threads, write_rows
 from automl.data.files import SIZE
@@ -80,6 +81,14 @@ def test_subset_keeps_the_whole_test_split(tmp_path: Path) -> None:
     assert len(some.rows("train")) == 16
     assert np.isin(some.rows("train"), whole.rows("train")).all()
     assert some.describe_splits()["validation"].startswith("about 0.25 of about 20% of the training inputs")
+
+
+def test_inputs_that_cannot_be_split_are_rejected(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError,
+        match=r"a test split needs two groups of inputs without common copies; the 4 inputs have none",
+    ):
+        Records(opened(tmp_path, 4, members=4))
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 100])

@@ -2,6 +2,7 @@ import csv
 import json
 import os
 import shutil
+import tarfile
 import unicodedata
 import zipfile
 from collections.abc import Callable, Mapping
@@ -15,15 +16,18 @@ from sklearn.datasets import load_digits
 from automl.base.errors import InputError
 from automl.data.digits import read_digits
 from automl.data.manifest import Manifest
+from automl.data.pictures import SUFFIXES
 from automl.data.records import Item, Listing
 from automl.search.prepare import fit
 from automl.task import task_of_data
 from automl.task.opening import describe_data
+from automl.tasks.code_retrieval.data.dataset import open_cached_corpus
 from automl.tasks.image_classification.data import open_image_records
 from automl.tasks.image_classification.data.sources import list_images
 from automl.tasks.segmentation import SegmentationData
 from automl.tasks.segmentation.data import open_labelled_images
-from automl.tasks.stereo.data.pairs import find_pairs
+from automl.tasks.sequence_classification.data import long_csv, npz, ts
+from automl.tasks.stereo.data.pairs import find_pairs, write_pfm
 from search.config import TASKS
 
 
@@ -89,6 +93,17 @@ def test_class_may_have_the_name_of_a_split(
     assert sum(counts(listing).values()) == 6 * (1 + len(names))
 
 
+def test_archive_of_a_folder(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
+    root = make_folder(
+        tmp_path / "imagewoof", {"train/n02086240": 2, "train/n02111889": 2, "val/n02111889": 1}
+    )
+    with tarfile.open(tmp_path / "w.tgz", "w:gz") as file:
+        file.add(root, "imagewoof")
+    listing = list_images("woof", tmp_path / "w.tgz", 128)
+    assert listing.classes == ("Shih-Tzu", "Samoyed")
+    assert counts(listing) == {"train": 4, "test": 1}
+
+
 def test_other_and_hidden_files_are_ignored(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
     root = make_folder(tmp_path / "d", {"cat": 5, "dog": 5, ".hidden": 2, "dog/.cache": 2, "__MACOSX": 1})
     (root / "notes").mkdir()
@@ -149,8 +164,50 @@ def test_invalid_sources_and_paths_are_rejected(tmp_path: Path) -> None:
         list_images("folder", tmp_path / "a.rar", 32)
 
 
+@pytest.mark.skipif(".heic" in SUFFIXES, reason="pillow-heif is installed")
+def test_heic_photographs_name_the_plug_in(tmp_path: Path) -> None:
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "IMG_1.HEIC").touch()
+    with pytest.raises(
+        InputError, match=r"cat has 1 pictures, none of .*IMG_1.HEIC; to read HEIC: pip install pillow-heif"
+    ):
+        list_images("folder", tmp_path, 32)
+
+
 def left_out(listing: Listing[Item]) -> dict[str, list[str]]:
     return {kind: names for kind, (_, names) in listing.tally.left_out.items()}
+
+
+@pytest.mark.parametrize("name", ["{i}.jfif", "{i}.JPE", "{i}.jpg_large", "{i}", "{i}.jpg~"])
+def test_images_with_unusual_suffixes_are_read(
+    name: str, tmp_path: Path, make_folder: Callable[..., Path]
+) -> None:
+    root = make_folder(tmp_path / "d", {"cat": 5, "fox": 5})
+    for i, file in enumerate(sorted((root / "fox").iterdir())):
+        with Image.open(file) as image:
+            image.convert("RGB").save(root / "fox" / name.format(i=i), "JPEG")
+        file.unlink()
+    (root / "fox" / "notes.txt").write_text("text")
+    listing = list_images("folder", root, 32)
+    assert listing.classes == ("cat", "fox")
+    assert sum(counts(listing).values()) == 10
+    assert left_out(listing) == {"files that cannot be read as images": ["fox/notes.txt"]}
+
+
+@pytest.mark.parametrize("suffix", ["jxl", "CR2", "dcm", "psd"])
+def test_class_of_unreadable_pictures_is_rejected(
+    suffix: str, tmp_path: Path, make_folder: Callable[..., Path]
+) -> None:
+    root = make_folder(tmp_path / "d", {"cat": 5, "dog": 5, "fox": 0})
+    for i in range(4):
+        (root / f"fox/{i}.{suffix}").write_bytes(b"II*\0")
+    with pytest.raises(InputError, match=rf"fox has 4 pictures, none of which can be read: 0.{suffix}"):
+        list_images("folder", root, 32)
+    shutil.copy(root / "cat" / "0000.png", root / "fox" / "new.png")
+    (root / "cat" / "0000.png").unlink()
+    listing = list_images("folder", root, 32)
+    assert listing.tally.left_out["files that cannot be read as images"][0] == 4
 
 
 @pytest.mark.parametrize(
@@ -295,6 +352,22 @@ def test_tiny_imagenet(tmp_path: Path, make_folder: Callable[..., Path]) -> None
     assert len(left_out(listing)["images of the test split, which have no labels"]) == 2
 
 
+@pytest.mark.parametrize(
+    ("annotations", "message"),
+    [
+        ("val_0.JPEG\n", "val_annotations.txt, line 1: 'val_0.JPEG' has no class"),
+        ("\nval_9.JPEG\ta\n", "line 2: there is no file .*val_9.JPEG"),
+        ("../a.JPEG\ta\n", "line 1: '../a.JPEG' must be a file in .*images"),
+        ("val_0.JPEG\tc\n", "classes in .*val must be among those of the train split; 'c'"),
+    ],
+)
+def test_invalid_tables_of_tiny_imagenet_are_rejected(
+    annotations: str, message: str, tmp_path: Path, make_folder: Callable[..., Path]
+) -> None:
+    with pytest.raises(InputError, match=message):
+        list_images("folder", tiny_imagenet(tmp_path / "d", make_folder, annotations), 32)
+
+
 def odd(folder: Path, name: bytes) -> Path:
     """Return a path in `folder` whose name on the disk is `name`."""
     return folder / os.fsdecode(name)
@@ -310,6 +383,25 @@ def test_images(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
     names = {item.name for split in listing.splits.values() for item in split}
     assert {"c/\\xff.png", "caf\\xe9/0000.png"} <= names
     Manifest.from_splits({"train": [(item.name, "c", item.content) for item in listing.splits["train"]]})
+
+
+def test_source_code(tmp_path: Path) -> None:
+    for number in range(40):
+        body = "".join(" + a" if number >> bit & 1 else " * a" for bit in range(6))
+        text = f'def f(a):\n    """Compute word{number}."""\n    return a{body}\n'
+        odd(tmp_path, b"m%d\xe9.py" % number).write_text(text)
+    assert "m7\\xe9.py" in {function.file for function in open_cached_corpus(tmp_path).functions}
+
+
+def test_stereo_pairs(tmp_path: Path) -> None:
+    scene = odd(tmp_path, b"sc\xe8ne")
+    scene.mkdir()
+    for side in ("im0.png", "im1.png"):
+        Image.fromarray(np.zeros((6, 10, 3), np.uint8)).save(scene / side)
+    write_pfm(scene / "disp0.pfm", np.ones((6, 10), np.float32))
+    (pair,) = find_pairs(tmp_path)
+    assert (pair.name, pair.left.is_file()) == ("sc\\xe8ne", True)
+    shutil.rmtree(scene)  # pytest lists what it deletes
 
 
 NAME = "Äpfel"
@@ -353,6 +445,33 @@ def labels(root: Path, first: str, second: str) -> set[str]:
     return {*listing.classes} - {"b"}
 
 
+def series_csv(root: Path, first: str, second: str) -> set[str]:
+    rows = [
+        (f"{split}{label}", step, step, label, split)
+        for split, label in (("train", first), ("train", "b"), ("test", second))
+        for step in range(3)
+    ]
+    file = table(root / "a.csv", ("series", "time", "x", "label", "split"), *rows)
+    return {*long_csv.read_recording([file]).splits["test"].labels}
+
+
+def series_ts(root: Path, first: str, second: str) -> set[str]:
+    files = []
+    for split, declared, label in (("TRAIN", first, second), ("TEST", second, first)):
+        files.append(root / f"A_{split}.ts")
+        head = f"@univariate true\n@classLabel true {declared} b\n@data\n"
+        files[-1].write_text(f"{head}1,2,3:{label}\n1,2,4:b\n", encoding="utf-8")
+    return {*ts.read_recording(files).splits["test"].labels} - {"b"}
+
+
+def series_npz(root: Path, first: str, second: str) -> set[str]:
+    x = np.ones((2, 1, 8))
+    np.savez(
+        root / "a.npz", x_train=x, y_train=np.array([first, "b"]), x_test=x, y_test=np.array([second, "b"])
+    )
+    return {*npz.read_recording([root / "a.npz"]).splits["test"].labels} - {"b"}
+
+
 def pairs(root: Path, first: str, second: str) -> set[str]:
     picture(root / first / "left.png")
     rows = [tuple(f"{second}/left.png" for _ in range(3))]
@@ -363,7 +482,7 @@ def pairs(root: Path, first: str, second: str) -> set[str]:
 @pytest.mark.parametrize(
     ("first", "second"), [(COMPOSED, DECOMPOSED), (DECOMPOSED, COMPOSED)], ids=["composed", "decomposed"]
 )
-@pytest.mark.parametrize("read", [folders, labels])
+@pytest.mark.parametrize("read", [folders, labels, series_csv, series_ts, series_npz, pairs])
 def test_both_spellings_are_one_name(
     read: Callable[[Path, str, str], set[str]], first: str, second: str, tmp_path: Path
 ) -> None:

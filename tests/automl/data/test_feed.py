@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from automl.config.device import find_device
-from automl.tasks.image_classification.data.feed import Feed, copy_to_device, prefetch
+from automl.tasks.image_classification.data.feed import AHEAD, Feed, copy_to_device, prefetch
 from automl.tasks.image_classification.task import load_images, open_feed
 from tests.helpers.automl_cases import CPU, TINY, opened
 from tests.helpers.imitated_gpus import SIZE
@@ -56,6 +56,21 @@ def test_error_of_the_thread_is_raised_by_the_next_batch(digits):
     next(batches)
     with pytest.raises(IndexError):
         next(batches)
+
+
+def test_few_batches_are_prefetched(digits):
+    asked = []
+
+    class RecordingImages:
+        def gather(self, index):
+            asked.append(len(asked))
+            return digits.gather(index)
+
+    batches = prefetch(RecordingImages(), ORDER * 10, CPU)  # type: ignore[arg-type]
+    next(batches)
+    threading.Event().wait(0.3)
+    assert len(asked) <= AHEAD + 2
+    batches.close()
 
 
 def test_process_has_one_feed_per_split():

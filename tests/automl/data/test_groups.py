@@ -1,5 +1,7 @@
 """Test groups in every kind of data: members of a group are in one split, and other inputs do not move."""
 
+import json
+import shutil
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,12 +14,18 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from automl.base.errors import InputError
+from automl.data import shared
+from automl.data.manifest import compare_manifests
 from automl.data.records import Records
 from automl.data.splits import FRACTION, SPLITS, hash_names, hold_out_split
+from automl.storage.storage import Storage
+from automl.tasks.code_retrieval.data import open_texts
 from automl.tasks.detection import DetectionData
 from automl.tasks.detection.data import open_detection_records as open_detection
+from automl.tasks.detection.data import open_split as open_detection_split
+from automl.tasks.detection.data import shared_name as shared_name_of_detection
 from automl.tasks.detection.data.dataset import summarise_detection
-from automl.tasks.image_classification.data import open_image_records
+from automl.tasks.image_classification.data import open_image_records, open_split, shared_name
 from automl.tasks.image_classification.data.overview import summarise_folder
 from automl.tasks.segmentation import SegmentationData
 from automl.tasks.segmentation.data import open_labelled_images
@@ -208,6 +216,13 @@ def test_group_is_in_one_split(kind: str, seed: str, tmp_path: Path) -> None:
     assert "that are in several splits" not in str(records.tally)
 
 
+def test_near_duplicates_of_a_function_are_in_one_split(tmp_path: Path) -> None:
+    texts = open_texts(code(tmp_path / "d", None, None), vocabulary=500)
+    splits = [{texts.file.keys[row].tobytes() for row in texts.rows(split)} for split in SPLITS]
+    assert sum(map(len, splits)) == len(set.union(*splits)) < len(texts.functions)
+    assert str(texts.tally) == ""
+
+
 @pytest.mark.parametrize("kind", OVERVIEWS)
 def test_group_in_two_given_splits_is_reported(kind: str, tmp_path: Path) -> None:
     write, opened = KINDS[kind]
@@ -227,6 +242,55 @@ def test_group_in_two_given_splits_is_reported(kind: str, tmp_path: Path) -> Non
     )
 
 
+@pytest.mark.parametrize("kind", ["labels.csv", "folders of classes", "coco", "pairs.csv", "kitti", "masks"])
+def test_empty_column_of_groups_changes_nothing(kind: str, tmp_path: Path) -> None:
+    write, opened = KINDS[kind]
+    plain, empty = (
+        opened(write(tmp_path / str(len(groups)), groups or None, None)) for groups in ([], [""] * COUNT)
+    )
+    assert empty.manifest().digest == plain.manifest().digest
+    assert empty.describe_splits() == plain.describe_splits()
+
+
+@each_kind
+def test_other_groups_change_the_manifest(kind: str, tmp_path: Path) -> None:
+    """The groups move inputs from one split to another."""
+    write, opened = KINDS[kind]
+    before = opened(write(tmp_path / "d", groups_of("a{}"), None)).manifest()
+    shutil.rmtree(tmp_path / "d")
+    after = opened(write(tmp_path / "d", groups_of("b{}"), None)).manifest()
+    assert compare_manifests(before, after).moved
+    shutil.rmtree(tmp_path / "d")
+    assert opened(write(tmp_path / "d", groups_of("a{}"), None)).manifest().digest == before.digest
+
+
+@pytest.mark.parametrize("kind", ["labels.csv", "coco"])
+def test_node_with_only_the_decoded_files_has_the_same_splits(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(KINDS[kind][0](tmp_path / "d", groups_of("a{}"), None))
+    data = DetectionData(source="coco", path=path, size=64, subset=0.5)
+
+    def opened() -> dict[str, Any]:
+        if kind == "coco":
+            return {s: open_detection_split(data, s) for s in SPLITS}
+        return {s: open_split("folder", s, path=path, size=24, subset=0.5) for s in SPLITS}
+
+    name = shared_name_of_detection(data) if kind == "coco" else shared_name("folder", path, 24)
+    expected = opened()
+    files = {split: images.file.path for split, images in expected.items()}
+    files_in_storage = shared.publish(Storage(str(tmp_path / "kept")), name, files, tmp_path)
+    shutil.rmtree(path)
+    monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "node"))
+    shared.use(json.loads(json.dumps(files_in_storage)))
+    try:
+        assert {s: images.names() for s, images in opened().items()} == {
+            s: e.names() for s, e in expected.items()
+        }
+    finally:
+        shared.use(None)
+
+
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
@@ -241,6 +305,33 @@ def test_too_few_groups_are_rejected(groups: Groups, message: str, tmp_path: Pat
         open_image_records("folder", path=labelled(tmp_path / "d", groups, None), size=8)
 
 
+def test_uneven_splits_of_groups_are_reported(tmp_path: Path) -> None:
+    """Twelve machines, whose hashes put too many into one split and one alone into another."""
+    rng, reported = np.random.default_rng(0), 0
+    for seed in range(4):
+        rows = [
+            f"machine {seed}-{i // 4},{'ab'[i % 2]},{i},{t},{rng.random()}"
+            for i in range(48)
+            for t in range(4)
+        ]
+        file = tmp_path / f"{seed}.csv"
+        file.write_text("\n".join(["group,label,series,time,x", *rows]))
+        records = open_sequences("series", path=file)
+        text = str(records.tally)
+        for split in ("test", "validation"):
+            count = len({records.file.groups[row] for row in records.whole[split]})
+            fraction = len(records.whole[split]) / sum(
+                len(records.whole[other]) for other in SPLITS if other != "test" or split == "test"
+            )
+            assert (f"1 subject alone in {split}" in text) == (count == 1)
+            is_uneven = count > 1 and not 0.2 / 1.75 <= fraction <= 0.2 * 1.75
+            assert (
+                f"{count} subjects in {split} with {fraction:.0%} of the sequences instead of 20%" in text
+            ) == is_uneven
+            reported += count == 1 or is_uneven
+    assert reported
+
+
 def test_class_of_one_group_is_in_train_and_reported(tmp_path: Path) -> None:
     root = labelled(tmp_path / "d", groups_of("p{}"), None)
     text = (root / "labels.csv").read_text()
@@ -252,6 +343,23 @@ def test_class_of_one_group_is_in_train_and_reported(tmp_path: Path) -> None:
     assert lions == {"train"}
     for split in ("test", "validation"):
         assert f"1 class with too few groups to be in {split} (add groups, or" in str(records.tally)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("all/1.png,p9", "labels.csv, line 82: all/1.png has the groups 'p0' and 'p9'; keep one"),
+        ("all/999.png,p0", "labels.csv, line 82: there is no file"),
+        ("../d/all/1.png,p0", "labels.csv, line 82: .* must be in the folder of the table"),
+    ],
+)
+def test_invalid_tables_of_groups_are_rejected(row: str, message: str, tmp_path: Path) -> None:
+    root = labelled(tmp_path / "d", groups_of("p{}"), None)
+    file, group = row.split(",")
+    with open(root / "labels.csv", "a") as table:
+        table.write(f"\n{file},dog,{group}")
+    with pytest.raises(InputError, match=message):
+        open_image_records("folder", path=root, size=8)
 
 
 SIZES = st.lists(st.integers(1, 6), min_size=2, max_size=60)
@@ -316,3 +424,11 @@ def test_splits_by_groups_never_change() -> None:
         np.arange(30) % 2, hash_names(map(str, range(30))), 0.2, "test", "images", groups
     )
     assert sorted({groups[i] for i in held}) == ["g6", "g9"]
+
+
+def test_inputs_without_a_group_stand_alone(tmp_path: Path) -> None:
+    groups = ["p" if i < 10 else "" for i in range(COUNT)]
+    records = open_image_records("folder", path=labelled(tmp_path / "d", groups, None), size=8)
+    assert records.describe_splits()["train"].endswith(("; 1 group", "; 0 groups"))
+    counts = {split: len(rows) for split, rows in records.whole.items()}
+    assert 8 <= counts["test"] <= 22

@@ -11,6 +11,8 @@ from PIL import ExifTags, Image
 
 from automl.tasks.image_classification.data.overview import (
     MAX_DISTANCE,
+    WIDEST,
+    _draw_names,
     _match_hashes,
     summarise_folder,
 )
@@ -76,6 +78,24 @@ def test_command_prints_the_summary_and_writes_the_sheet(
     assert all((names[row * 28 : row * 28 + 24] < 128).any() for row in range(8)), "each row has a name"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("missing",), "there is no file or folder missing"),
+        ((".", "--size", "8"), "--size must be between 24 and 1024 pixels; got 8"),
+        (("series.csv",), "series.csv"),
+        (("My photos", "--augment", "loud"), "unknown augmentation 'loud'"),
+    ],
+)
+def test_invalid_arguments_are_rejected(
+    arguments: tuple[str, ...], message: str, photos: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(photos.parent)
+    Path("series.csv").write_text("x")
+    code, _, err = cli("data", *arguments)
+    assert (code, message in err) == (2, True), err
+
+
 @pytest.mark.parametrize("spread", [64, 20])
 def test_matches_equal_a_comparison_of_all_pairs(spread: int) -> None:
     """Hashes are spread evenly, or most of them share a few quarters."""
@@ -88,3 +108,31 @@ def test_matches_equal_a_comparison_of_all_pairs(spread: int) -> None:
     assert near[np.flatnonzero(matches >= 0), matches[matches >= 0]].all()
     assert _match_hashes(old[:0], new).max() == -1
     assert len(_match_hashes(old, new[:0])) == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["x", "n" * 300, "a\n\tb\x07", "\N{CJK UNIFIED IDEOGRAPH-732B}", "\u202eabc"]
+)
+def test_sheet_has_a_column_of_names(name: str) -> None:
+    column = _draw_names([name, "other"], 64, 68)
+    assert column.height == 2 * 68 - 4
+    assert column.width <= WIDEST + 8
+    assert (np.asarray(column)[:64] < 128).any()
+
+
+def test_sequences(tmp_path: Path, cli: Cli) -> None:
+    draw = np.random.default_rng(0)
+    x = draw.normal(3.0, 2.0, (60, 2, 12)).astype(np.float32)
+    np.savez(tmp_path / "mine.npz", x_train=x, y_train=np.array(["run", "walk", "walk"] * 20))
+    code, out, err = cli("data", str(tmp_path / "mine.npz"), "--json")
+    assert code == 0, err
+    summary = json.loads(out)
+    assert sum(summary["sequences"].values()) == 60
+    assert sum(summary["classes"]["walk"].values()) == 40
+    assert summary["steps"] == [12, 12, 12]
+    assert next(iter(summary["channels"].values())) == pytest.approx([3, 2], abs=0.3)
+    assert summary["subjects"] == {}
+    rows = {line.split()[0]: line.split()[1:] for line in err.splitlines()}
+    assert rows["walk"] == [str(count) for count in summary["classes"]["walk"].values()]
+    assert rows["steps"] == ["12"]
+    assert "automl search --data" in err

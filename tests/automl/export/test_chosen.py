@@ -17,7 +17,7 @@ from automl.trials.session import Stopped
 from search.record import Role, State
 from tests.helpers.confirm_cases import RECORDS, SSA, FakeWorkers, fake_search, record
 
-LEAD = "ssa @ stage1.block2.branch (trial 1)"
+BASELINE, LEAD = "baseline (trial 0)", "ssa @ stage1.block2.branch (trial 1)"
 Confirm = Callable[..., None]
 
 

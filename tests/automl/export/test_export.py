@@ -1,4 +1,5 @@
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -10,15 +11,17 @@ from typing import Any
 
 import mlflow
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from mlflow import MlflowClient
 from safetensors.torch import load_file
 
+from automl.base.atomic import temporary_path
 from automl.base.errors import InputError
 from automl.export import checks
 from automl.export import run_export as export
-from automl.export.chosen import Chosen
+from automl.export.chosen import Chosen, choose_run
 from automl.export.formats import forms_of, open_onnx
 from automl.export.predict import run_predict
 from automl.export.run_export import ExportResult, run_export
@@ -28,15 +31,19 @@ from automl.storage.storage import Storage
 from automl.task import open_task
 from automl.task.same_data import write_manifest
 from automl.tasks.image_classification.task import Probabilities
-from automl.tracking.run_spec import search_run_spec
+from automl.tracking.names import CONFIRMED, VERDICT
+from automl.tracking.run_spec import RunSpec, search_run_spec
+from automl.tracking.runs import Registered
 from automl.tracking.tracker import Tracker
 from automl.tracking.writer import MlflowWriter
 from automl.training import checkpoint
 from automl.trials.train import TrainResult, run_train
 from search.config import TrialConfig
+from search.record import State, TrialRecord
 from search.study import read_records
 from tests.helpers.automl_cases import CPU, HERE, TRAINED, Cli, opened, tiny
 from tests.helpers.confirm_cases import RECORDS, fake_search
+from tests.helpers.services import ObjectStore
 
 FORMS = {*forms_of("model")}
 FILES = FORMS | {"model.safetensors", "config.json", "MODEL_CARD.md", "mlflow-model"}
@@ -223,6 +230,43 @@ def test_files_that_are_left_out_cannot_be_used(
             run_export(tmp_path / "out", run=trained.run_id, register_as="digits")
 
 
+@pytest.mark.slow("exports again")
+@pytest.mark.usefixtures("at_work", "fast")
+def test_an_earlier_export_is_replaced(trained: TrainResult, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run_export(out, run=trained.run_id)
+    (out / "model.onnx").write_bytes(b"old")
+    (out / "model.pt2").write_bytes(b"old")
+    killed = temporary_path(out).with_suffix(".123")  # what an export leaves that was killed
+    killed.mkdir()
+    (killed / "model.onnx").write_bytes(b"half")
+    (tmp_path / ".out.lock").touch()
+    run_export(out, run=trained.run_id)
+    assert (out / "model.onnx").read_bytes() == b"new"
+    assert {file.name for file in out.iterdir()} == {"config.json", "model.onnx"}
+    assert [file.name for file in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.slow("exports again")
+@pytest.mark.usefixtures("at_work", "fast")
+def test_export_to_an_object_store(
+    trained: TrainResult, tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in object_store.environment.items():
+        monkeypatch.setenv(name, value)
+    out = Storage(object_store.address(f"models/{tmp_path.name}"))
+    assert str(run_export(out.address, run=trained.run_id).folder) == out.address
+    out.write("model.pt2", b"old")
+    run_export(out.address, run=trained.run_id)
+    assert (out.read("model.onnx"), out.exists("model.pt2")) == (b"new", False)
+    out.write("notes.txt", b"mine")
+    with pytest.raises(InputError, match=r"--out s3://.* contains other files; choose a new folder"):
+        run_export(out.address, run=trained.run_id)
+    gone = out.address.replace(str(object_store.port), "9")
+    with pytest.raises(InputError, match=r"--out s3://.* cannot be reached"):
+        run_export(gone, run=trained.run_id)
+
+
 @pytest.mark.usefixtures("at_work", "fast")
 def test_failed_export_keeps_the_earlier_one(
     trained: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -271,6 +315,26 @@ def test_another_folder_is_refused(
     with pytest.raises(InputError, match="contains other files; choose a new folder"):
         run_export(out, run=trained.run_id)
     assert snapshot(tmp_path) == before
+
+
+MISTAKES = [
+    ({}, r"exactly one of --best, --baseline and --run ID"),
+    ({"search": "mine", "run": "a"}, "--search mine cannot be combined with --run"),
+    ({"best": True, "alias": "prod"}, "--alias prod needs --register NAME"),
+]
+
+
+@pytest.mark.parametrize(("choice", "message"), MISTAKES)
+def test_conflicting_options_are_rejected(choice: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        run_export(tmp_path / "out", **choice)
+
+
+@pytest.mark.parametrize("out", ["x" * 300, "~nobody-has-this-name/out", "/proc/version/out", "/proc/out"])
+@pytest.mark.usefixtures("at_work", "fast")
+def test_invalid_folder_is_rejected(out: str, trained: TrainResult) -> None:
+    with pytest.raises(InputError, match=r"--out .* cannot be written"):
+        run_export(out, run=trained.run_id)
 
 
 MINE = """
@@ -331,6 +395,23 @@ def test_best_trial_of_a_search_is_exported(search: Path, tmp_path: Path, cli: C
 
 
 @pytest.mark.usefixtures("fast")
+def test_default_folder_of_an_export(search: Path, cli: Cli) -> None:
+    runs = writer(search)
+    code, out, _ = cli("export", "--best")
+    assert code == 0
+    assert "next      automl predict exports/mine FILE..." in out
+    assert f"exported  {Path('exports/mine').resolve()} from" in out
+    folders = {
+        "mine": Chosen(name="", checkpoint=Storage("s/mine"), what="", search="mine"),
+        "mine-0003": Chosen(name="", checkpoint=Storage("s/mine/trials/0003"), what=""),
+        "mine-confirm-2-0001": Chosen(name="", checkpoint=Storage("s/mine/confirm-2/trials/0001"), what=""),
+        "train-1": Chosen(name="", checkpoint=Storage("s/train-1"), what=""),
+    }
+    assert {name: chosen.short_name for name, chosen in folders.items()} == {name: name for name in folders}
+    assert choose_run(runs[1]).short_name == "mine-0001"
+
+
+@pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize("mlflow", ["does not answer", "has no run of it", "has no runs"])
 def test_without_mlflow(
     mlflow: str, search: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
@@ -350,6 +431,23 @@ def test_without_mlflow(
     assert not Path("elsewhere.db").exists()
 
 
+@pytest.mark.slow("exports again")
+@pytest.mark.usefixtures("store", "fast")
+def test_winner_is_exported_by_run_id(trained: TrainResult, store: MlflowClient, tmp_path: Path) -> None:
+    """Choose by run, as `automl export --run` does, without the search's folder."""
+    folder = Storage(trained.checkpoint.parent)
+    tracker = Tracker(MlflowWriter(RunSpec(experiment="space", name="mine", checkpoint=lambda trial: folder)))
+    for number in (0, 1):
+        trial = TrialRecord(number, tiny(), state=State.COMPLETE)
+        trial.history.append({"epoch": 1, "accuracy": 0.5})
+        tracker.on_trial_end(trial)
+    tracker.finish(best=None, metric="accuracy", counts={})
+    for tag, value in ((VERDICT, "it is better"), (CONFIRMED, tracker.runs[1])):
+        store.set_tag(tracker.writer.parent, tag, value)
+    named = [run_export(tmp_path / "out", run=run).chosen.choice for run in tracker.runs.values()]
+    assert named == ["the run that was named; not confirmed", "confirmed winner: it is better"]
+
+
 def test_damaged_checkpoint_is_reported(search: Path, tmp_path: Path) -> None:
     (search / RECORDS[1].folder / checkpoint.CHECKPOINT_FILE).write_bytes(b"not a checkpoint")
     with pytest.raises(InputError, match="is corrupt or in an unsupported format"):
@@ -365,6 +463,75 @@ def test_weights_that_do_not_fit_the_model(search: Path, tmp_path: Path) -> None
     with pytest.raises(InputError, match="does not fit"):
         run_export(tmp_path / "out", best=True)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow("exports again")
+@pytest.mark.usefixtures("at_work")
+def test_a_full_disk_is_reported(trained: TrainResult, small_disk: Path) -> None:
+    weights = trained.checkpoint.stat().st_size  # and nothing of the optimiser's, as it has ended
+    with pytest.raises(InputError) as error:
+        run_export(small_disk / "out", run=trained.run_id)
+    match = re.search(
+        rf"--out .*/out cannot be written: disk full at {small_disk}, about (\d+) MB needed, 0 MB are free",
+        str(error.value),
+    )
+    assert match
+    assert int(match[1]) == pytest.approx(5 * weights / 1e6, abs=1, rel=0.1)
+    assert list(small_disk.iterdir()) == []
+
+
+@pytest.mark.slow("exports again")
+@pytest.mark.usefixtures("at_work", "fast")
+def test_a_failed_upload_is_not_registered(
+    trained: TrainResult, tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in object_store.environment.items():
+        monkeypatch.setenv(name, value)
+    done: list[str] = []
+    send = Storage.send
+
+    def sent(self: Storage, path: Path, name: str) -> None:
+        send(self, path, name)
+        done.append(name)
+
+    def refused(self: Storage, path: Path, name: str) -> None:
+        raise OSError("no route")
+
+    def registered(folder: Path, *metadata: Any, **more: Any) -> Registered:
+        assert folder.parent.is_dir(), "its files are still there"
+        done.append("registered")
+        return Registered(name="mine", version="1", alias="champion")
+
+    monkeypatch.setattr(export, "register", registered)
+    out = object_store.address(f"models/{tmp_path.name}")
+    monkeypatch.setattr(Storage, "send", refused)
+    with pytest.raises(InputError, match=r"--out s3://.* cannot be written \(no route\)"):
+        run_export(out, run=trained.run_id, register_as="mine")
+    assert done == []
+    monkeypatch.setattr(Storage, "send", sent)
+    result = run_export(out, run=trained.run_id, register_as="mine")
+    assert done == ["model.onnx", "config.json", "registered"]
+    assert (str(result.folder), result.registered is not None) == (out, True)
+
+
+def test_files_have_the_permissions_of_the_folder(exported: ExportResult) -> None:
+    assert isinstance(exported.folder, Path)
+    (exported.folder.parent / "folder").mkdir(exist_ok=True)
+    (exported.folder.parent / "file").touch()
+    modes = [os.stat(exported.folder.parent / name).st_mode for name in ("folder", "file")]
+    (exported.folder.parent / "folder").rmdir()
+    (exported.folder.parent / "file").unlink()
+    for path in (exported.folder, *exported.folder.rglob("*")):
+        assert os.stat(path).st_mode == modes[path.is_file()], path
+    assert any(path.is_dir() for path in exported.folder.iterdir())
+
+
+@pytest.mark.parametrize("file", ["model.onnx", "mlflow-model/artifacts/model.onnx"])
+def test_the_batch_has_a_name_in_the_graph(file: str, exported: ExportResult) -> None:
+    assert isinstance(exported.folder, Path)
+    session = onnxruntime.InferenceSession(str(exported.folder / file))
+    assert [value.shape for value in session.get_inputs()] == [["N", 24, 24, 3]]
+    assert [value.shape for value in session.get_outputs()] == [["N", 10]]
 
 
 def test_empty_batch_is_rejected(exported: ExportResult) -> None:

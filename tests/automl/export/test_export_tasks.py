@@ -24,7 +24,7 @@ from automl.task import Task, open_task
 from automl.task.deployment import MODEL
 from backbones import build, sites
 from tests.helpers import others_slow, tabular
-from tests.helpers.automl_cases import HERE, sequence_config
+from tests.helpers.automl_cases import HERE, Cli, sequence_config
 
 CHOSEN = Chosen(name="name", checkpoint=Storage("checkpoint"), what="the run that was named")
 STEPS = 12
@@ -193,3 +193,17 @@ def test_series_that_do_not_fit(
     np.savez(tmp_path / "mine.npz", **arrays)
     with pytest.raises(InputError, match=message):
         run_predict(str(result.folder), [tmp_path / "mine.npz"])
+
+
+@pytest.mark.slow("another export")
+@pytest.mark.parametrize("case", ["table"], indirect=True)
+def test_numbers_are_predicted(result: ExportResult, tmp_path: Path, cli: Cli) -> None:
+    assert result.scores is None
+    (tmp_path / "rows.csv").write_text("1,2,3,4\n0,0,0,0\n")
+    code, out, err = cli("predict", str(result.folder), str(tmp_path / "rows.csv"), "--json", "--trust")
+    assert code == 0, err
+    answers, (first, second) = json.loads(out), err.splitlines()[-2:]
+    assert [answer["input"] for answer in answers] == [f"{tmp_path / 'rows.csv'}:{i}" for i in (1, 2)]
+    assert answers[0]["weight"] != answers[1]["weight"]
+    assert first.startswith(f"{tmp_path / 'rows.csv'}:1: weight ")
+    assert second.startswith(f"{tmp_path / 'rows.csv'}:2: weight ")

@@ -199,6 +199,35 @@ def test_pictures_mark_the_query_and_scale_from_zero() -> None:
     assert "&lt;b&gt;" in shade_tokens(["<b>", "a"], np.ones(2))
 
 
+BAD = [
+    (("photo.png",), ["there is no image photo.png"]),
+    (("two.png", "--site", "1"), ["unknown site '1'", "0"]),
+    (("two.png", "--at", "48,0"), ["--at 48,0 is outside of", "from 0 to 47"]),
+    (("two.png", "--at", "3"), ["--at takes X,Y", "got 3"]),
+    (("empty",), ["there is nothing to draw in empty"]),
+    (("two.png", "--out", "two.png"), ["--out two.png cannot be written"]),
+]
+
+
+@pytest.mark.parametrize(("arguments", "fragments"), BAD, ids=[" ".join(words) for words, _ in BAD])
+def test_bad_arguments_have_one_message(
+    arguments: tuple[str, ...],
+    fragments: list[str],
+    planted: Path,
+    cli: Cli,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(planted / "two.png", ".")
+    Path("empty").mkdir()
+    code, out, err = cli("maps", str(planted), *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert all(fragment in err for fragment in fragments)
+
+
 def _module(about: dict[str, Any], **spec: str) -> None:
     about["config"]["model"]["placement"]["0"] = spec
 

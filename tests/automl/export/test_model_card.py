@@ -1,4 +1,7 @@
 import re
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -6,11 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 from markdown_it import MarkdownIt
+from PIL import Image
+from sklearn.datasets import load_digits
 
 from automl.export.checks import Speed
 from automl.export.chosen import Chosen
 from automl.export.export_result import ExportResult
 from automl.export.model_card import model_card
+from automl.export.predict import run_predict
 from automl.storage.storage import Storage
 from automl.task import Task
 from automl.task.deployment import Interface, as_arrays
@@ -83,6 +89,28 @@ def test_card_of_an_export(exported: ExportResult, trained: TrainResult) -> None
     assert "## In 8 bits" not in page
 
 
+@pytest.mark.slow("starts another interpreter")
+def test_ten_lines_of_python_as_predict_has_it(exported: ExportResult, tmp_path: Path) -> None:
+    folder = shutil.copytree(exported.folder, tmp_path / "model")
+    code = re.findall(r"```python\n(.*?)```", (folder / "MODEL_CARD.md").read_text(), re.S)[0]
+    assert len(code.splitlines()) <= 10
+    photos = [tmp_path / f"{i}.jpg" for i in range(20)]
+    for photo, image in zip(photos, load_digits().images, strict=False):
+        pixels = (image * (255 / 16)).round().astype(np.uint8)
+        Image.fromarray(pixels).resize((24, 24)).save(photo, quality=95)
+    predictions = run_predict(folder, photos).predictions
+    expected = max(predictions, key=lambda prediction: float(prediction.values["probability"]))
+    photos[predictions.index(expected)].rename(folder / "photo.jpg")  # the one that the model is surest of
+    output = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True
+    )
+    label, probability = output.stdout.split()
+    assert label == expected.values["label"]
+    assert float(probability) == pytest.approx(
+        expected.values["probability"], abs=0.1
+    )  # it is resized once less
+
+
 @pytest.mark.parametrize(
     ("run", "sentences", "limit"),
     [
@@ -110,6 +138,26 @@ def test_card_has_the_verdict(run: Chosen, sentences: list[str], limit: str) -> 
 def test_where_it_is_from() -> None:
     assert "exported by attention-automl from MLflow run `abc`." in card()
     assert "exported by attention-automl from trial name of search mine." in card(chosen=BEST)
+
+
+def test_many_labels() -> None:
+    matrix = np.diag(np.arange(1, 26))
+    matrix[3, 4], matrix[5, 1] = 7, 9
+    matrix[24, 24] = 0
+    page = card(scores=ScoreCard(labels=[f"class {i}" for i in range(25)], matrix=matrix))
+    assert "`confusion.csv` has the whole matrix" in page
+    assert rows(page, "| true | answered | times |") == [
+        ["class 5", "class 1", "9"],
+        ["class 3", "class 4", "7"],
+    ]
+    assert "Of 25 labels those with the lowest F1:" in page
+    worst = rows(page, "| label |")
+    assert len(worst) == 10
+    assert worst[:3] == [
+        ["class 1", "2", "1.0000", "0.1818", "0.3077"],
+        ["class 3", "11", "0.3636", "1.0000", "0.5333"],
+        ["class 5", "15", "0.4000", "1.0000", "0.5714"],
+    ]
 
 
 def test_card_of_another_task() -> None:

@@ -1,3 +1,4 @@
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from automl.tasks.image_classification.task import Probabilities
 from automl.training import checkpoint
 from automl.trials.train import TrainResult
 from search.config import TrialConfig
-from tests.helpers.automl_cases import CPU, HERE
+from tests.helpers.automl_cases import CPU, HERE, Cli
 
 
 def picture(file: Path, mode: str = "RGB", size: tuple[int, int] = (40, 30)) -> Path:
@@ -81,6 +82,22 @@ def test_file_that_is_not_an_image_is_reported(
     assert list(result.unread) == [str(file)], "it costs that file alone"
 
 
+def test_truncated_image_is_reported(exported: ExportResult, tmp_path: Path) -> None:
+    file = picture(tmp_path / "a.png")
+    file.write_bytes(file.read_bytes()[:-200])
+    with pytest.raises(InputError, match=r"a.png cannot be read as an image"):
+        run_predict(exported.folder, [file])
+
+
+def test_missing_images_are_reported(exported: ExportResult, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"there is no image .*b.png"):
+        run_predict(exported.folder, [tmp_path / "b.png"])
+    with pytest.raises(InputError, match="give at least one file of images"):
+        run_predict(exported.folder, [])
+    with pytest.raises(InputError, match=r"give at least one file of images, or a folder: .*\.bmp"):
+        run_predict(exported.folder, [tmp_path])
+
+
 def test_folder_gives_its_images(exported: ExportResult, tmp_path: Path) -> None:
     (tmp_path / "more").mkdir()
     for name in ("notes.txt", "._a.png", "Thumbs.db"):
@@ -126,3 +143,18 @@ def test_damaged_export_is_reported(damage: str, exported: ExportResult, tmp_pat
     DAMAGES[damage](folder)
     with pytest.raises(InputError, match="has no exported model; create one with `automl export`"):
         run_predict(folder, [picture(tmp_path / "a.png")])
+
+
+def test_several_labels_and_a_bad_file(exported: ExportResult, tmp_path: Path, cli: Cli) -> None:
+    good, bad = picture(tmp_path / "a.png"), tmp_path / "b.png"
+    bad.touch()
+    code, out, err = cli("predict", str(exported.folder), str(tmp_path), "--top", "3", "--json")
+    assert code == 1
+    line, error = err.splitlines()
+    assert error.startswith(f"error: {bad} cannot be read as an image")
+    answer, failure = json.loads(out)
+    best = sorted(answer["probabilities"].items(), key=lambda item: -item[1])[:3]
+    assert line == f"{good}: " + ", ".join(f"{label} ({value:.1%})" for label, value in best)
+    assert (failure["input"], "cannot be read" in failure["error"]) == (str(bad), True)
+    code, _, err = cli("predict", str(exported.folder), str(good), "--top", "0")
+    assert (code, err) == (2, "error: --top must be 1 or more; got 0\n")

@@ -1,6 +1,7 @@
 """A report in a real browser: it draws every plot, makes no network requests, and no text lies on another."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.helpers.report_cases import made_up, plan_of, save_search, save_verdi
 
 WINDOWS = [("390", "light"), ("1440", "dark"), ("390", "dark"), ("1440", "light")]  # a phone and a desktop
 REPORTS = ["confirmed", "running", "minimised, photographs", "first trial"]
+OVERLAPS, PALE = ((Path(__file__).parent / name).read_text() for name in ("overlaps.js", "pale.js"))
 
 
 @pytest.fixture(scope="module", params=others_slow(REPORTS, "confirmed"))
@@ -97,3 +99,137 @@ def test_few_trials_are_folded_and_a_network_has_its_modules(page: Any, report: 
     shown = network(search)
     marks = page.locator("#network i.used").count()
     assert marks == sum(bool(p.colour) for row in (shown.stages.values() if shown else ()) for p in row)
+
+
+def test_maps_of_six_inputs_are_shown(page: Any) -> None:
+    if page.locator("#plot-attention .missing").count():
+        assert "automl confirm --search made-up" in page.locator("#plot-attention .missing").inner_text()
+        return
+    cells = page.locator("#plot-attention .map")
+    assert cells.count() == 6
+    pictures = cells.evaluate_all(
+        """cells => cells.flatMap(cell => [...cell.querySelectorAll("img, svg, p")].map(e => {
+          const box = e.getBoundingClientRect();
+          return [e.tagName, box.width, box.height, box.left, box.right, e.naturalWidth ?? 1];
+        }))"""
+    )
+    assert len(pictures) in (6, 12)  # an image has its input beside it
+    for kind, width, height, left, right, pixels in pictures:
+        assert width >= 100, kind
+        assert height > 40
+        assert left >= 0
+        assert right <= page.viewport_size["width"]
+        assert pixels > 0
+    assert "<b>cats</b>" in cells.first.inner_text()
+
+
+def test_all_text_can_be_read(page: Any, report: ReportResult) -> None:
+    """Texts do not overlap, leave their chart, or are small or pale. The page fits the window."""
+    page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
+    seen = page.evaluate(OVERLAPS)
+    assert seen["boxes"] > 60
+    assert seen["labels"] >= 5 * len(report.plots)
+    assert seen["overlaps"] == []
+    out = page.evaluate(
+        """() => [...document.querySelectorAll(".chart svg text")].filter(text => {
+          const box = text.getBoundingClientRect(), chart = text.closest(".chart").getBoundingClientRect();
+          return text.getAttribute("opacity") !== "0" && box.width
+            && (box.left < chart.left - 1 || box.right > chart.right + 1);
+        }).map(text => `${text.closest("figure").dataset.plot} ${text.textContent}`)"""
+    )
+    assert out == []
+    sizes = page.evaluate(
+        "[...document.querySelectorAll('svg text')].map(e => parseFloat(getComputedStyle(e).fontSize))"
+    )
+    assert min(sizes) >= 9
+    contrast = page.evaluate(PALE)
+    assert contrast["count"] > 60
+    assert contrast["pale"] == []
+
+
+def test_tables_fit_or_scroll_in_their_box(page: Any) -> None:
+    sizes = page.evaluate(
+        """() => [...document.querySelectorAll("table")].filter(e => e.checkVisibility()).map(table => {
+          const box = table.parentElement, style = getComputedStyle(box), outer = box.getBoundingClientRect();
+          return [table.id || table.className, table.offsetWidth, box.clientWidth, style.overflowX,
+            outer.left, outer.right];
+        })"""
+    )
+    for name, width, room, overflow, left, right in sizes:
+        assert width <= room or (overflow == "auto" and name != "variants"), name
+        assert left >= 0, name
+        assert right <= page.viewport_size["width"], name
+
+
+def test_unreadable_texts_are_reported(browser: Any) -> None:
+    """Lines and labels that lie on each other, and a pale label."""
+    page = browser.new_page()
+    page.set_content(
+        """<p style="margin: 0">the first line</p><p style="margin: -9px 0 0">the second line</p>
+        <figure data-plot="a"><svg width="300" height="90"><text x="10" y="50">one label</text>
+        <text x="20" y="52" fill="#999">another label</text><text x="10" y="20">far</text></svg></figure>"""
+    )
+    seen = page.evaluate(OVERLAPS)
+    assert (seen["boxes"], seen["labels"], len(seen["overlaps"])) == (5, 3, 2)
+    (pale,) = page.evaluate(PALE)["pale"]
+    assert pale.startswith("another label: ")
+    page.close()
+
+
+def test_tooltip_describes_the_trial(page: Any, report: ReportResult) -> None:
+    marks = page.locator("#plot-costs .mark-symbol.role-mark path")
+    if marks.count() == 0:
+        pytest.skip("no trial has a score yet")
+    marks.last.scroll_into_view_if_needed()
+    marks.last.hover(force=True)
+    tip = page.locator("#vg-tooltip-element.visible")
+    tip.wait_for()
+    text = tip.inner_text()
+    for word in ("trial", "placement", "accuracy" if "accuracy" in text else "error", "epochs"):
+        assert word in text
+    assert " @ stage" in text or "no attention" in text or " @ stem" in text
+
+
+def test_the_wheel_zooms_with_ctrl_alone(page: Any) -> None:
+    read = """[...document.querySelectorAll('#plot-costs .chart:first-of-type .role-axis-label')]
+      .map(labels => labels.textContent).join()"""
+    if page.locator("#plot-costs .chart").count() == 0:
+        pytest.skip("no trial has a score yet")
+    page.locator("#plot-costs .chart").first.scroll_into_view_if_needed()
+    page.locator("#plot-costs .chart svg").first.hover(position={"x": 200, "y": 150})
+    before = page.evaluate(read)
+    page.mouse.wheel(0, -2)
+    page.wait_for_timeout(100)
+    assert page.evaluate(read) == before
+    page.keyboard.down("Control")
+    for _ in range(3):
+        page.mouse.wheel(0, -300)
+    page.keyboard.up("Control")
+    page.wait_for_function(f"({read}) !== {before!r}")
+
+
+def test_a_heading_sorts_the_trials(page: Any) -> None:
+    if page.locator("#listing tbody tr").count() < 2:
+        pytest.skip("one trial is always in order")
+    head = page.locator("#listing th", has_text="parameters")
+    column = head.evaluate("head => head.cellIndex")
+    read = f"""() => [...document.querySelectorAll('#listing tbody tr')].map(row => {{
+      const cell = row.cells[{column}];
+      return cell.textContent === "" ? null : +(cell.dataset.v ?? cell.textContent);
+    }})"""
+    for direction, sign in (("ascending", 1), ("descending", -1)):
+        head.get_by_role("button").click()
+        assert head.get_attribute("aria-sort") == direction
+        values = [value for value in page.evaluate(read) if value is not None]
+        assert values == sorted(values, key=lambda value: sign * value)
+    assert len(values) > 10
+    assert set(page.heard) == {page.url}
+
+
+def test_a_report_prints(page: Any, tmp_path: Path) -> None:
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.querySelector('nav')).display") == "none"
+    page.pdf(path=tmp_path / "report.pdf", format="A4")
+    assert (tmp_path / "report.pdf").stat().st_size > 10_000
+    page.emulate_media(media="screen")

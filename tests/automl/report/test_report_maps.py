@@ -19,6 +19,18 @@ def drawn(folder: Path) -> Plot:
     return plot
 
 
+def test_a_search_without_a_confirmation_says_how_to_get_maps(tmp_path: Path) -> None:
+    plot = drawn(save_search(tmp_path, made_up(4)))
+    assert plot.figure is None
+    assert "automl confirm --search made-up" in plot.says
+
+
+def test_a_confirmation_without_maps_says_why(tmp_path: Path) -> None:
+    folder = save_search(tmp_path, made_up(4))
+    save_verdict(folder, verdict_of("better"))
+    assert "recorded no maps" in drawn(folder).says
+
+
 @pytest.mark.parametrize("kind", ["images", "signals", "code", "channels"])
 def test_each_kind_is_drawn(kind: str, tmp_path: Path) -> None:
     folder = save_search(tmp_path, made_up(4))

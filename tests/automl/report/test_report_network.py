@@ -1,11 +1,15 @@
 """The picture of the network: the modules of the winner or the best trial at their sites."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from automl.report.network import network
 from automl.report.read import SearchData, read_search
+from automl.tasks.language_modelling import LanguageData, LanguageModel
+from search.config import TrialConfig
+from search.record import State, TrialRecord
 from tests.helpers.report_cases import made_up, save_search, save_verdict, verdict_of
 
 
@@ -41,3 +45,22 @@ def test_a_verdict_decides_whose_modules_are_shown(
     assert title in shown.title
     kinds = [place.kind for row in shown.stages.values() for place in row if place.kind]
     assert kinds == ["ssa"]
+
+
+def test_a_model_without_modules_has_no_picture(search: SearchData) -> None:
+    assert (
+        network(replace(search, trials=[trial for trial in search.trials if trial.kind == "plain"])) is None
+    )
+
+
+def test_all_layers_of_a_decoder_are_shown(search: SearchData) -> None:
+    model = LanguageModel(
+        options={"depth": 4}, placement={"block2.mixer": "linear", "block3.mixer": "sliding"}
+    )
+    config = TrialConfig(task="language-modelling", data=LanguageData(), model=model, metric="accuracy")
+    history = [{"epoch": 1.0, "resource": 1.0, "accuracy": 0.5, "seconds": 1.0}]
+    trial = TrialRecord(0, config, state=State.COMPLETE, history=history)
+    shown = network(replace(search, trials=[trial]))
+    assert shown
+    assert [place.kind for (place,) in shown.stages.values()] == ["full", "linear", "sliding", "full"]
+    assert [bool(place.colour) for (place,) in shown.stages.values()] == [False, True, True, False]

@@ -1,5 +1,6 @@
 """The page: says the verdict first, holds everything itself, and takes nothing from anybody for markup."""
 
+import html
 import json
 import re
 import shutil
@@ -15,16 +16,18 @@ from optuna.trial import FrozenTrial
 from attention import Spec
 from automl.base.escape import printable
 from automl.report.figure import Figure
-from automl.report.run_report import ReportResult, run_report
+from automl.report.read import SearchData, read_search
+from automl.report.run_report import ReportResult, _make, run_report, sections
 from automl.storage.metadata import read_metadata
 from automl.storage.storage import Storage
 from automl.tracking.run_spec import search_run_spec
 from automl.tracking.writer import MlflowWriter
 from search.config import Model, TrialConfig
 from search.record import State
+from search.study import read_record
 from tests.helpers.hostile import HOSTILE
 from tests.helpers.map_cases import leave_maps
-from tests.helpers.report_cases import frozen, made_up, plan_of, save_search, save_verdict, verdict_of
+from tests.helpers.report_cases import SSA, frozen, made_up, plan_of, save_search, save_verdict, verdict_of
 
 PLOTS = {"parts", "costs", "curves", "training"}
 
@@ -120,6 +123,20 @@ def test_every_plot_is_there_with_its_files(written: ReportResult, page: Page) -
     assert json.loads((written.folder / "report.json").read_text())["plots"] == list(written.plots)
 
 
+def test_each_plot_has_a_text_in_its_place(written: ReportResult, page: Page) -> None:
+    labels = [attributes for _, attributes in page.elements if attributes.get("role") == "img"]
+    assert len(labels) == len(written.plots) + 1, "the maps are in the page alone"
+    labels_text = [attributes["aria-label"] or "" for attributes in labels]
+    assert len(set(labels_text)) == len(labels_text)
+    # Each is about the numbers of its plot, not about plots in general.
+    assert all(re.search(r"\d", label) for label in labels_text)
+    search = read_search("made-up", str(written.folder.parents[1]))
+    for section in sections(search):
+        for plot in section.plots:
+            assert any(plot.says in label for label in labels_text)
+            assert plot.figure is None or plot.table is not None
+
+
 def test_the_page_asks_nobody_for_anything(page: Page) -> None:
     for tag, attributes in page.elements:
         assert tag not in ("link", "iframe", "object", "embed", "base") or attributes.get("href") == "data:,"
@@ -181,6 +198,61 @@ def test_absolute_scores_and_times_stand_beside_the_differences(page: Page) -> N
 
 
 @pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [
+        ("worse", ["Confirmed: worse", "no finalist beats the tuned baseline"]),
+        ("equivalent", ["Confirmed: equivalent", "by as much as 0.5 points"]),
+        ("undecided", ["Confirmed: undecided", "in 20 seeds may be chance"]),
+        ("cannot tell", ["Confirmed: cannot tell", "training times were not measured"]),
+        (None, ["Confirmation under way", "8 of 20 seeds", "automl confirm --search made-up"]),
+    ],
+)
+def test_each_verdict_has_its_words(
+    verdict: str | None, words: list[str], small: Path, tmp_path: Path, quiet: None
+) -> None:
+    shutil.copytree(small, tmp_path / "s")
+    value = verdict_of(verdict, warnings=["seed 1003 failed twice"], remarks=["The control did as well."])
+    save_verdict(tmp_path / "s" / "made-up", value)
+    page_of = Page(run_report("made-up", storage=str(tmp_path / "s")).index)
+    card = next(a for tag, a in page_of.elements if a.get("id") == "verdict")
+    neutral = verdict in ("undecided", "cannot tell", None)
+    tones = re.search(r"\.undecided,([^{]*)\{ --tone: var\(--soft\)", page_of.source)
+    classes = {part.strip().lstrip(".") for part in tones[1].split(",")} | {"undecided"}
+    assert bool(classes & set((card["class"] or "").split())) == neutral
+    for word in [*words, "seed 1003 failed twice", "The control did as well.", SSA]:
+        assert word in page_of.text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_confirmation_whose_trainings_failed_has_no_verdict(
+    small: Path, tmp_path: Path, quiet: None
+) -> None:
+    shutil.copytree(small, tmp_path / "s")
+    headline = "No verdict: fewer than two seeds are complete"
+    value = verdict_of(None, complete=True, comparisons=[], seeds=1, headline=headline)
+    save_verdict(tmp_path / "s" / "made-up", value)
+    result = run_report("made-up", storage=str(tmp_path / "s"))
+    assert headline in Page(result.index).text
+    assert "No variant has an interval" in Page(result.index).text
+    assert "verdict" not in result.plots
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_before_a_confirmation_there_is_no_verdict(
+    storage: Path, tmp_path: Path, quiet: None, trials: list[FrozenTrial]
+) -> None:
+    result = run_report("made-up", storage=str(storage), out=str(tmp_path / "out"))
+    page_of = Page(result.index)
+    assert "Not confirmed" in page_of.text
+    assert f"automl confirm --search made-up --storage {storage}" in page_of.text
+    assert "verdict" not in result.plots
+    assert "proves nothing" in page_of.text
+    best = max(t.values[0] for t in trials if t.values)
+    assert f"{100 * best:.4g} %" in page_of.text
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_hostile_names_and_varied_options(tmp_path: Path, quiet: None) -> None:
     plan, trials = plan_of(), []
     for i, name in enumerate(HOSTILE):
@@ -213,6 +285,16 @@ def test_a_running_search_says_so(tmp_path: Path, quiet: None) -> None:
     assert f"automl search --resume made-up --storage {tmp_path}" in page_of.text
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_search_that_has_just_begun(count: int, tmp_path: Path, quiet: None) -> None:
+    save_search(tmp_path, made_up(count, running=1))
+    result = run_report("made-up", storage=str(tmp_path))
+    page_of = Page(result.index)
+    missing = [a for tag, a in page_of.elements if tag == "p" and a.get("class") == "missing"]
+    assert missing
+    assert "curves" in result.plots
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_several_objectives(tmp_path: Path, quiet: None) -> None:
     plan = plan_of(objectives=["accuracy", "latency", "params"])
@@ -227,6 +309,43 @@ def test_every_trial_is_in_the_table(page: Page, trials: list[FrozenTrial]) -> N
     assert re.search(r">\s*steps\s*<", table)
     rows = re.findall(r"<tr><td class=\"n\">(\d+)</td>", table[: table.index("</table>")])
     assert [int(number) for number in rows] == list(range(len(trials)))
+
+
+def test_it_says_how_to_repeat_it(page: Page, written: ReportResult) -> None:
+    metadata = read_metadata(written.folder.parent, str(written.folder.parent.parent))
+    for words in (
+        "automl search --space digits --trials 60 --name made-up",
+        metadata.data,
+        "a" * 40,
+        "2 × NVIDIA H200",
+        "torch 2.15.0",
+        "1000, 1001, 1002",
+        "confirmed, control",
+        "best baseline: trial",
+        f"optuna-dashboard {written.folder.parent / 'study.journal'}",
+    ):
+        assert words in page.text
+    configs = re.findall(r'class="config"><summary>best trial.*?<pre>(.*?)</pre>', page.source, re.S)
+    search = read_search("made-up", str(written.folder.parents[1]))
+    assert TrialConfig.from_json(json.loads(html.unescape(configs[0]))) == search.best.config
+
+
+@pytest.mark.slow("draws a large report")
+def test_a_thousand_trials_stay_below_five_megabytes(storage: Path, tmp_path: Path) -> None:
+    trials = [
+        record
+        for trial in made_up(1000, pruning=False)  # a trial that is not pruned takes more bytes
+        if (record := read_record(trial)) is not None
+    ]
+    for number, trial in enumerate(trials):
+        trial.number = number
+    search = SearchData(
+        folder=storage, metadata=read_metadata(storage / "made-up", str(storage)), trials=trials
+    )
+    names = _make(search, tmp_path)
+    assert set(names) >= PLOTS
+    assert (tmp_path / "index.html").stat().st_size < 5e6
+    assert len(re.findall("<tr>", (tmp_path / "index.html").read_text())) > 1000
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -289,3 +408,22 @@ def test_the_report_is_with_the_searchs_run_in_mlflow(
     assert plots == {f"{name}.{kind}" for name in result.plots for kind in ("svg", "png")}
     copy = store.download_artifacts(parent, "report/index.html")
     assert Path(copy).read_bytes() == result.index.read_bytes()
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("uri", ["http://127.0.0.1:9", ""], ids=["away", "without the search"])
+def test_without_mlflow_there_is_a_report_and_one_warning(
+    uri: str,
+    small: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    quiet: None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if uri:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    result = run_report("made-up", storage=str(small), out=str(tmp_path / "out"))
+    assert result.index.exists()
+    assert result.run_id is None
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
+    assert "the report is not in MLflow" in line

@@ -1,25 +1,33 @@
 """Reading of a search for a report: its choice, its state and its faults."""
 
 import csv
+import webbrowser
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import optuna
 import pytest
+import ray
 from optuna.distributions import IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 from sklearn.metrics import confusion_matrix, f1_score, precision_recall_fscore_support
 
 from attention import Spec
+from automl.base.errors import InputError
 from automl.report.costs import costs, pareto
+from automl.report.forest import forest
 from automl.report.grid_table import FILES, grid, merged, read_grid, text_lines, write_grid
+from automl.report.listing import failures
 from automl.report.module_effects import parts
 from automl.report.per_class import per_class
 from automl.report.read import SearchData, answered, read_search
-from automl.report.run_report import write_page
+from automl.report.run_report import run_report, write_page
 from automl.storage.folder import old_folder
 from automl.storage.trial_files import Answers
+from automl.tasks.code_retrieval import MRR
 from automl.tasks.detection import BOX_AP
 from search.config import Model, TrialConfig
 from search.grid import grid_cells
@@ -28,6 +36,7 @@ from search.record import Role, State
 from search.space import load_space
 from search.study import CELLS, ROLE, STUDY_FILE, read_history, resume_study
 from tests.helpers.report_cases import (
+    DIVERGED,
     frozen,
     made_up,
     plan_of,
@@ -35,6 +44,8 @@ from tests.helpers.report_cases import (
     save_verdict,
     verdict_of,
 )
+
+Cli = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +95,66 @@ def test_a_search_that_is_being_written_is_read(tmp_path: Path, few: list[Frozen
         assert len(read_search("made-up", str(tmp_path)).trials) == len(few)
 
 
+@pytest.fixture
+def storage_folder(tmp_path: Path, few: list[FrozenTrial], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with searches of which some have nothing to report."""
+    monkeypatch.chdir(tmp_path)
+    save_search(tmp_path / "searches", few[:3], name="good")
+    save_search(tmp_path / "searches", [], name="empty")
+    (save_search(tmp_path / "searches", [], name="bare") / STUDY_FILE).unlink()
+    (save_search(tmp_path / "searches", [], name="hollow") / STUDY_FILE).write_bytes(b"")
+    (save_search(tmp_path / "searches", few[:3], name="damaged") / "search.json").write_text("{")
+    save_verdict(save_search(tmp_path / "searches", few[:3], name="torn"), {})
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "none").mkdir()
+    return tmp_path
+
+
+NO_TRIALS = ["has no trials yet", "--resume"]
+
+
+@pytest.mark.usefixtures("storage_folder")
+@pytest.mark.parametrize(
+    ("arguments", "fragments"),
+    [
+        (("--search", "empty"), ["search 'empty'", *NO_TRIALS]),
+        (("--search", "bare"), ["search 'bare'", *NO_TRIALS]),
+        (("--search", "damaged"), ["search.json is corrupt"]),
+        (("--search", "torn"), ["confirm/verdict.json is corrupt", "automl confirm"]),
+        (("--search", "good", "--out", "file"), ["--out file cannot be written", "name a folder"]),
+    ],
+    ids=lambda value: " ".join(value),
+)
+def test_a_mistake_is_reported_once(arguments: tuple[str, ...], fragments: list[str], cli: Cli) -> None:
+    code, out, err = cli("report", *arguments)
+    assert (code, out) == (2, "")
+    assert len([line for line in err.splitlines() if line.startswith("error: ")]) == 1
+    for fragment in fragments:
+        assert fragment in err
+    assert "Traceback" not in err
+
+
+def test_no_study_is_made_by_looking_for_one(storage_folder: Path) -> None:
+    with pytest.raises(InputError):
+        run_report("bare")
+    assert not (storage_folder / "searches" / "bare" / STUDY_FILE).exists()
+
+
+def test_the_command_says_where_the_report_is(
+    storage_folder: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address) or True)
+    code, out, err = cli("report", "--search", "good", "--out", "pages/one", "--open")
+    assert code == 0
+    assert "report    pages/one/index.html (" in out
+    assert "automl confirm --search good" in out, "there is no verdict yet"
+    assert opened == [(storage_folder / "pages/one/index.html").as_uri()]
+    assert (storage_folder / "pages" / "one" / "index.html").is_file()
+    assert err.count("warning:") == 1  # this search was never in MLflow
+    assert not ray.is_initialized()
+
+
 def test_trials_that_differ_by_the_seed_alone_count_together(tmp_path: Path) -> None:
     trials = made_up(40)
     save_search(tmp_path / "one", trials)
@@ -97,6 +168,17 @@ def test_trials_that_differ_by_the_seed_alone_count_together(tmp_path: Path) -> 
         Answers(values=np.ones(3)).save(search.metadata.location / trial.folder)
     (group,) = answered(search).of
     assert len(group.trainings) == 2
+
+
+def test_the_verdict_of_mrr_is_not_rounded_away(tmp_path: Path) -> None:
+    plan = plan_of(metric=MRR, objectives=["mrr"])
+    folder = save_search(tmp_path, made_up(8, plan=plan), plan=plan)
+    value = verdict_of(metric="mrr", unit="mrr", margin=0.01)
+    for comparison in value["comparisons"]:
+        comparison["difference"], comparison["interval"] = 0.0123, [0.0021, 0.0225]
+    save_verdict(folder, value)
+    search = read_search("made-up", str(tmp_path))
+    assert "+0.012 mrr, +0.002 to +0.022" in forest(search.verdicts[0], search.plan.metric).says
 
 
 PLAN = plan_of(metric=BOX_AP, objectives=["box_ap"])
@@ -228,6 +310,16 @@ def test_the_front_is_what_nobody_beats(objectives: tuple[str, ...], tmp_path: P
     assert {trial.number for trial in front} == expected
     costs = [trial.profile["latency"] for trial in front]
     assert costs == sorted(costs)
+
+
+def test_reasons_that_differ_in_numbers_alone_are_one(trials: list[FrozenTrial], search: SearchData) -> None:
+    rows = failures(search).rows
+    texts = Counter(t.user_attrs.get("reason") for t in trials if t.constraints)
+    infeasible = {reason: count for state, count, reason, *_ in rows if state == State.INFEASIBLE}
+    over = sum(count for text, count in texts.items() if text and "exceeds" in text)
+    assert sorted(infeasible.values()) == sorted([over, texts[DIVERGED]])
+    assert over > 1
+    assert any(reason == "no reason was given" for state, _, reason, *_ in rows if state == State.ERROR)
 
 
 def test_models_at_chance_are_on_no_front(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Configurations of a space or a search, with values set by the user."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,6 +98,28 @@ def test_each_key_of_each_task_can_be_set(task: str) -> None:
         if key != "path"
     }
     assert set_values(config, values) == config
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"heads": "8"}, "--set heads: a parameter needs the space"),
+        (
+            {"training.epoch": "8"},
+            "unknown key of the training .* 'epoch'; choose from .*Did you mean 'epochs'",
+        ),
+        ({"training.epochs": "many"}, "training.epochs must be int; got 'many'"),
+        ({"training.schedule": "cosin"}, "training.schedule must be one of one-cycle"),
+        ({"training.epochs.first": "1"}, "training.epochs has no further keys"),
+        ({"model.options.widht": "1"}, "unknown option of backbone 'xresnet18' 'widht'.*'width'"),
+        ({"model.options.width": "wide"}, "'width' of backbone 'xresnet18' must be float; got 'wide'"),
+        ({"model.placement.stage1": "sagn"}, "unknown attention 'sagn'.*'sagan'"),
+        ({"seed": "x"}, "seed must be int; got 'x'"),
+    ],
+)
+def test_keys_that_cannot_be_set(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        set_values(TrialConfig(), values)
 
 
 def test_settings_are_read() -> None:

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import automl
 from automl.base.errors import InputError
 from automl.config.nouns import Question
-from automl.config.settings import Settings
+from automl.config.settings import ParsedSettings, Settings
 from automl.search.prepare import fit, fit_epochs, prepare
-from tests.helpers.automl_cases import opened
+from tests.helpers.automl_cases import Cli, opened
 
 
 def photographs(folder: Path, *sizes: tuple[int, int]) -> str:
@@ -77,3 +78,83 @@ def test_training_with_few_steps_gets_more_epochs(
         assert fitted.settings == {"epochs": epochs}
         assert "steps of" in fitted.why
         assert "set another number with --epochs" in fitted.why
+
+
+def test_chosen_epochs_are_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = photographs(tmp_path / "photos", (32, 32), (33, 40), (50, 50))
+    settings = Settings(space="folder", data=data, size=32, backbone="timm:test_resnet").parsed
+    ready = prepare(settings)
+    assert ready.settings.question.epochs == ready.plan.budget == ready.baseline.training.epochs
+    assert ready.task.steps() * ready.plan.budget >= 300
+    assert f"chosen    {ready.settings.question.epochs} epochs" in capsys.readouterr().err
+    assert all(config.training.epochs == ready.settings.question.epochs for config in ready.configs)
+    assert prepare(settings.change(question={"epochs": 2})).plan.budget == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["photos"]
+
+
+def test_types_of_an_own_space_are_stored_with_the_folder_of_their_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "from automl.tasks.image_classification.space import digits\n"
+        "from torch import nn\n\n"
+        "class Gate(nn.Conv2d):\n"
+        "    def __init__(self, channels):\n"
+        "        super().__init__(channels, channels, 1)\n\n"
+        "def space(trial, kinds=('ssa', 'mine.py:Gate')):\n"
+        "    return digits(trial, kinds)\n\n"
+        "space.baseline = {'modules': 0}\n"
+    )
+    ready = prepare(Settings(space="mine.py:space", subset=0.1, epochs=1).parsed)
+    assert ready.settings.question.attention == f"ssa,{tmp_path}/mine.py:Gate"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"data": "photos"},
+        {"data": "photos", "size": 24, "trials": 3},
+        {"data": "photos", "weights": "default", "backbone": "torchvision:resnet18"},
+        {"data": "pairs.csv"},
+        {"data": "text.txt", "context": 64},
+        {"data": "code", "full": 1},
+        {"data": "code"},
+        {"space": "digits", "data": "photos"},
+        {"data": "missing"},
+        {"size": 24},
+    ],
+    ids=lambda options: " ".join(f"{name}={value}" for name, value in options.items()),
+)
+def test_python_and_the_command_line_choose_alike(
+    options: dict[str, Any],
+    cli: Cli,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    photographs(tmp_path / "photos", (50, 50))
+    (tmp_path / "pairs.csv").write_text("left,right,disparity\nl.png,r.png,d.pfm\n")
+    (tmp_path / "text.txt").write_text("a line of text\n" * 99)
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "a.py").write_text("def read(file):\n    '''Read a file.'''\n    return 1\n" * 9)
+    started: list[ParsedSettings] = []
+
+    def start(settings: ParsedSettings) -> None:
+        started.append(settings)
+        raise InputError("started")
+
+    monkeypatch.setattr("automl.search.run_search.start_search", start)
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    code, _, command_line = cli("search", *words)
+    assert code == 2
+    with pytest.raises(InputError) as raised:
+        automl.run_search(**options)
+    python = capsys.readouterr().err
+    assert command_line == f"{python}error: {raised.value}\n"
+    assert len(started) in (0, 2)
+    assert not started or started[0].to_json() == started[1].to_json()

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+import automl
 from automl.base.serialise import to_json, write_json
 from automl.config.nouns import Question, SearchPlan
 from automl.config.settings import Settings
 from automl.search.prepare import make_plan
 from automl.search.result import RESULT_FILE
-from automl.search.run_search import Search, load
+from automl.search.run_search import EXPORTS, Search, load
 from automl.storage.folder import new_folder
 from automl.tasks.language_modelling import LanguageData, LanguageModel
 from automl.tracking.run_spec import flat
@@ -124,6 +125,23 @@ def test_plan_has_the_score_of_guessing() -> None:
     assert make_plan(SearchPlan(), Question(space="digits"), line).guessing is None
 
 
+def test_repr_of_a_result(result: Result) -> None:
+    summary = result([0.8, 0.9], None)
+    assert repr(summary).splitlines() == [
+        "search    mine-0",
+        "space     digits",
+        "trials    2: 2 completed",
+        "best      accuracy 90 % after 84 steps, trial 1: no attention",
+        "baseline  accuracy 90 % after 84 steps, trial 1: no attention",
+        f"folder    {summary.folder}",
+        f"next      automl.load('mine-0', storage='{summary.storage}').confirm()",
+    ]
+    html = summary._repr_html_()
+    assert html.count("<tr>") == 7
+    assert ".confirm()<" in html
+    assert "no trial completed" in repr(result([0.8], None, State.PRUNED))
+
+
 def test_the_best_trial_with_some_full_layers(result: Result) -> None:
     search = result([0.8, 0.9, 0.7], None)
     placements = ({}, {"block1.mixer": "linear"}, {"block2.mixer": "linear"})
@@ -159,6 +177,36 @@ def test_a_loaded_search_is_the_one_that_was_run(tmp_path: Path) -> None:
     assert again.hours == 2 * search.hours > 0
     (folder / RESULT_FILE).write_text("{")
     assert load(search).seconds == 0, "the study is the record"
+
+
+def test_its_methods_are_the_functions_of_the_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: dict[str, tuple[object, ...]] = {}
+
+    def function(name: str) -> Callable[..., None]:
+        return lambda *arguments, **options: calls.update({name: (*arguments, options)})
+
+    for name in (
+        "run_confirm", "run_report", "run_export", "run_predict", "run_search", "run_sync", "run_remove"
+    ):  # fmt: skip
+        monkeypatch.setattr(f"{getattr(automl, name).__module__}.{name}", function(name))
+    fake_search(tmp_path)
+    search = load("mine", storage=tmp_path)
+    search.confirm(top=1)
+    search.report()
+    search.resume(trials="+2")
+    search.predict(["seven.png"], trust=True)
+    assert search.status().state == "stopped"
+    search.sync()
+    search.remove()
+    assert calls == {
+        "run_sync": (search, {}),
+        "run_remove": (search, {}),
+        "run_confirm": (search, {"top": 1}),
+        "run_report": (search, {}),
+        "run_search": ({"resume": search, "trials": "+2"},),
+        "run_export": (EXPORTS / "mine", {"best": True, "baseline": False, "search": search, "trust": True}),
+        "run_predict": (EXPORTS / "mine", ["seven.png"], {"trust": True}),
+    }
 
 
 def test_the_next_step_follows_from_the_verdict(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from automl.tasks.image_classification import ImageTraining
 from search.class_metrics import ACCURACY
 from search.config import TrialConfig
 from search.record import TRIALS_FOLDER
+from search.space import get_source
 from search.trial_scheduler import Plan
 from tests.helpers.services import ObjectStore
 
@@ -153,6 +154,21 @@ def test_second_process_is_rejected(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.parametrize("name", ["", "our", "mine/..", "../mine", "."])
+def test_message_about_an_unknown_name_lists_searches(name: str, tmp_path: Path) -> None:
+    storage = tmp_path / "searches"
+    for known in ("mine", "yours"):
+        make(storage, known)
+    (storage / "no-search").mkdir()
+    with pytest.raises(InputError) as error:
+        find_search(name, str(storage))
+    text = str(error.value)
+    assert f"no search called {name!r} in {storage}" in text
+    assert "no-search" not in text
+    if "/" not in name and name not in ("", "."):
+        assert "there are mine, yours. Check --search and --storage" in text
+
+
 def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, metadata = make(tmp_path)
 
@@ -185,6 +201,29 @@ def test_a_space_that_is_a_function(tmp_path: Path) -> None:
     assert metadata.draw_space(mine).space.draw is mine
     with pytest.raises(InputError, match=r"space 'digits' differs from that of search"):
         metadata.draw_space("digits")
+
+
+def test_function_of_a_notebook_is_available_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def mine(trial: optuna.Trial) -> TrialConfig:
+        return TrialConfig(training=ImageTraining(epochs=trial.suggest_int("epochs", 1, 9)))
+
+    mine.__module__, mine.__qualname__ = "__main__", "mine"
+    mine.baseline = {"epochs": 3}  # type: ignore[attr-defined]
+    settings = Settings(space=mine, storage=str(tmp_path)).parsed
+    with new_folder(settings, PLAN, fingerprint=settings.question.open().fingerprint, data="d") as (
+        folder,
+        _,
+    ):
+        metadata = read_metadata(folder, str(tmp_path))
+    assert (metadata.settings.question.space_name, metadata.settings.question.title) == (
+        "__main__:mine",
+        "mine",
+    )
+    monkeypatch.setattr(sys.modules["__main__"], "mine", mine, raising=False)
+    assert metadata.draw_space().space.baseline == {"epochs": 3}
+    source = get_source(metadata.draw_space().space)
+    assert source.startswith("def mine(trial: optuna.Trial)")
+    assert source.endswith("\nmine.baseline = {'epochs': 3}\n")
 
 
 def test_one_of_two_simultaneous_starts_fails(

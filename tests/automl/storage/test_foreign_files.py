@@ -183,6 +183,18 @@ def test_each_command_reads_or_runs() -> None:
         assert not OF_FILES & flags, name
 
 
+def test_the_page_on_security_lists_each_command_once() -> None:
+    page = (Path(__file__).parents[3] / "docs/explanation/security.md").read_text()
+    rows = {
+        answer.split()[0].strip(";,"): row for row, answer in re.findall(r"^\| (`.*) \| (.*) \|$", page, re.M)
+    }
+    listed = {answer: re.findall(r"`([a-z][a-z-]*)`", rows[answer]) for answer in ("yes", "no")}
+    assert sorted(listed["yes"]) == sorted(RUNS)
+    assert sorted(listed["no"]) == sorted([*READS, *ALONE])
+    trusting = {name for name in COMMANDS if any(p.name == "trust" for p in COMMANDS[name].params)}
+    assert set(re.findall(r"`([a-z-]+) --trust`", rows["yes"])) == trusting
+
+
 @pytest.mark.parametrize("command", READS)
 def test_reading_runs_no_code(command: str, search: Path, workspace: Path, cli: Cli) -> None:
     exported_model(workspace / "model", config=json.loads((search / "confirm/confirm.json").read_text())

@@ -44,6 +44,14 @@ def test_stamp_changes_with_the_content(storage: Storage) -> None:
     assert storage.files()["a"] != before
 
 
+def test_large_files_are_copied(storage: Storage, tmp_path: Path) -> None:
+    content = bytes(range(256)) * (20 << 12)  # 20 MiB, more than is copied at once
+    (tmp_path / "large").write_bytes(content)
+    storage.send(tmp_path / "large", "large")
+    storage.fetch("large", tmp_path / "back")
+    assert (tmp_path / "back").read_bytes() == content
+
+
 def test_reading_is_consistent(storage: Storage) -> None:
     contents = [bytes([number]) * (size << 20) for number, size in enumerate((3, 1, 5, 3))]
     storage.write("a", contents[0])

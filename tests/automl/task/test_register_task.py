@@ -198,6 +198,11 @@ def test_an_entry_point_may_name_the_class_of_a_task(site: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "source", "message"),
     [
+        (
+            "weights = weighing",
+            "import nothing_of_this_name",
+            "weighing cannot be imported: ModuleNotFoundError",
+        ),
         ("weights = weighing", "raise SystemExit", "weighing cannot be imported: SystemExit"),
         ("weights = weighing", "SPEC = 3", "must be or have an automl.TaskSpec with metrics; got 3"),
         ("weights = weighing:SPEC", SPEC.replace("weighing.task", "weighing.nothing"), "weighing.nothing"),

@@ -36,6 +36,12 @@ def test_mixup_weights_are_beta_and_the_first_is_larger(alpha: float) -> None:
     assert fraction.std().item() == pytest.approx(expected.std(), abs=0.01)
 
 
+@pytest.mark.parametrize("alpha", [1e-300, 1e-4, 0.01])
+def test_a_tiny_alpha_mixes_hardly_anything(alpha: float) -> None:
+    _, _, _, fraction = mixed(alpha)
+    assert (fraction > 0.99).float().mean() > 0.9
+
+
 class Fixed(nn.Module):
     """Model with constant logits."""
 
@@ -203,6 +209,13 @@ def test_raw_inputs_fit_the_deployed_graph() -> None:
     assert deployment.labels == [str(digit) for digit in range(10)]
 
 
+def test_a_batch_is_limited_to_the_data() -> None:
+    """The batch is then all of the data: a user may have few photographs."""
+    task = opened(training={"batch_size": 230})
+    assert task.steps() == opened(training={"batch_size": 229}).steps() == 1
+    assert [len(y) for _, y in task.batches(1)] == [229]
+
+
 def test_images_are_mirrored_if_requested() -> None:
     """Photographs are mirrored and digits are not; `flip` overrides both."""
     plain, mirrored = (next(iter(opened(training={"flip": flip}).batches(1)))[0] for flip in (None, True))
@@ -210,3 +223,9 @@ def test_images_are_mirrored_if_requested() -> None:
     assert 0.3 < same.float().mean() < 0.7
     torch.testing.assert_close(plain.flip(3)[~same], mirrored[~same], rtol=1e-4, atol=1e-4)
     assert torch.equal(plain, next(iter(opened(training={"flip": False}).batches(1)))[0])
+
+
+def test_the_data_are_described_in_a_line() -> None:
+    task = opened()
+    text = f"{task.size('train')} images to train on and {task.size('validation')} for validation"
+    assert task.describe_data() == f"{text}; 10 classes: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9"

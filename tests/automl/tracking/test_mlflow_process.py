@@ -4,6 +4,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -95,6 +96,24 @@ def test_a_prepared_process_is_taken_once_and_ends_with_its_block(tmp_path: Path
     writer.process.kill()
     with prepared():
         ((process, _),) = _IDLE
+    assert process.poll() is not None
+
+
+@pytest.mark.slow("starts several processes")
+def test_one_process_writes_two_searches_in_turn(store: MlflowClient, tmp_path: Path) -> None:
+    with prepared():
+        ((process, _),) = _IDLE
+        for name in ("mine", "other"):
+            spec = replace(run_spec(tmp_path), tags={SEARCH: name})
+            with prepared(), MlflowProcess(spec) as writer:
+                assert writer.process is process
+                tracker = Tracker(writer)
+                tracker.on_trial_end(trained(0, tmp_path))
+                assert tracker.finish(best=None, metric=None, counts={State.COMPLETE: 1}) == 0
+            experiments = [store.get_experiment_by_name("space").experiment_id]
+            (parent,) = store.search_runs(experiments, f"tags.`{SEARCH}` = '{name}'")
+            children = store.search_runs(experiments, f"tags.mlflow.parentRunId = '{parent.info.run_id}'")
+            assert [run.info.run_id for run in children] == [tracker.runs[0]]
     assert process.poll() is not None
 
 

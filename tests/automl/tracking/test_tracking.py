@@ -1,5 +1,6 @@
 import json
 import threading
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,11 @@ from automl.tracking.names import (
     CHECKPOINT,
     COMMIT,
     EPOCH,
+    NOTE,
     PROFILE,
     SEARCH,
     TRIAL,
+    VIEW,
     named,
     run_name,
 )
@@ -409,6 +412,98 @@ def test_the_run_of_a_trial(store: MlflowClient) -> None:
     for identity, number in (("older-id", 2), ("newer-id", 1), ("unknown", 0)):
         with pytest.raises(InputError, match=r"MLflow at sqlite:.* has no run of it"):
             find_trial_run(identity, number)
+
+
+Find = Callable[[MlflowClient], object]
+
+
+@pytest.mark.parametrize(
+    ("find", "message"),
+    [
+        (lambda store: choose_run(""), "MLflow has no run ''"),
+        (lambda store: choose_run("a/../b"), "MLflow has no run 'a/../b'"),
+        (
+            lambda store: choose_run(searched("mine", [], store).writer.parent or ""),
+            r"run \w+ \(mine\) has no checkpoint: it was not trained, .* Choose another run",
+        ),
+    ],
+)
+def test_missing_runs_are_reported(find: Find, message: str, store: MlflowClient) -> None:
+    with pytest.raises(InputError, match=message):
+        find(store)
+
+
+def test_the_page_of_the_runs_and_what_it_says_of_the_search(store: MlflowClient) -> None:
+    tracker = make(note="Made by `automl search`.", data="d")
+
+    def note() -> str:
+        return store.get_run(tracker.writer.parent).data.tags[NOTE]
+
+    experiment = store.get_experiment_by_name("space").experiment_id
+    assert tracker.writer.page().startswith(f"http://127.0.0.1:5000/#/experiments/{experiment}/runs")
+    assert note() == "Made by `automl search`."
+    best = trial(0, placement=PLACEMENT)
+    live(tracker, best, State.COMPLETE, [0.75])
+    for _ in range(2):  # as when it is resumed
+        assert tracker.finish(best=best, metric="accuracy", counts={}) == 0
+        assert note() == (
+            "Best trial 0: accuracy **0.75** on the validation split, ssa(ks=3) @ stage1.block2.branch + "
+            "sagan @ stage2.block1. Not confirmed on fresh seeds.\n\nMade by `automl search`."
+        )
+    tracker.writer.conclude(
+        "",
+        {"verdict": "better", "headline": "it is better", "advice": "", "figures": "by 2 points", "cost": ""},
+        None,
+    )
+    tracker.finish(best=best, metric="accuracy", counts={})
+    assert note() == "**it is better.**  \nby 2 points\n\nMade by `automl search`."
+    assert len(store.get_run(tracker.writer.parent).inputs.dataset_inputs) == 2
+
+
+def test_the_page_shows_one_search_with_the_announced_trial_first(store: MlflowClient) -> None:
+    """Other runs do not matter: another search, a confirmation, a pruned trial with a higher score."""
+    searched("other", [0.9375], store)
+    tracker = make(search="mine", identity="mine-id", metric="accuracy")
+    records, scores = [trial(i) for i in range(4)], [0.5, 0.75, 0.875, 0.75]
+    for record, score in zip(records, scores, strict=True):
+        live(tracker, record, State.PRUNED if score == max(scores) else State.COMPLETE, [score])
+    link = tracker.writer.page()
+    confirmation = make(search="mine confirm", identity="mine-id-confirm-1", above="mine-id")
+    live(confirmation, trial(0), State.COMPLETE, [1.0])
+    confirmation.close()
+
+    def shown() -> list[int]:
+        name = VIEW + link.partition("?viewStateShareKey=")[2]
+        view = json.loads(store.get_experiment(tracker.writer.experiment).tags[name])
+        order = f"{view['orderByKey']} {'ASC' if view['orderByAsc'] else 'DESC'}"
+        runs = store.search_runs([tracker.writer.experiment], view["searchFilter"], order_by=[order])
+        assert {run.data.tags["mlflow.parentRunId"] for run in runs} == {tracker.writer.parent}
+        return [int(run.data.tags[TRIAL]) for run in runs]
+
+    assert tracker.drain() == 0
+    assert set(shown()) == {0, 1, 2, 3}
+    # A model of placements may prefer another of those with the same score, and another order later.
+    for ranking in ([1, 3, 0], [3, 1, 0]):
+        tracker.finish(best=records[ranking[0]], metric="accuracy", counts={}, ranking=ranking)
+        assert shown() == [*ranking, 2]
+    again = make(search="mine", identity="mine-id", metric="accuracy")
+    again.finish(best=records[1], metric="accuracy", counts={}, ranking=[1, 3, 0])
+    assert shown() == [1, 3, 0, 2]
+
+
+def test_options_of_the_backbone_are_in_names_and_parameters(store: MlflowClient) -> None:
+    tracker = make()
+    wide, narrow = trial(0, options={"width": 0.5}), trial(1, options={"width": 0.25}, placement=PLACEMENT)
+    for record in (wide, narrow):
+        live(tracker, record, State.COMPLETE, [0.5])
+    tracker.finish(best=wide, metric="accuracy", counts={})
+    assert wide.name == "000 xresnet18(width=0.5) plain"
+    for record, option in ((wide, "0.5"), (narrow, "0.25")):
+        run = run_of(tracker, record.number, store)
+        assert f"xresnet18(width={option})" in run.info.run_name
+        assert run.data.params["options"] == f"width={option}"
+        assert run.data.params["options.width"] == option
+    assert "plain, width=0.5" in store.get_run(tracker.writer.parent).data.tags[NOTE]
 
 
 def test_every_cost_has_a_unit() -> None:

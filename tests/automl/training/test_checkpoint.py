@@ -123,6 +123,11 @@ def test_loading_executes_no_code(saved: Path, tmp_path: Path) -> None:
     assert (tmp_path / "hacked").exists()
 
 
+def test_missing_checkpoint_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"there is no checkpoint .*was it deleted"):
+        checkpoint.read(Storage(tmp_path), CPU)
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_flipped_byte_is_reported_or_harmless(data: st.DataObject, saved: Path) -> None:

@@ -1,8 +1,10 @@
 """Every timing warms up first: a first run that is ten times as slow changes no measurement."""
 
+import ast
 import statistics
 from collections.abc import Callable, Iterator
 from itertools import islice
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import automl
 from automl.costs import profile, time_ratio
 from automl.costs import profile as model
 from automl.export import checks
@@ -133,6 +136,22 @@ def test_a_slow_first_run_does_not_count(
 ) -> None:
     for measured, expected in timing(machine, monkeypatch):
         assert measured == pytest.approx(expected)
+
+
+def test_every_file_that_times_runs_is_tested() -> None:
+    """A file times if it imports a timing function, or a clock by which it could time without one."""
+    root, timers = Path(automl.__file__).parent, {"seconds", "wall_seconds", "event_seconds"}
+    timers |= {name for name in vars(clock) if name.startswith("time_")}
+    files = set()
+    for file in root.rglob("*.py"):
+        imported = {
+            alias.name
+            for node in ast.walk(ast.parse(file.read_bytes()))
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        files |= {file.relative_to(root).as_posix()} if imported & timers else set()
+    assert files - {"training/clock.py"} == set(TIMINGS)
 
 
 def test_rounds_alternate_and_end_early_if_they_are_slow() -> None:

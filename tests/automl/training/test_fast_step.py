@@ -124,6 +124,17 @@ def test_changes_on_the_host_are_not_replayed(replays, kind, reason, caplog, mon
     assert reason in caplog.messages[0]
 
 
+def test_waiting_for_the_gpu_is_named(replays, caplog, monkeypatch):
+    monkeypatch.setattr(fast_step, "synchronising_calls", lambda run: (run(), ["own.py:12"]))
+    with caplog.at_level(logging.WARNING, "automl"):
+        losses, _ = train()
+    assert len(losses) == 3
+    assert not replays
+    assert caplog.messages == [
+        "the training step is not replayed as a CUDA graph: it waits for the GPU at own.py:12"
+    ]
+
+
 def test_a_failed_capture_falls_back(replays, caplog, monkeypatch):
     def fail(run, device):
         raise RuntimeError("CUDA error: operation not permitted\nwhen capturing")

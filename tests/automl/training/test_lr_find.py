@@ -1,6 +1,10 @@
 import math
+from pathlib import Path
 
-from automl.training.lr_find import find_learning_rate
+import pytest
+
+from automl.base.errors import InputError
+from automl.training.lr_find import find_learning_rate, plot
 from tests.helpers.automl_cases import Regression
 
 
@@ -22,3 +26,16 @@ def test_a_diverging_end_is_cut() -> None:
     assert all(math.isfinite(loss) for loss in test.losses)
     assert max(test.losses) <= 4 * test.losses[0] + 1e-6
     assert test.suggestion < 10
+
+
+def test_a_loss_that_was_never_finite_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Regression()
+    task.y *= float("nan")
+    with pytest.raises(InputError, match="not finite"):
+        find_learning_rate(task)
+
+
+def test_plot_is_an_image(tmp_path: Path) -> None:
+    file = tmp_path / "lr_find.png"
+    plot(find_learning_rate(Regression(), steps=20), file)
+    assert file.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")

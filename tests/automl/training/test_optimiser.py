@@ -2,6 +2,8 @@ from typing import Any, get_args
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from attention import Spec
 from automl.base.errors import InputError
@@ -10,6 +12,9 @@ from automl.training.optimiser import build_optimizer, compute_relative_rate
 from backbones import build, insert
 from search.config import Optimizer, Schedule, Training
 from tests.helpers.automl_cases import EVERY_ATTENTION, HERE, tiny
+
+every_schedule = pytest.mark.parametrize("schedule", get_args(Schedule))
+progress = st.floats(0, 1)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +68,22 @@ def test_step_schedule_uses_the_given_factor() -> None:
     training = Training(schedule="step", epochs=6, decay_every=2, decay_factor=0.1)
     rates = [compute_relative_rate(training, at) for at in (0.0, 0.33, 0.34, 0.67, 1.0)]
     assert rates == pytest.approx([1, 1, 0.1, 0.01, 0.001])
+
+
+@every_schedule
+@given(at=progress)
+def test_schedule_is_between_zero_and_one(schedule: Schedule, at: float) -> None:
+    rate = compute_relative_rate(Training(schedule=schedule), at)
+    assert 0 <= rate <= 1
+    assert rate > 0 or at > 0.999
+
+
+@pytest.mark.parametrize("schedule", ["one-cycle", "flat-cosine", "warmup-cosine", "cosine"])
+@given(at=progress, step=st.floats(0, 1e-3))
+def test_schedule_is_continuous(schedule: Schedule, at: float, step: float) -> None:
+    training = Training(schedule=schedule)
+    change = compute_relative_rate(training, min(1.0, at + step)) - compute_relative_rate(training, at)
+    assert abs(change) <= 20 * step + 1e-12  # The warm-up is the steepest, with 0.99 / 0.05.
 
 
 @pytest.mark.parametrize("optimizer", get_args(Optimizer))
@@ -129,6 +150,11 @@ def test_each_layer_has_a_fraction_of_the_next_layers_rate() -> None:
     assert scales["blocks.1.site_attention.gamma"] == 0.25
     for group in optimizer.param_groups:
         assert group["lr"] == pytest.approx(0.1 * group["lr_scale"])
+
+
+def test_layer_decay_needs_a_model_that_names_its_layers() -> None:
+    with pytest.raises(InputError, match=r"training\.layer_decay needs a model that names its layers"):
+        build_optimizer(open_task(tiny(), HERE).model(), tiny(training={"layer_decay": 0.5}).training)
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])

@@ -1,15 +1,19 @@
 """Steps, compiled or not, in every precision and with accumulated gradients."""
 
+import logging
 from dataclasses import replace
 
 import pytest
 import torch
 
+from automl.base.errors import InputError
 from automl.config.device import find_device
 from automl.config.runtime import Runtime
 from automl.training import fast_step, step
 from automl.training.loop import fit, start
 from tests.helpers.automl_cases import CPU, HERE, Regression
+
+MPS = torch.device("mps")
 
 
 @pytest.fixture
@@ -23,6 +27,18 @@ def test_auto_measures_on_a_gpu_alone(gpu):
     assert step.choose_mode(HERE) == "off"
 
 
+@pytest.mark.parametrize(
+    ("change", "accumulate"), [({"workers": 2}, 1), ({"device": CPU}, 1), ({"device": MPS}, 1), ({}, 2)]
+)
+def test_a_warning_is_logged_if_graphs_cannot_work(gpu, change, accumulate, caplog):
+    with caplog.at_level(logging.WARNING, "automl"):
+        assert step.choose_mode(replace(gpu, compile="graphs", **change), accumulate) == "off"
+    assert [record.message for record in caplog.records] == [
+        "--compile graphs needs a CUDA GPU, one worker, no accumulated gradients, and another precision than "
+        "float16; running step by step"
+    ]
+
+
 @pytest.mark.parametrize("compile_mode", ["off", "graphs", "inductor"])
 def test_the_requested_mode_is_used(gpu, compile_mode):
     assert step.choose_mode(replace(gpu, compile=compile_mode)) == compile_mode
@@ -33,6 +49,12 @@ def test_older_gpus_use_float16(gpu, gpus, major, dtype):
     gpus.major = major
     assert gpu.dtype is dtype
     assert replace(gpu, precision="fp32").dtype is torch.float32
+
+
+@pytest.mark.parametrize("wrong", [{"precision": "bf61"}, {"compile": "inducter"}])
+def test_an_unknown_mode_is_rejected(wrong):
+    with pytest.raises(InputError, match="Did you mean"):
+        Runtime(device=CPU, **wrong)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])

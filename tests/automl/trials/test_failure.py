@@ -11,10 +11,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from automl.base.atomic import DiskFull
+from automl.base.errors import InputError
 from automl.config.device import UnusableGpu
+from automl.storage.cache_folder import once
 from automl.storage.storage import Storage
+from automl.training import checkpoint
+from automl.training.loop import start
 from automl.trials.job import classify_error
 from automl.trials.session import SIGNALS, Interrupt, _report_lost_head, record_signals
+from tests.helpers.automl_cases import opened, tiny
 
 FULL = Path("/dev/full")  # A device of Linux on which every write fails with a full disk.
 
@@ -60,6 +66,33 @@ def test_full_disk_is_a_fault_of_the_node(tmp_path: Path) -> None:
     assert report.error is None
     assert str(report.fault).startswith(f"disk full at {tmp_path}, ")
     assert " MB are free (No space left on device): " in str(report.fault)
+
+
+def test_full_cache_is_a_fault_of_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "cache"))
+
+    def make(path: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(InputError) as error:
+        once(tmp_path / "cache" / "data", make, needed=7e6)
+    report = classify_error(error.value, Storage(str(tmp_path / "elsewhere")))
+    assert "no disk space left for the dataset's cache" in str(report.fault)
+    assert f"disk full at {tmp_path / 'cache'}, about 7 MB needed" in str(report.fault)
+
+
+def test_error_of_a_full_disk_names_the_space_needed(small_disk: Path) -> None:
+    state = start(opened())
+    assert isinstance(state.model, torch.nn.Module)
+    weights = sum(value.nbytes for value in state.model.state_dict().values())
+    with pytest.raises(DiskFull) as error:
+        checkpoint.save(Storage(str(small_disk)), tiny(), state, [])
+    report = classify_error(error.value, Storage(str(small_disk)))
+    assert f"disk full at {small_disk}, about {weights / 1e6:.0f} MB needed, 0 MB are free" in str(
+        report.fault
+    )
+    assert report.error is None
+    assert list(small_disk.iterdir()) == []
 
 
 @pytest.mark.parametrize("number", SIGNALS)

@@ -1,12 +1,18 @@
 """Trials share a GPU: the measured fraction is used, printed, and kept for resumes and confirmations."""
 
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray
+import ray.cloudpickle as cloudpickle
+import torch
 
+from automl.base.errors import InputError
 from automl.config.nouns import Terms
 from automl.config.settings import ParsedSettings, Settings
 from automl.costs.gpu_fraction import GpuUse
@@ -26,6 +32,10 @@ from tests.helpers.automl_cases import TINY
 USE = GpuUse(memory=3e8, free=80e9, total=85e9, step=8e-3, busy=6e-4)
 NODES = [{"CPU": 16.0, "GPU": 1.0}, {"CPU": 64.0}]
 COMMAND_CONFIG: Any = SimpleNamespace(task=COMMAND, opens=False)
+
+
+def give_use(*arguments: object) -> GpuUse:
+    return USE
 
 
 def settings(**changed: Any) -> ParsedSettings:
@@ -82,6 +92,17 @@ def test_fraction_is_measured_where_there_is_a_choice(
     assert [request["num_gpus"] for request in measured] == ([] if requested is None else [requested])
 
 
+def test_more_shares_than_memory_are_rejected(measured: list[dict[str, Any]]) -> None:
+    with pytest.raises(InputError, match=r"--gpus-per-trial 0\.003 gives a trial 0\.23 GB.* takes 0\.3 GB"):
+        find(settings(gpus_per_trial=0.003))
+
+
+@pytest.mark.parametrize("text", ["half", "", "1/2", "nan", "-0.5", "1.5"])
+def test_value_that_is_no_number_of_gpus_is_rejected(text: str) -> None:
+    with pytest.raises(InputError, match="--gpus-per-trial must be"):
+        settings(gpus_per_trial=text)
+
+
 def test_search_and_confirmation_use_the_recorded_fraction(
     tmp_path: Path,
     measured: list[dict[str, Any]],
@@ -110,3 +131,29 @@ def test_search_and_confirmation_use_the_recorded_fraction(
         assert on_cpus.share_gpus(folder, resumed.gpu_fraction, trainings(), trials=20) is on_cpus, (
             "this machine has no GPU"
         )
+
+
+@pytest.fixture
+def ray_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Start a Ray that believes to have a GPU."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    ray.init(address="local", num_cpus=4, num_gpus=1, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+@pytest.mark.slow("starts Ray")
+def test_measurement_runs_in_a_process_of_ray(ray_with_a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = session.list_open_nodes(settings().place)
+    assert [node["GPU"] for node in nodes] == [1]
+    monkeypatch.setattr(ray, "cancel", None)  # For a task that has ended, Ray may end this process.
+    if not torch.cuda.is_available():
+        broken = find(settings(), nodes)
+        assert broken.gpus == 1
+        assert "the baseline could not be measured (UnusableGpu: Ray assigned 1 GPUs" in str(broken)
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    try:
+        monkeypatch.setattr(measurements, "_measure", give_use)
+        assert find(settings(), nodes).gpus == 1 / 2, "two of four cores each"
+    finally:
+        cloudpickle.unregister_pickle_by_value(sys.modules[__name__])

@@ -114,3 +114,9 @@ def test_a_damaged_or_foreign_shared_training_is_rejected(tmp_path: Path) -> Non
     folder.write(CHECKPOINT_FILE, content)
     with pytest.raises(InputError, match="is of another training, with another data and model; delete it"):
         list(train_trial(make_assignment(tmp_path, "0", PLACED), HERE))
+
+
+@pytest.mark.parametrize("at", [-1, EPOCHS])
+def test_insert_at_outside_of_the_training_is_rejected(at: int) -> None:
+    with pytest.raises(InputError, match=r"insert_at must be 0 or more and less than epochs, 4"):
+        tiny(training={"epochs": EPOCHS, "insert_at": at})

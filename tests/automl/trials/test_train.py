@@ -5,6 +5,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from mlflow import MlflowClient
@@ -17,15 +18,17 @@ from automl.cli.train_command import DEFAULTS, OTHERS
 from automl.config.device import find_device
 from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
+from automl.tasks.image_classification import ImageData
 from automl.training import checkpoint
 from automl.trials import multi_worker
-from automl.trials.train import run_train
+from automl.trials.train import find_default_site, run_train
 from cluster.connect import Node
 from cluster.resources import TrialResources
-from search.config import TrialConfig
+from search.config import Model, TrialConfig
 from search.record import Metrics, Report
 from search.space import SPACES, draw_randomly
 from tests.helpers.automl_cases import CPU, HERE, Cli, timeless, tiny
+from tests.helpers.confirm_cases import RECORDS, fake_search
 from tests.helpers.imitated_gpus import Driver
 
 
@@ -137,6 +140,14 @@ def test_trainings_started_in_the_same_second_have_different_folders(
     assert checkpoint.read(Storage(first.checkpoint.parent), CPU)["config"]["seed"] == 0
 
 
+@pytest.mark.parametrize(
+    ("backbone", "site"), [("xresnet18", "stage1.block2.branch"), ("xresnet34", "stage1.block3.branch")]
+)
+def test_default_site_is_the_last_branch_of_the_first_stage(backbone: str, site: str) -> None:
+    config = TrialConfig(data=ImageData(size=64), model=Model(backbone=backbone, options={"width": 0.25}))
+    assert find_default_site(config) == site
+
+
 TRAIN = (
     "train",
     "--dataset",
@@ -173,6 +184,13 @@ def test_train_on_the_command_line(store: MlflowClient, cli: Cli) -> None:
     assert content["config"]["model"]["placement"]["stage1.block2.branch"] == {"type": "ssa-sym", "ks": 3}
 
 
+def test_dump_prints_the_model_and_trains_nothing(store: MlflowClient, cli: Cli) -> None:
+    code, out, _ = cli(*TRAIN, "--attention", "sagan", "--where", "stage2.block1", "--dump")
+    assert code == 0
+    assert "site_attention" in out
+    assert store.get_experiment_by_name("train") is None
+
+
 @pytest.mark.parametrize("dataset", ["digits", "woof"])
 def test_defaults_fit_the_dataset(dataset: str) -> None:
     """They equal the baseline of the search space with the dataset's name."""
@@ -181,6 +199,54 @@ def test_defaults_fit_the_dataset(dataset: str) -> None:
     settings = (config.data.size, dict(config.model.options), config.training.epochs)
     assert settings == DEFAULTS.get(dataset, OTHERS)
     assert config.model.backbone == "xresnet18"
+
+
+def test_a_space_of_another_task_is_trained(store: MlflowClient, cli: Cli) -> None:
+    """LARNN on sequences, with options of the space and of the configuration."""
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(60, 3, 4)).astype(np.float32)
+    np.savez("mine.npz", x_train=x, y_train=np.array(["run", "walk"] * 30))
+    arguments = ("--space", "ucihar", "--data", "mine.npz", "--set", "backbone=larnn", "--set", "window=30",
+                 "--set", "model.options.hidden=8", "--set", "model.options.heads=2")  # fmt: skip
+    code, out, err = cli("train", *arguments, "--dump")
+    assert code == 0, err
+    assert "Linear(in_features=" in out
+    code, out, err = cli("train", *arguments, "--batch-size", "16", "--device", "cpu", "--lr-find")
+    assert code == 0, err
+    assert re.match(r"suggested learning rate \S+; the plot is lr_find.png", out)
+    assert Path("lr_find.png").stat().st_size > 1000
+    code, out, err = cli("train", *arguments, "--epochs", "1", "--batch-size", "16", "--device", "cpu",
+                         "--name", "larnn", "--log", "larnn.csv")  # fmt: skip
+    assert code == 0, err
+    assert re.search(r"^result +accuracy [\d.]+ %, balanced_accuracy [\d.]+ %, .*loss \d", out, re.MULTILINE)
+    run = only_run(store)
+    assert run.data.params.items() >= {"backbone": "larnn", "options.window": "30", "epochs": "1"}.items()
+    assert len(Path("larnn.csv").read_text().splitlines()) == 2
+    content = checkpoint.read(Storage("searches/larnn"), CPU)
+    assert content["config"]["model"]["options"].items() >= {"hidden": 8, "heads": 2, "window": 30}.items()
+
+
+def test_a_configuration_of_a_search_can_be_trained_again(
+    store: MlflowClient, cli: Cli, tmp_path: Path
+) -> None:
+    fake_search(tmp_path / "searches")
+    code, _, err = cli("train", "--like", "mine:1", "--subset", "0.2", "--epochs", "1", "--seed", "5",
+                         "--device", "cpu", "--name", "again")  # fmt: skip
+    assert code == 0, err
+    content = checkpoint.read(Storage("searches/again"), CPU)
+    config = TrialConfig.from_json(content["config"])
+    change = {"data": {"subset": 0.2}, "training": {"epochs": 1}, "seed": 5}
+    assert config == RECORDS[1].config.change(**change)
+    for arguments, message in {
+        ("--like", "mine", "--space", "digits"): "--space, --like and --dataset exclude each other",
+        ("--like", "mine", "--set", "heads=8"): "--set heads: a parameter needs the space",
+        ("--like", "mine", "--epochs", "3", "--set", "training.epochs=4"): "both set training.epochs",
+        ("--like", "mine", "--gpu", "0", "--device", "cpu"): "--gpu 0 and --device cpu both set the device",
+        ("--like", "mine", "--workers", "0"): "--workers must be 1 or more; got 0",
+        ("--like", "mine", "--workers", "7"): "must be a multiple of the workers that share it",
+    }.items():
+        code, _, err = cli("train", *arguments)
+        assert (code, message in err) == (2, True), err
 
 
 def test_several_workers_are_started_and_followed(

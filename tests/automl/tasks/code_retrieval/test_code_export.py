@@ -1,6 +1,7 @@
 """Export of two encoders of texts: of queries and of code."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -12,16 +13,25 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from torch import nn
 
+from automl.base.errors import InputError
+from automl.export import formats
 from automl.export.checks import check_parity
+from automl.export.destination import destination
 from automl.export.formats import forms_of
+from automl.task.base import Task
 from tests.helpers import others_slow
+from tests.helpers.api_cases import run_examples
 from tests.helpers.code_cases import (
+    CHANNELS,
     CODE,
     FUNCTIONS,
     LENGTHS,
     QUERIES,
     QUERY,
+    TOKENIZER,
+    TinySearch,
     export_search,
 )
 
@@ -54,6 +64,31 @@ def test_each_graph_is_exported_and_checked(exported: Any, folder: Path) -> None
     assert all(0 <= difference <= task.tolerance for difference in result.differences.values())
     assert set(result.speeds) == {"query.onnx", "code.onnx"}
     assert "run_code_search(" in repr(result)
+
+
+def test_the_example_of_code_search_runs(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "exports").mkdir()
+    (tmp_path / "exports" / "code").symlink_to(folder)
+    (tmp_path / "corpus").mkdir()
+    functions = (f"def {name}():\n    return open(file).{name}()\n" for name in ("read", "write", "close"))
+    (tmp_path / "corpus" / "files.py").write_text("\n\n".join(functions))
+    run_examples(["run_code_search", "CodeSearch"])
+
+
+def test_config_describes_the_graphs(folder: Path) -> None:
+    interface = json.loads((folder / "config.json").read_text())
+    assert (interface["format"], interface["labels"], interface["files"]) == (3, [], ["tokenizer.json"])
+    assert list(interface["graphs"]) == [QUERY, CODE]
+    for name, graph in interface["graphs"].items():
+        session = onnxruntime.InferenceSession(str(folder / f"{name}.onnx"))
+        assert [(v.name, v.shape) for v in session.get_inputs()] == [("tokens", ["N", "T"])]
+        assert graph["inputs"] == [{"name": "tokens", "dtype": "int64", "shape": ["N", "T"]}]
+        assert graph["outputs"] == [{"name": "vectors", "dtype": "float32", "shape": ["N", CHANNELS]}]
+        assert graph["details"]["length"] == LENGTHS[name]
+        assert (folder / graph["details"]["tokenizer"]).read_text(encoding="utf-8") == TOKENIZER
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -134,6 +169,24 @@ def test_served_model_rejects_wrong_input(inputs: Any, message: str, served: Any
     assert refused.value.get_http_status_code() == 400
 
 
+@pytest.mark.slow("starts another interpreter")
+def test_code_of_the_card_runs(exported: Any, folder: Path, tmp_path: Path) -> None:
+    page = (folder / "MODEL_CARD.md").read_text()
+    usage, client = re.findall(r"```python\n(.*?)```", page, re.S)
+    for name in ("query.onnx", "code.onnx", "tokenizer.json"):
+        shutil.copy(folder / name, tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", usage], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("def ")
+    passed: dict[str, Any] = {}
+    exec(client.partition("content =")[0], passed)
+    assert set(passed["inputs"]) == {QUERY}
+    assert "`query.pt2` and `code.pt2` are the same graphs" in page
+    assert re.search(r"\| query.onnx \| [\d.]+ ms", page)
+    assert re.search(r"\| code.onnx \| [\d.]+ ms", page)
+
+
 def test_differing_graph_is_named(exported: Any, folder: Path) -> None:
     task, model, _ = exported
     tensors = task.graph_inputs("test", 4)
@@ -145,3 +198,27 @@ def test_differing_graph_is_named(exported: Any, folder: Path) -> None:
     expected[CODE] = {"vectors": -expected[CODE]["vectors"]}
     with pytest.raises(RuntimeError, match=r"code.onnx differs from the trained model by .* on 4 inputs"):
         check_parity(folder, task, deployments, arrays, served, expected)
+
+
+def test_such_an_export_may_be_replaced_and_nothing_else(folder: Path, tmp_path: Path) -> None:
+    out = shutil.copytree(folder, tmp_path / "out")
+    assert destination(out) == out
+    (out / "mine.onnx").touch()
+    with pytest.raises(InputError, match="contains other files"):
+        destination(out)
+    (out / "mine.onnx").unlink()
+    (out / "code.onnx").unlink()
+    with pytest.raises(InputError, match="contains other files"):
+        destination(out)
+
+
+def test_several_graphs_of_arrays_are_not_served(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"several graphs are served as encoders or as a decoder"):
+        formats.save_mlflow(tmp_path, {"a": None, "b": None}, {})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("method", ["deployment", "model_inputs"])
+def test_task_without_a_method_is_reported(method: str) -> None:
+    arguments = ("test", 2) if method == "model_inputs" else (nn.Identity(),)
+    with pytest.raises(InputError, match=f"TinySearch needs a method `{method}`"):
+        getattr(Task, method)(TinySearch(), *arguments)

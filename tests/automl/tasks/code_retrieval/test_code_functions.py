@@ -3,6 +3,7 @@
 import gzip
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 
 from automl.base.errors import InputError
 from automl.tasks.code_retrieval.data import is_code, open_corpus
-from automl.tasks.code_retrieval.data.corpus import find_leaks
+from automl.tasks.code_retrieval.data.corpus import find_leaks, summarise_code
 from automl.tasks.code_retrieval.data.dataset import iterate_vocabulary_texts
+from automl.tasks.code_retrieval.data.published import compute_token_key
 from automl.tasks.code_retrieval.data.python import compute_shape_key, parse_python
 from automl.tasks.code_retrieval.data.source_folder import MAX_BYTES, read_source_folder
 
@@ -145,6 +147,13 @@ def test_vocabulary_uses_training_functions_only(code: Path) -> None:
     assert not {f.code for f in held_out} & texts
 
 
+def test_overview_counts_functions_and_lists_files(code: Path) -> None:
+    lines = "\n".join(summarise_code(code).lines())
+    assert sum(summarise_code(code).functions.values()) == 60
+    assert "duplicates  60 functions are the same as another up to names: f0.py:1 and g0.py:1, " in lines
+    assert "left out    4: " in lines
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [
@@ -189,6 +198,39 @@ def test_real_queries_are_in_the_split_of_their_answers(cosqa: Path) -> None:
         for query in asked:
             assert corpus.functions[query.answer].name == f"f{query.text.split()[1]}"
             assert query.answer in corpus.documented_rows(part)
+
+
+def _not_json(folder: Path) -> None:
+    (folder / "cosqa-retrieval-dev-500.json").write_text("[{")
+
+
+def _no_answer(folder: Path) -> None:
+    (folder / "cosqa-retrieval-dev-500.json").write_text('[{"doc": "x", "retrieval_idx": 99}]')
+
+
+def _no_query(folder: Path) -> None:
+    (folder / "cosqa-retrieval-test-500.json").write_text('[{"doc": "x"}]')
+
+
+def _missing(folder: Path) -> None:
+    (folder / "cosqa-retrieval-test-500.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_not_json, "cannot be read as JSON"),
+        (_no_answer, "has no function 99"),
+        (_no_query, "each query needs"),
+        (_missing, "test-500.json cannot be read"),
+    ],
+)
+def test_damaged_files_of_cosqa_are_rejected(
+    damage: Callable[[Path], None], message: str, cosqa: Path
+) -> None:
+    damage(cosqa)
+    with pytest.raises(InputError, match=message):
+        open_corpus(cosqa)
 
 
 def entry(name: str, code: str, **more: Any) -> dict[str, Any]:
@@ -243,6 +285,14 @@ def test_archive_is_read(folder: Path, tmp_path: Path, monkeypatch: pytest.Monke
         is_code(archive)
 
 
+@pytest.mark.parametrize("line", ["{", "[]", "[" * 100_000, '{"func_name": "x"}', json.dumps(entry("x", ""))])
+def test_invalid_line_is_left_out_and_reported(line: str, folder: Path) -> None:
+    (folder / "test" / "more.jsonl").write_text(line + "\n" + json.dumps(entry("g", "x ** 2")) + "\n")
+    corpus = open_corpus(folder)
+    assert corpus.skipped["test/more.jsonl:1"].startswith("no function in JSON")
+    assert "g" in {function.name for function in corpus.functions}
+
+
 def hugging_face_entry(name: str, code: str, **more: Any) -> dict[str, Any]:
     return {
         "func_name": name,
@@ -268,3 +318,23 @@ def test_columns_may_have_the_names_of_hugging_face(more: dict[str, Any], folder
     assert "x ** 2 - y" in function.code
     assert "Do g" not in function.code
     assert "done" not in function.code
+
+
+def test_missing_or_truncated_files_are_rejected(folder: Path) -> None:
+    file = folder / "valid" / "go_valid_0.jsonl.gz"
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(InputError, match=r"go_valid_0\.jsonl\.gz cannot be read .*; download it again"):
+        open_corpus(folder)
+    file.unlink()
+    with pytest.raises(InputError, match="has no valid/"):
+        open_corpus(folder)
+
+
+@pytest.mark.parametrize(
+    ("other", "same"), [("b . c ( b , 'y' , 2.5 )", True), ("b . c ( c , 'y' , 2.5 )", False), ("b", False)]
+)
+def test_token_key_ignores_names_and_constants(other: str, same: bool) -> None:
+    assert (
+        compute_token_key(other.split())
+        == compute_token_key(["x", ".", "f", "(", "x", ",", "'z'", ",", "1", ")"])
+    ) == same

@@ -86,3 +86,8 @@ def test_a_subset_applies_to_training_and_validation_only(folder: Path) -> None:
         assert 0 < part.size(split) < whole.size(split)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="leaves 0 functions with a docstring in the train split"):
         open_task(whole.config.change(data={"subset": 0.001}), HERE)
+
+
+def test_a_missing_path_is_reported() -> None:
+    with pytest.raises(InputError, match="Pass --data FOLDER"):
+        open_task(TrialConfig(task="code-retrieval"), HERE)

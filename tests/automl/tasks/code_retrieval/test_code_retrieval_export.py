@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
+import torch
 
 from attention import Spec
 from automl.export import run_export as export
@@ -44,6 +46,8 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "bow, one encoder": ({"backbone": "bow", "options": {"hidden": 16}, "shared": True}, "cosine"),
 }  # fmt: skip
 
+ALWAYS = ("selfattention, sinusoidal, one encoder", "cnn-selfattention, bert, other options")
+
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -79,6 +83,35 @@ def written(task: CodeRetrieval, model: Any, folder: Path) -> Path:
     assert all(0 <= difference <= task.tolerance for difference in result.differences.values())
     assert set(result.test) >= {"mrr"}
     return folder
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=() if case in ALWAYS else pytest.mark.slow("another case")) for case in CASES],
+)
+def test_each_encoder_at_every_length(case: str, corpus: Path, tmp_path: Path) -> None:
+    """Outputs alone and padded match those of the trained model without padding."""
+    task = opened(corpus, *CASES[case])
+    model = task.model().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.2 * torch.randn(parameter.shape)
+    written(task, model, tmp_path)
+    draw = torch.Generator().manual_seed(0)
+    for name, longest in LENGTHS.items():
+        session = onnxruntime.InferenceSession(str(tmp_path / f"{name}.onnx"))
+        for length in range(1, longest + 1):
+            tokens = torch.randint(1, 200, (2, length), generator=draw)
+            mask = torch.ones_like(tokens, dtype=torch.bool)
+            with torch.inference_mode():
+                expected = getattr(model, name)(tokens, mask)
+            if CASES[case][1] == "cosine":
+                expected = expected / expected.norm(dim=1, keepdim=True)
+            for padding in {0, 1, longest - length} - {longest - length + 1}:
+                if length + padding <= longest:
+                    padded = np.pad(tokens.numpy(), ((0, 0), (0, padding)))
+                    (vectors,) = session.run(None, {"tokens": padded})
+                    np.testing.assert_allclose(vectors, expected.numpy(), atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.slow("another export")

@@ -1,5 +1,8 @@
 """Code search in a folder, and the index of the folder."""
 
+import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,12 +11,14 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from automl.base.errors import InputError
+from automl.export.export_result import ExportResult
 from automl.tasks.code_retrieval import index as code_index
-from automl.tasks.code_retrieval.data.source_folder import read_source_folder
+from automl.tasks.code_retrieval.data.source_folder import MAX_BYTES, read_source_folder
 from automl.tasks.code_retrieval.data.tokenizer import Tokenizer
-from automl.tasks.code_retrieval.index import CodeIndex, Indexed, TextEncoder, write_index
+from automl.tasks.code_retrieval.index import BATCH, CodeIndex, Indexed, TextEncoder, write_index
 from automl.tasks.code_retrieval.search import run_code_search
-from tests.helpers.code_cases import CODE, LENGTHS, QUERIES, QUERY, TOKENIZER, export_search
+from tests.helpers.code_cases import CODE, FUNCTIONS, LENGTHS, QUERIES, QUERY, TOKENIZER, export_search
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -120,6 +125,27 @@ def test_best_of_many_functions(count: int, tmp_path: Path) -> None:
         assert len(set(some.tolist())) == min(count, 50)
 
 
+def test_more_functions_than_a_batch_keep_their_vectors(model: Path, tmp_path: Path, cache: Path) -> None:
+    """They are encoded by length, and stay where they are."""
+    bodies = [" + ".join(["csv", *["rows"] * (i * 7 % 13)]) for i in range(BATCH + 9)]
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "a.py").write_text(
+        "\n".join(f"def f{i}(x):\n    return {b}" for i, b in enumerate(bodies))
+    )
+    run_code_search(model, ["read"], corpus=tmp_path / "c")
+    (file,) = cache.glob("*.arrow")
+    expected = by_hand(model, tmp_path / "c", "read")
+    index = CodeIndex(file)
+    _, scores = index.best(TextEncoder(model, QUERY, graphs(model)[QUERY]).encode(["read"]), 1000)
+    np.testing.assert_allclose(np.sort(scores[0]), np.sort(list(expected.values())), atol=1e-4)
+    assert [function.location for function in index.functions] == list(expected)
+
+
+def graphs(model: Path) -> dict[str, Any]:
+    graphs: dict[str, Any] = json.loads((model / "config.json").read_text())["graphs"]
+    return graphs
+
+
 def test_index_is_reused(model: Path, corpus: Path, encoded: list[str], capfd: Any) -> None:
     first = find_functions(model, corpus)
     assert "indexed 3 functions of 2 files in" in capfd.readouterr().err
@@ -197,7 +223,64 @@ def test_damaged_index_is_rebuilt(
     assert CodeIndex.is_sound(file)
 
 
+def test_unreadable_files_are_named(model: Path, corpus: Path, cli: Cli) -> None:
+    (corpus / "latin.py").write_bytes("def f(x):\n    return 'é'\n".encode("latin-1"))
+    (corpus / "broken.py").write_text("def f(:\n")
+    (corpus / "large.py").write_bytes(b"#" * (50 * MAX_BYTES))
+    (corpus / "gone.py").symlink_to(corpus / "nothing.py")
+    os.mkfifo(corpus / "pipe.py")
+    for _ in range(2):  # the index remembers
+        code, _, err = cli("predict", str(model), "read", "--corpus", str(corpus))
+        assert code == 0, err
+        (line,) = [line for line in err.splitlines() if line.startswith("skipped: ")]
+        assert line.endswith(", ... (5 in all)")
+    skipped = run_code_search(model, ["read"], corpus=corpus).skipped
+    assert skipped.keys() == {"latin.py", "broken.py", "large.py", "gone.py", "pipe.py"}
+
+
+def test_halves_of_characters(model: Path, tmp_path: Path) -> None:
+    """A string, a docstring and a file name contain them."""
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    code = 'def f(x):\n    "Read \\udc80."\n    return f"{x}\\udc80" + "\\ud800"\n'
+    with open(os.fsencode(folder) + b"/\xff.py", "w") as file:
+        file.write(code)
+    for _ in range(2):
+        assert find_functions(model, folder, "read") == [("\\xff.py", 1, "f")]
+
+
+def test_folder_with_a_single_function(model: Path, tmp_path: Path, cli: Cli) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "a.py").write_text(f"{FUNCTIONS[1].replace(':', ': ', 1)}")
+    code, out, err = cli("predict", str(model), "close", "--corpus", str(tmp_path / "one"))
+    assert code == 0, err
+    (line,) = out.splitlines()
+    score, location, name = line.split("  ")
+    assert (location, name, -1 <= float(score) <= 1) == ("a.py:1", "close", True)
+
+
+def test_output_of_the_command(model: Path, corpus: Path, cli: Cli) -> None:
+    arguments = ["predict", str(model), *QUERIES[:2], "--corpus", str(corpus), "--top", "2"]
+    code, out, err = cli(*arguments)
+    assert code == 0, err
+    lines = out.splitlines()
+    assert [lines[0], lines[3]] == ["read a csv file:", "close the socket:"]
+    assert len(lines) == 6
+    code, out, err = cli(*arguments, "--json")
+    answers = json.loads(out)
+    assert [answer["query"] for answer in answers] == QUERIES[:2]
+    assert err.splitlines() == lines
+    for answer in answers:
+        assert [set(hit) for hit in answer["functions"]] == [{"score", "file", "line", "name", "summary"}] * 2
+        first, second = answer["functions"]
+        assert first["score"] >= second["score"]
+
+
 REFUSED: dict[str, tuple[Callable[[Path, Path], list[str]], str]] = {
+    "unknown words": (
+        lambda model, corpus: [str(model), "漢字", "--corpus", str(corpus)],
+        "the model knows no word of the query '漢字'; choose other words",
+    ),
     "no such folder": (
         lambda model, corpus: [str(model), "read", "--corpus", str(corpus / "x")],
         "there is no folder ",
@@ -206,9 +289,17 @@ REFUSED: dict[str, tuple[Callable[[Path, Path], list[str]], str]] = {
         lambda model, corpus: [str(model), "read", "--corpus", str(corpus), "--top", "0"],
         "--top must be 1 or more; got 0",
     ),
+    "options of other models": (
+        lambda model, corpus: [str(model), "read", "--corpus", str(corpus), "--tokens", "3"],
+        "--corpus takes --top; leave --out, --tokens",
+    ),
     "no corpus": (
         lambda model, corpus: [str(model), "read a csv file"],
         "searches code; add a folder of code with --corpus FOLDER",
+    ),
+    "no model": (
+        lambda model, corpus: [str(corpus), "read", "--corpus", str(corpus)],
+        "has no exported model; create one with `automl export`",
     ),
 }
 
@@ -222,3 +313,28 @@ def test_wrong_input_is_rejected(case: str, model: Path, corpus: Path, cli: Cli,
     assert line.startswith("error: ")
     assert message in line
     assert not list(cache.glob("*.arrow")) if cache.exists() else True
+
+
+@pytest.mark.parametrize("name", ["query.onnx", "code.onnx", "tokenizer.json"])
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe" * 50, None])
+def test_damaged_export_is_reported(
+    name: str, content: bytes | None, model: Path, corpus: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(model, tmp_path / "export")
+    (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
+    with pytest.raises(InputError, match="has no exported model"):
+        run_code_search(folder, ["read"], corpus=corpus)
+
+
+def test_classifier_cannot_search_code(exported: ExportResult, corpus: Path, cli: Cli) -> None:
+    code, _, err = cli("predict", str(exported.folder), "read", "--corpus", str(corpus))
+    assert code == 2
+    assert err == (
+        f"error: --corpus needs a model for code search; the one in {exported.folder} is for "
+        f"image-classification\n"
+    )
+
+
+def test_missing_queries_are_reported(model: Path, corpus: Path) -> None:
+    with pytest.raises(InputError, match="give at least one query"):
+        run_code_search(model, [], corpus=corpus)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from automl.base.errors import InputError
 from automl.tasks.code_retrieval.data.tokenizer import PADDING, UNKNOWN, Tokenizer, train_tokenizer
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -36,3 +37,9 @@ def test_rows_are_padded_and_cut(tokenizer: Tokenizer) -> None:
 
 def test_vocabulary_has_at_most_the_requested_size() -> None:
     assert len(Tokenizer(train_tokenizer(TEXTS, 60))) <= 60
+
+
+def test_query_of_unknown_words_is_rejected(tokenizer: Tokenizer) -> None:
+    tokenizer.check_known("server 漢字")
+    with pytest.raises(InputError, match="knows no word of the query '漢字'"):
+        tokenizer.check_known("漢字")

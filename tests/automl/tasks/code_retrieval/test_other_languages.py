@@ -9,7 +9,8 @@ from pygments.lexers import get_lexer_by_name
 from pygments.token import Comment, String
 
 from automl.base.errors import InputError
-from automl.tasks.code_retrieval.data.corpus import find_leaks
+from automl.tasks.code_retrieval.data.corpus import find_leaks, is_code, open_corpus
+from automl.tasks.code_retrieval.data.dataset import get_text
 from automl.tasks.code_retrieval.data.other_languages import BY_SUFFIX, LANGUAGES, MAX_LINE, parse_functions
 from automl.tasks.code_retrieval.data.python import Function
 from automl.tasks.code_retrieval.data.source_folder import SUFFIXES, read_source_folder
@@ -191,6 +192,29 @@ def test_deeply_nested_code_is_read() -> None:
     assert squeezed(function.code).endswith("]}")
 
 
+@pytest.mark.parametrize("text", ["", "\n", "// nothing\n", "const a = 1"])
+def test_files_without_functions_have_none(text: str) -> None:
+    assert read(JAVASCRIPT, text) == []
+
+
+def test_letters_beyond_ascii_are_kept() -> None:
+    (function,) = read(JAVASCRIPT, '/** Größe – ☃. */ function größe() { /* ä */ return "ü☃" /* ö */ + 1 }')
+    assert function.code.split() == ["function", "größe()", "{", "return", '"ü☃"', "+", "1", "}"]
+    assert function.query == "Größe – ☃."
+
+
+def test_a_folder_of_all_languages(tmp_path: Path) -> None:
+    (tmp_path / "web").mkdir()
+    for suffix, case in CASES.items():
+        (tmp_path / "web" / f"a{suffix}").write_text(case.source)
+    documented = [f'def f{i}(x):\n    """Text {i}."""\n    return x{" + x" * i}\n' for i in range(40)]
+    (tmp_path / "a.py").write_text("\n".join(documented))
+    assert is_code(tmp_path)
+    corpus = open_corpus(tmp_path)
+    assert {Path(f.file).suffix for f in corpus.functions} == {".py", *CASES}
+    assert len(corpus.functions) == 40 + sum(len(case.functions) for case in CASES.values())
+
+
 @pytest.mark.parametrize(
     ("file", "downloaded"),
     [
@@ -213,3 +237,19 @@ def test_downloaded_packages_are_not_entered(file: str, downloaded: bool, tmp_pa
 
 def test_each_suffix_belongs_to_one_language() -> None:
     assert len(SUFFIXES) == len(set(SUFFIXES)) == 1 + sum(len(language.suffixes) for language in LANGUAGES)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "source", "unnamed"),
+    [
+        (".rb", "def open?(x) = closed? || open?(x - 1)", "def f(x) = closed? || f(x - 1)"),
+        (".rb", "def name=(name); @name = name; end", "def f(name); @name = name; end"),
+        (".js", "class A { #go(x) { return this.#go(x) + ago } }", "f(x) { return this.f(x) + ago }"),
+        (".js", "x = { 'to-do': function (a) { return a } }", "'f': function (a) { return a }"),
+        (".go", "func (r *R) Close() { r.Close(); Closed() }", "func (r *R) f() { r.f(); Closed() }"),
+    ],
+)
+def test_unnamed_code_has_no_own_name(suffix: str, source: str, unnamed: str) -> None:
+    prefix = "package a\n" if suffix == ".go" else ""
+    (function,) = parse_functions(prefix + source, f"a{suffix}", BY_SUFFIX[suffix])
+    assert get_text(function, "unnamed") == unnamed

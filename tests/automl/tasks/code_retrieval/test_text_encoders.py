@@ -10,7 +10,7 @@ from attention import ATTENTIONS, Spec
 from attention.padding import padding
 from automl.base.errors import InputError
 from automl.tasks.code_retrieval.layers import EPSILON, Layer, Pooling
-from automl.tasks.code_retrieval.model import ENCODERS, Encoder, TwoTowers
+from automl.tasks.code_retrieval.model import ENCODERS, Encoder, TwoTowers, check_encoder
 from backbones import insert, sites
 
 VOCABULARY, LENGTH = 50, 12
@@ -131,3 +131,36 @@ def test_new_modules_are_the_identity_and_ignore_padding(name: str, kind: str) -
         for row, length in enumerate((9, 4, 1)):
             alone = model(code=[(tokens[row : row + 1, :length], mask[row : row + 1, :length])])[1]
             torch.testing.assert_close(alone[0], together[row], atol=1e-4, rtol=1e-3)
+
+
+def test_batches_of_texts_equal_all_at_once() -> None:
+    model = towers("selfattention")
+    tokens, mask = texts(9, 9, 9, 9)
+    batches = [(tokens[:1], mask[:1]), (tokens[1:], mask[1:])]
+    query, code = model(query=batches, code=batches)
+    torch.testing.assert_close(query, model.query(tokens, mask))
+    torch.testing.assert_close(code, model.code(tokens, mask))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("selfatention", {}, "Did you mean 'selfattention'"),
+        ("bow", {"heads": 4}, "unknown option of text encoder 'bow' 'heads'"),
+        ("selfattention", {"heads": 7}, "hidden must be a multiple of heads"),
+        ("selfattention", {"hidden": 4}, "hidden of a text encoder must lie between 8"),
+        ("cnn", {"dropout": 1.0}, "dropout of a text encoder must be at least 0 and below 1"),
+        ("cnn", {"pooling": "sum"}, "choose from bert, first, max, mean, weighted_mean"),
+        ("cnn", {"cnn_activation": "sine"}, "choose from elu, gelu, .*tanh"),
+        ("cnn", {"channels": "128"}, "channels .* one number for each of 3 convolutions; got '128'"),
+        ("cnn", {"channels": "128,128,128"}, "channels .* numbers such as 128-128; got"),
+        ("cnn", {"channels": "128-128-4"}, "channels .* between 8 and 4096 each; got"),
+        ("cnn", {"kernels": "8-8-100"}, "kernels .* between 1 and 99 each; got"),
+        ("cnn", {"kernels": 8}, "must be str; got 8"),
+        ("cnn", {"channels": "64-64-128"}, "residual connections need one width .* residual=none"),
+        ("cnn-selfattention", {"channels": "64-64"}, "last width of channels must be hidden"),
+    ],
+)
+def test_invalid_options_are_rejected(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        check_encoder(name, options)

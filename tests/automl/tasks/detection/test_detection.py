@@ -14,11 +14,12 @@ from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
+from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.task import open_task
 from automl.tasks.detection import DetectionData, DetectionTraining
 from automl.tasks.detection.data import Objects
-from automl.tasks.detection.data.augment import Augmentation, augment
+from automl.tasks.detection.data.augment import Augmentation, augment, draw_augmentations
 from automl.tasks.detection.data.masks import encode_masks
 from automl.tasks.detection.score import DetectionEvaluator, Truth, metric_names
 from automl.tasks.detection.task import Detection
@@ -185,6 +186,15 @@ def test_objects_outside_a_crop_are_removed() -> None:
     assert target["boxes"].shape == (0, 4)
 
 
+def test_scales_lie_between_their_bounds() -> None:
+    drawn = draw_augmentations(500, np.random.default_rng(0), flip=True, scale=(0.5, 2.0))
+    scales = np.array([augmentation.scale for augmentation in drawn])
+    assert 0.5 <= scales.min() < 0.52
+    assert 1.95 < scales.max() <= 2
+    assert 0.45 < np.mean([augmentation.mirrored for augmentation in drawn]) < 0.55
+    assert np.median(scales) == pytest.approx(1, abs=0.1)
+
+
 @pytest.mark.usefixtures("few")
 def test_answers_do_not_depend_on_the_other_images() -> None:
     task = opened()
@@ -225,3 +235,22 @@ def test_a_backbone_starts_from_a_classifier_and_its_first_stages_stay(tmp_path:
     whole = opened(model={"weights": str(tmp_path / "detector.pt")})
     assert whole.initialise(again := whole.model()) == []
     assert all(torch.equal(a, b) for a, b in zip(again.parameters(), model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"data": {"size": 10}}, r"data.size must lie between 64 and 2048 pixels; got 10"),
+        ({"model": {"frozen_stages": 5}}, r"model.frozen_stages must lie between 0 and 4; got 5"),
+        ({"model": {"frozen_norms": True}}, r"need model.weights"),
+        ({"model": {"anchor": 0}}, r"model.anchor must lie between 1 and 10,000; got 0"),
+        ({"training": {"smallest": 2.0}}, r"in this order; got 2.0 and 1.0"),
+        (
+            {"model": {"masks": False}, "metric": "mask_ap"},
+            r"metric mask_ap needs model.masks, and .* choose box_ap",
+        ),
+    ],
+)
+def test_invalid_configurations_are_rejected(parts: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        opened(**parts)

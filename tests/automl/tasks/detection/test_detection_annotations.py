@@ -13,9 +13,11 @@ from pycocotools import mask as coco
 
 from automl.base.errors import InputError
 from automl.tasks.detection import DetectionData
+from automl.tasks.detection.data import dataset as detection_cache
 from automl.tasks.detection.data import masks, open_split
 from automl.tasks.detection.data.annotations import build_objects, read_annotations
 from automl.tasks.detection.data.coco_folder import find_image_id, is_coco, read_coco_folder
+from automl.tasks.detection.data.dataset import summarise_detection
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -137,6 +139,10 @@ WRONG: list[tuple[Callable[[Content], Any], str]] = [
     (entry("annotations", 0, bbox=[1, 2, 3]), r"annotation 1 must have a `bbox`, \[left, top, width"),
     (entry("annotations", 0, bbox=[1, 2, 0, 4]), r"annotation 1 of a.png has a box of no area: \[1, 2, 0"),
     (
+        entry("annotations", 1, segmentation={"size": [20, 10], "counts": [0, 4, 196]}),
+        r"annotation 2 of a.png: its mask has size \[20, 10\] .* but the image has \[10, 20\]",
+    ),
+    (
         entry("annotations", 1, segmentation={"size": [10, 20], "counts": [0, 4, 195]}),
         r"annotation 2 of a.png: the run lengths of its mask must sum to 200",
     ),
@@ -161,6 +167,14 @@ def test_faults_are_reported_with_file_and_entry(
     with pytest.raises(InputError, match=message) as raised:
         read_annotations(file)
     assert str(file) in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["{", "[" * 100_000])
+def test_invalid_json_is_rejected(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "instances_train.json"
+    file.write_text(text)
+    with pytest.raises(InputError, match=r"instances_train.json cannot be read as JSON"):
+        read_annotations(file)
 
 
 INFINITE, NAN, HUGE = float("inf"), float("nan"), 10**400
@@ -259,12 +273,81 @@ def test_layouts_of_annotation_tools_are_read(
     assert find_image_id(tmp_path / "export" / "new.png") is None
 
 
+def test_group_with_objects_in_any_split_is_a_category(tmp_path: Path) -> None:
+    write_roboflow(tmp_path)
+    file = tmp_path / "valid" / "_annotations.coco.json"
+    value = json.loads(file.read_text())
+    value["annotations"][0]["category_id"] = 0
+    file.write_text(json.dumps(value))
+    assert read_coco_folder(tmp_path).categories == {0: "animals", 3: "cat", 5: "dog"}
+
+
+def test_other_result_files_are_no_annotations(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    (tmp_path / "result.json").write_text("{}")
+    assert not is_coco(tmp_path)
+
+
+def test_missing_images_are_reported(root: Path) -> None:
+    (root / "val2017" / "b.png").unlink()
+    with pytest.raises(
+        InputError, match=r"instances_val2017.json names 2 images; 1 does not exist: 9 \(.*b.png\)"
+    ):
+        read_coco_folder(root)
+
+
+def test_image_of_another_size_is_reported(root: Path) -> None:
+    Image.new("RGB", (10, 20)).save(root / "train2017" / "b.png")
+    message = r"b.png has 10 x 20 pixels, but its annotations say 16 x 16"
+    with pytest.raises(InputError, match=message):
+        open_split(DetectionData(source="coco", path=str(root), size=64), "train")
+    with pytest.raises(InputError, match=message):
+        summarise_detection(root)
+
+
+@pytest.mark.parametrize(
+    "summarise",
+    [summarise_detection, lambda root: open_split(DetectionData(source="coco", path=root, size=9), "train")],
+)
+def test_wrong_images_are_reported_before_decoding(
+    summarise: Callable[[str], object], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(detection_cache, "_make_row", None)
+    Image.new("RGB", (10, 20)).save(root / "train2017" / "a.png")  # lying on its side
+    (root / "train2017" / "b.png").write_bytes(b"no image")
+    with pytest.raises(
+        InputError,
+        match=r"a.png has 10 x 20 pixels, but its annotations say 20 x 10; .*b.png cannot be decoded .*; "
+        r"repair it, or remove it and its annotations \(2 of \d images are wrong\)",
+    ):
+        summarise(str(root))
+
+
 def test_different_categories_of_splits_are_rejected(root: Path) -> None:
     file = root / "annotations" / "instances_val2017.json"
     value = content()
     value["categories"][1]["name"] = "horse"
     file.write_text(json.dumps(value))
     with pytest.raises(InputError, match=r"must list the same categories; they differ in 3"):
+        read_coco_folder(root)
+
+
+@pytest.mark.parametrize(
+    ("rename", "message"),
+    [
+        ({"train2017": "mine"}, r"instances_mine.json must be named instances_train"),
+        ({"train2017": "val2014"}, r"are both of the split validation; keep one"),
+        ({"train2017": None}, r"needs annotations/instances_train\*.json, train/_annotations.coco.json or"),
+    ],
+)
+def test_files_without_a_split_are_rejected(root: Path, rename: dict[str, str | None], message: str) -> None:
+    for old, new in rename.items():
+        file = root / "annotations" / f"instances_{old}.json"
+        if new is None:
+            file.unlink()
+        else:
+            file.rename(file.with_name(f"instances_{new}.json"))
+    with pytest.raises(InputError, match=message):
         read_coco_folder(root)
 
 

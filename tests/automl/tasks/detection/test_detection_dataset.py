@@ -1,18 +1,26 @@
 """Test the splits of detection data, the bundled scenes, and decoded splits in a storage."""
 
 import json
+import re
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from PIL import ExifTags, Image
 
 from automl.base.errors import InputError
 from automl.data.digits import SEEN
 from automl.tasks.detection import DetectionData
-from automl.tasks.detection.data import masks, open_split
+from automl.tasks.detection.data import masks, open_detection_records, open_split
+from automl.tasks.detection.data.dataset import read_scenes, summarise_detection
 from tests.helpers.detection_cases import write_scenes
 
 pytestmark = pytest.mark.usefixtures("cache")
+
+SPLITS = ("train", "validation", "test")
 
 
 def test_boxes_and_masks_of_scenes_agree() -> None:
@@ -41,6 +49,41 @@ def test_boxes_and_masks_of_scenes_agree() -> None:
     assert 0 < SEEN < 1
 
 
+def test_scenes_of_a_seed_are_the_same() -> None:
+    first = open_detection_records(DetectionData(source="scenes")).manifest().digest
+    read_scenes.cache_clear()
+    assert open_detection_records(DetectionData(source="scenes")).manifest().digest == first
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected_text"),
+    [
+        ({"train": 60, "validation": 20, "test": 10}, dict.fromkeys(SPLITS, "the dataset's own")),
+        ({"train": 60, "validation": 40}, {"test": "about 50% of the validation images, .*"}),
+        ({"train": 100}, {"test": "about 20% of all images, .*", "train": ".*, less those for validation"}),
+        ({"train": 80, "test": 30}, {"validation": "about 20% of .*", "test": "the dataset's own"}),
+    ],
+    ids=["all", "no test", "train alone", "no validation"],
+)
+def test_missing_splits_are_held_out(
+    tmp_path: Path, counts: Mapping[str, int], expected_text: Mapping[str, str]
+) -> None:
+    path = str(tmp_path / "made")
+    write_scenes(Path(path), counts)
+    splits = {split: open_split(DetectionData(source="coco", path=path, size=64), split) for split in SPLITS}
+    names = [name for images in splits.values() for name in images.names()]
+    assert len(names) == len(set(names)) == sum(counts.values())
+    assert all(len(images) > 2 for images in splits.values())
+    assert splits["train"].image(0).shape == (64, 64, 3)
+    listed = open_detection_records(DetectionData(source="coco", path=path)).manifest()
+    rows = [(split, name) for split, name, *_ in listed.rows()]
+    assert rows == [(split, name) for split, images in splits.items() for name in images.names()]
+    for split, text in expected_text.items():
+        assert re.fullmatch(
+            text, open_detection_records(DetectionData(source="coco", path=path)).describe_splits()[split]
+        )
+
+
 def test_a_subset_without_objects_is_refused(tmp_path: Path) -> None:
     write_scenes(tmp_path, {"train": 5, "validation": 5, "test": 5})
     file = tmp_path / "annotations" / "instances_train.json"
@@ -53,3 +96,94 @@ def test_a_subset_without_objects_is_refused(tmp_path: Path) -> None:
     file.write_text(json.dumps(content))
     with pytest.raises(InputError, match=r"the train split has 1 image without objects"):
         open_split(DetectionData(source="coco", path=str(tmp_path), size=96, subset=1e-6), "train")
+
+
+@pytest.mark.parametrize(
+    ("source", "path", "expected_text"),
+    [
+        ("cocos", None, r"unknown data source of detection 'cocos'.*Did you mean 'coco'"),
+        ("scenes", "x", r"scenes are bundled and take no path"),
+        ("coco", None, r"needs the path of a folder in COCO's layout; pass --data FOLDER"),
+        ("coco", "/proc/nowhere", r"there is no file or folder /proc/nowhere"),
+    ],
+)
+def test_invalid_sources_are_rejected(source: str, path: str | None, expected_text: str) -> None:
+    with pytest.raises(InputError, match=expected_text):
+        open_split(DetectionData(source=source, path=path, size=64), "train")
+
+
+RED = np.array([230, 20, 20], np.uint8)
+BACK = {3: Image.Transpose.ROTATE_180, 6: Image.Transpose.ROTATE_90, 8: Image.Transpose.ROTATE_270}
+
+
+@pytest.mark.parametrize("kind", ["jpg", "png", "tif"])
+@pytest.mark.parametrize(
+    ("orientation", "size", "of", "expected_text"),
+    [
+        (1, (64, 48), "upright", ""),
+        (6, (64, 48), "upright", "inputs      4 turned upright by their EXIF orientation: train/0"),
+        (8, (64, 48), "stored", "inputs      4 not turned upright, since their annotations"),
+        (3, (64, 48), "upright", "inputs      4 turned upright by EXIF (square, so it is unknown"),
+        (8, (48, 48), "upright", "inputs      4 turned upright by EXIF (square, so it is unknown"),
+    ],
+)
+def test_boxes_match_images_turned_by_exif(
+    orientation: int, size: tuple[int, int], of: str, expected_text: str, kind: str, tmp_path: Path
+) -> None:
+    """The annotations (`of`) are of the upright or of the stored image, which the size tells."""
+    (tmp_path / "annotations").mkdir()
+    for split in ("train", "val"):
+        (tmp_path / split).mkdir()
+        images: list[dict[str, Any]] = []
+        for i in range(4):
+            seen = np.full((*size[::-1], 3), 10 * i + len(split), np.uint8)
+            seen[4:16, 6:26] = RED
+            stored = Image.fromarray(seen)
+            if orientation in BACK:
+                stored = stored.transpose(BACK[orientation])
+            if of == "stored":
+                seen = np.asarray(stored)
+            exif = Image.Exif()
+            exif[ExifTags.Base.Orientation] = orientation
+            stored.save(tmp_path / split / f"{i}.{kind}", exif=exif)
+            images.append(
+                {"id": i, "file_name": f"{i}.{kind}", "width": seen.shape[1], "height": seen.shape[0]}
+            )
+        rows, columns = (np.flatnonzero((seen == RED).all(2).any(axis)) for axis in (1, 0))
+        box = [int(columns[0]), int(rows[0]), len(columns), len(rows)]
+        content = {
+            "images": images,
+            "annotations": [
+                {"id": i, "image_id": i, "category_id": 1, "bbox": box, "iscrowd": 0} for i in range(4)
+            ],
+            "categories": [{"id": 1, "name": "red"}],
+        }
+        (tmp_path / "annotations" / f"instances_{split}.json").write_text(json.dumps(content))
+    images = open_split(DetectionData(source="coco", path=str(tmp_path), size=64), "train")
+    for i in range(4):
+        left, top, width, height = images.objects(i).boxes[0].astype(int)
+        inside = images.image(i)[top : top + height, left : left + width]
+        assert np.abs(inside.astype(int) - RED).mean() < 30
+    assert str(images.file.count_changes()).startswith(expected_text)
+    lines = [line for line in summarise_detection(tmp_path).lines() if line.startswith("inputs   ")]
+    assert "".join(lines).startswith(expected_text.replace(" 4 ", " 8 ")), "of both files"
+
+
+def test_summary_of_a_folder(tmp_path: Path) -> None:
+    """The numbers are those of the splits in training."""
+    write_scenes(tmp_path, {"train": 30, "validation": 8})
+    shutil.copy(tmp_path / "train" / "0000.png", tmp_path / "train" / "0001.png")
+    summary = summarise_detection(tmp_path)
+    assert summary.images["train"] == 30
+    assert summary.images["validation"] + summary.images["test"] == 8
+    for split in SPLITS:
+        images = open_split(DetectionData(source="coco", path=str(tmp_path), size=96), split)
+        objects = [images.objects(i) for i in range(len(images))]
+        assert sum(row[split] for row in summary.objects.values()) == sum(map(len, objects))
+        assert summary.empty[split] == sum(len(image_objects) == 0 for image_objects in objects)
+    assert [*summary.tally.kept.values()] == [(1, ["train/0001.png"])], "a copy"
+    assert images.listed + images.file.count_changes() == summary.tally
+    text = "\n".join(summary.lines())
+    assert re.search(r"^images +30 +\d +\d$", text, re.MULTILINE)
+    assert re.search(r"^masks +of every object$", text, re.MULTILINE)
+    assert "96 to 96 pixels wide (median 96)" in text

@@ -14,6 +14,7 @@ from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredic
 
 import backbones
 from attention import Gated, Spec
+from automl.base.errors import InputError
 from automl.tasks.detection import DetectionModel
 from automl.tasks.detection.model import build_detector
 from backbones import insert, sites
@@ -166,3 +167,45 @@ def test_every_parameter_of_any_backbone_learns(name: str, norm: str) -> None:
     still = [n for n, p in model.named_parameters() if p.grad is None or (p.grad.norm() == 0 and p.ndim != 1)]
     assert not [n for n in still if not any(name in n for name in held_back)]
     assert not any(module._maps for module in model.modules() if hasattr(module, "_maps"))
+
+
+def test_group_norms_are_in_the_pyramid_and_all_heads() -> None:
+    """With them the scale of a convolution's or layer's output does not matter."""
+    model = small(norm="group").eval()
+    heads = model.roi_heads
+    norms = [
+        [m for m in module.modules() if isinstance(m, nn.GroupNorm | nn.LayerNorm)]
+        for module in (model.backbone.fpn, heads.box_head, heads.mask_head)
+    ]
+    assert [len(some) for some in norms] == [8, 2, 4]  # Two per level, one per layer, one per convolution.
+    regions = torch.rand(3, WIDTH, 7, 7)
+    answer = heads.box_head(regions)
+    with torch.no_grad():
+        for layer in heads.box_head:
+            if isinstance(layer, nn.Linear):
+                layer.weight *= 3
+    torch.testing.assert_close(heads.box_head(regions), answer, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("torchvision:vgg11", r"VGG has some at none"),
+        ("torchvision:mobilenet_v3_large", r"'features.3' of MobileNetV3 does not end one"),
+    ],
+)
+def test_backbones_without_stages_are_rejected(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message + r".*Take xresnet50 or torchvision:resnet50"):
+        build_detector(DetectionModel(), body(name), classes=4)
+
+
+def test_thin_boxes_have_finite_losses_in_low_precision() -> None:
+    """In bfloat16 both edges of such a box would be at one position, and its loss NaN."""
+    thin = targets()
+    thin[0]["boxes"] = torch.tensor([[85.2, 12, 85.6, 60], [40, 30, 90, 80]])
+    torch.manual_seed(0)
+    model = small(proposals=200).train()
+    for _ in range(5):
+        with torch.autocast("cpu", torch.bfloat16):
+            losses = model(images(), thin)
+        assert all(torch.isfinite(loss) and loss.dtype == torch.float32 for loss in losses.values())

@@ -10,6 +10,7 @@ import onnxruntime
 import optuna
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 
 from automl.base.errors import InputError
@@ -17,6 +18,7 @@ from automl.export import run_export as export
 from automl.export.chosen import Chosen
 from automl.export.formats import CARD, CONFIG, MLFLOW_MODEL, ONNX, WEIGHTS, forms_of
 from automl.export.predict import run_predict
+from automl.export.run_maps import run_maps
 from automl.storage.storage import Storage
 from automl.task import open_task
 from automl.task.deployment import MODEL
@@ -85,6 +87,25 @@ def test_inputs_and_outputs_have_names_and_every_form_the_same_answers(name, tmp
     assert "score 0.5" in card
     assert "train_exports.py" in card
     assert "real test inputs" not in card
+
+
+def test_predictions_have_labels(tmp_path):
+    model, _ = write(tmp_path, "tensor", history=[{"epoch": 1, "score": 0.4}])
+    images = np.random.default_rng(1).normal(size=(2, 1, 8, 8))  # float64, as NumPy makes them
+    np.savez(tmp_path / "input.npz", image=images)
+    first, _ = run_predict(tmp_path, [tmp_path / "input.npz"]).predictions
+    scores = model(torch.from_numpy(images).float())[0]
+    label = "abc"[scores.argmax()]
+    assert first.text == f"{label} (score {scores.max():.4g})"
+    assert first.values["label"] == label
+    assert first.values["scores"] == pytest.approx(dict(zip("abc", scores.tolist(), strict=True)), abs=1e-4)
+
+
+def test_maps_are_drawn_on_images(tmp_path):
+    write(tmp_path, "tensor")
+    np.savez(tmp_path / "input.npz", image=np.random.default_rng(1).normal(size=(1, 1, 8, 8)))
+    (picture,) = run_maps(tmp_path, [tmp_path / "input.npz"], out=tmp_path / "maps").pictures
+    assert Image.open(picture).size == (8, 8)
 
 
 @pytest.mark.slow("in a process of its own")

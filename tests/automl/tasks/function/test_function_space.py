@@ -3,6 +3,7 @@
 import optuna
 import pytest
 import torch
+from torch import nn
 
 import automl
 from automl.base.errors import InputError
@@ -11,6 +12,7 @@ from automl.config.settings import Settings
 from automl.task import open_task
 from automl.tasks.function import space as function_space_module
 from automl.tasks.function.space import function_space
+from automl.tasks.function.start import StartTrial
 from search.config.tasks import declare_metric
 from search.drawn import Drawn
 from search.metric import Metric
@@ -84,6 +86,14 @@ BAD = {
     ),
     "error": ("def train(trial):\n    1 / 0\n", r"ZeroDivisionError: division by zero \(train.py, line 5\)"),
     "epochs": ("def train(trial):\n    {place}\n    trial.epochs(0)\n", "a whole number from 1 on; got 0"),
+    "no module": (
+        "def train(trial):\n    trial.place(3, torch.zeros(2, 4))\n",
+        "takes a torch module; got int",
+    ),
+    "device": (
+        "def train(trial):\n    trial.place(nn.Linear(4, 2, device='meta'), torch.zeros(2, 4))\n",
+        "takes a model on the CPU",
+    ),
     "example": ("def train(trial):\n    trial.place(nn.ReLU(), 3)\n", "an example of a model's input"),
     "reserved": ("def train(trial):\n    trial.suggest_int('type1', 0, 3)\n", "a parameter of the placement"),
     "range": ("def train(trial):\n    trial.suggest_float('lr', 2, 1)\n", "lr"),
@@ -113,6 +123,33 @@ def test_start_leaves_generators_and_output_alone(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "needs --metric"),
+        ({"metric": "accuracy", "size": 3}, "--size is for built-in tasks"),
+        ({"metric": "accuracy", "backbone_option": ["a=1"]}, "--backbone-option is for built-in tasks"),
+        ({"metric": "accuracy", "space": "digits"}, "leave out --space digits"),
+        ({"metric": "accuracy", "minimize": True}, "a higher accuracy is better; leave --minimize out"),
+        ({"metric": "loss", "minimize": False}, "a lower loss is better; leave --maximize out"),
+        ({"metric": "val_loss"}, "add --minimize for val_loss, or --maximize"),
+        ({"metric": "testMSELoss"}, "add --minimize"),
+    ],
+)
+def test_settings_that_do_not_fit_a_function_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        Settings(train=f"{MARKS}:train", **options)
+
+
+def test_title_is_the_name_of_the_data_or_of_the_folder():
+    def title(**options):
+        return Settings(metric="loss", **options).parsed.question.title
+
+    assert title(train="woof/train.py:train") == "woof"
+    assert title(train="woof/train.py:train", data="photos.zip") == "photos"
+    assert title(train="package.module:train") == "train"
+
+
+@pytest.mark.parametrize(
     ("name", "minimize", "maximize"),
     [
         ("loss", None, False),
@@ -133,6 +170,19 @@ def test_metric_of_a_known_name_brings_its_unit():
     assert own.parsed.question.reported == automl.Metric(
         name="rmse", maximize=False, margin=0.1, unit="kg", gap="kg"
     )
+
+
+def test_baseline_that_the_function_prunes_has_one_message(tmp_path):
+    code = "import optuna\n\ndef train(trial):\n    raise optuna.TrialPruned\n"
+    with pytest.raises(InputError, match="raised TrialPruned for its baseline"):
+        space_of(tmp_path, code)
+
+
+@pytest.mark.parametrize("choices", [[[1, 2]], [(1, 2), 3], [nn.ReLU]])
+def test_choices_that_a_study_cannot_store_are_refused(choices):
+    trial = StartTrial(optuna.trial.FixedTrial({}), lambda placed: placed)
+    with pytest.raises(InputError, match="must be None, truth values, numbers or text"):
+        trial.suggest_categorical("kind", choices)
 
 
 def test_model_that_depends_on_a_continuous_hyperparameter_is_refused(tmp_path):

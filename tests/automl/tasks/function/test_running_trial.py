@@ -155,6 +155,18 @@ def test_paired_variants_have_the_same_weights_and_data_order(last):
     assert all(any(torch.equal(value, each) for each in placed.values()) for value in values)
 
 
+def test_function_runs_with_the_threads_of_its_process():
+    threads = []
+    _, reports = running(lambda trial: threads.append(torch.get_num_threads()) or function_of(report)(trial))
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        list(reports)
+    finally:
+        torch.set_num_threads(before)
+    assert threads == [1]
+
+
 @pytest.mark.parametrize("catches", [False, True])
 def test_stopped_function_gets_trial_pruned_and_ends(catches):
     events = []
@@ -319,6 +331,10 @@ def test_state_that_needs_code_is_refused():
     reports.close()
 
 
+def leave(trial, epoch):
+    raise SystemExit(3)
+
+
 def prune(trial, epoch):
     raise optuna.TrialPruned("loss rises")
 
@@ -356,6 +372,16 @@ BAD = {
         Diverged,
         "trial.report: accuracy became nan in epoch 1",
     ),
+    "another metric": (
+        resting("report", acuracy=0.5),
+        InputError,
+        "trial.report must report the metric of --metric, 'accuracy'; got 'acuracy'",
+    ),
+    "no number": (
+        resting("report", accuracy=[0.5, 0.5]),
+        InputError,
+        "trial.report takes numbers; accuracy is",
+    ),
     "reserved": (
         resting("report", accuracy=0, seconds=3),
         InputError,
@@ -363,6 +389,11 @@ BAD = {
     ),
     "backwards": (resting("report", epoch=0, accuracy=0), InputError, "got epoch 0 after 0"),
     "too many": (resting("report", epoch=7, accuracy=0), InputError, "rise up to 3; got epoch 7 after 0"),
+    "early test": (
+        resting("test", accuracy=0),
+        InputError,
+        "after the last epoch; got it after epoch 0 of 3",
+    ),
     "late suggestion": (resting("suggest_float", "rate", 0, 1), InputError, "must come before trial.epochs"),
     "places twice": (resting("place", None, None), InputError, "trial.place must come before trial.epochs"),
     "own error": (fail, KeyError, "labels"),
@@ -397,6 +428,16 @@ def test_mistake_of_a_function_has_one_message(function, options, message):
     _, reports = running(function, **options)
     with pytest.raises(InputError, match=message):
         list(reports)
+
+
+def test_checkpoint_of_other_objects_is_refused():
+    trial, reports = running(function_of(report, before=lambda trial, model: trial.state(model=model)))
+    next(reports)
+    content = trial.content(finished=False)
+    reports.close()
+    other = function_of(report, before=lambda trial, model: trial.state(network=model))
+    with pytest.raises(InputError, match="the checkpoint has no 'network'"):
+        list(RunningTrial(own_config({}, {}), HERE, fitting=3, content=content).run(other))
 
 
 def partial_function(trial):
@@ -463,3 +504,11 @@ def test_failure_before_the_function_is_an_error(monkeypatch):
     monkeypatch.setattr(loop, "seed_all", fail)
     with pytest.raises(RuntimeError, match="the device is lost"):
         list(running(function_of(report))[1])
+
+
+def test_percentages_are_refused_as_accuracy():
+    accuracy = Metric(name="accuracy", maximize=True, scale=100, unit="%")
+    config = own_config({}, {}).change(training={"reports": accuracy})
+    trial = RunningTrial(config, HERE, fitting=1)
+    with pytest.raises(InputError, match=r"as a fraction from 0 to 1; got 91\.2"):
+        list(trial.run(function_of(lambda trial, _: trial.report(accuracy=91.2))))

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from attention import Spec
+from automl.base import loading
 from automl.base.errors import InputError
 from automl.tasks.language_modelling import hugging_face
 from automl.tasks.language_modelling.model import find_decoder
@@ -69,6 +70,20 @@ def test_no_weights_are_loaded_from_a_configuration_alone(tmp_path: Path) -> Non
     assert find_decoder(f"hf:{save(transformers, 'llama', tmp_path)}").published is None
 
 
+def test_a_folder_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path.parent)
+    assert loading.make_absolute(f"hf:{tmp_path.name}") == f"hf:{tmp_path}"
+    assert loading.short_name(f"hf:{tmp_path}") == f"hf:{tmp_path.name}"
+    for function in (loading.make_absolute, loading.short_name):
+        assert function("hf:owner/name") == "hf:owner/name"
+
+
+@pytest.mark.parametrize("kind", ["bert", "t5"])
+def test_a_model_that_is_not_causal_is_refused(kind: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"is not a causal language model, but '{kind}'"):
+        build(save(transformers, kind, tmp_path))
+
+
 def test_tokens_and_positions_must_suffice(tmp_path: Path) -> None:
     save(transformers, "llama", tmp_path)
     with pytest.raises(InputError, match=r"tokenizer does not fit the model .* it has 301 tokens"):
@@ -82,6 +97,17 @@ def test_pickled_weights_are_refused(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
     with pytest.raises(InputError, match=r"pytorch_model\.bin is not read, since unpickling it may run code"):
         find_decoder(f"hf:{tmp_path}")
+
+
+def test_incomplete_weights_are_refused(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    save(transformers, "llama", tmp_path, with_weights=True)
+    weights = load_file(file := tmp_path / "model.safetensors")
+    del weights["model.layers.1.self_attn.q_proj.weight"]
+    save_file(weights, file, {"format": "pt"})
+    with pytest.raises(InputError, match=r"1 parameters lack theirs, such as model\.layers\.1\.self_attn"):
+        hugging_face.published(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -139,3 +165,38 @@ def test_weights_in_parts_are_loaded(tmp_path: Path) -> None:
     assert not (tmp_path / "model.safetensors").exists()
     parts = hugging_face.published(str(tmp_path))
     assert all(torch.equal(value, whole[key]) for key, value in parts.items())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("num_hidden_layers", 0),
+        ("num_attention_heads", None),
+        ("head_dim", -4),
+        ("rope_theta", "abc"),
+        ("transformers_weights", "other.safetensors"),
+        ("quantization_config", {"quant_method": "fp8"}),
+    ],
+)
+def test_a_message_names_an_invalid_key_and_its_value(key: str, value: object, tmp_path: Path) -> None:
+    values = (
+        {"rope_parameters": {"rope_type": "default", key: value}} if key == "rope_theta" else {key: value}
+    )
+    with pytest.raises(InputError, match=rf"^({key} in .* must be .*; got |.*'{key}').*{value}"):
+        find_decoder(f"hf:{change(tmp_path, **values)}")
+
+
+@pytest.mark.parametrize("name", ["nothere/", "/nothere", "./nothere"])
+def test_a_missing_folder_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match=f"the folder {name} does not exist"):
+        find_decoder(f"hf:{name}")
+
+
+def test_layers_without_a_mixer_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"type 'cohere', has layers whose attention .* such as block1:"):
+        build(save(transformers, "cohere", tmp_path))
+
+
+def test_a_prefix_alone_is_refused() -> None:
+    with pytest.raises(InputError, match="names no model"):
+        find_decoder(loading.make_absolute("hf:"))

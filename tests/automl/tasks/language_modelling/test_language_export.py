@@ -1,6 +1,8 @@
 """Export of language models: graphs that read one token after another, and continuations of texts."""
 
+import copy
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -18,9 +20,11 @@ from attention import ATTENTIONS, Spec
 from automl.base.errors import InputError
 from automl.base.escape import printable
 from automl.export import run_export as export
+from automl.export.checks import check_together
 from automl.export.export_result import ExportResult
-from automl.export.formats import forms_of
+from automl.export.formats import forms_of, open_onnx
 from automl.export.predict import run_predict
+from automl.export.run_maps import run_maps
 from automl.task import open_task
 from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
 from automl.tasks.language_modelling.data.tokens import TextTokenizer
@@ -30,7 +34,7 @@ from automl.tasks.language_modelling.space import mixer
 from automl.tasks.language_modelling.task import LanguageModelling
 from search.config import TrialConfig
 from tests.helpers import others_slow
-from tests.helpers.automl_cases import HERE
+from tests.helpers.automl_cases import HERE, TINY
 from tests.helpers.code_cases import CHOSEN
 
 CONTEXT, WINDOW = 16, 4
@@ -186,6 +190,25 @@ def test_drawn_tokens_depend_on_the_seed_alone(exported: Exported) -> None:
     assert first[0].text != other[0].text
 
 
+@pytest.mark.slow("starts another interpreter")
+def test_code_of_the_card_runs(exported: Exported, tmp_path: Path) -> None:
+    page = (exported.folder / "MODEL_CARD.md").read_text()
+    usage, client = re.findall(r"```python\n(.*?)```", page, re.S)
+    for file in (*exported.folder.glob("*.onnx"), *exported.folder.glob("tokenizer.json")):
+        shutil.copy(file, tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", usage], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    passed: dict[str, Any] = {}
+    exec(client.partition("content =")[0], passed)
+    (text,), count = passed["inputs"]["text"], passed["inputs"]["tokens"]
+    (prediction,) = run_predict(exported.folder, [text], tokens=count).predictions
+    if exported.case.tokens == "symbols":
+        assert json.loads(done.stdout) == [*map(int, text.split()), *prediction.values["tokens"]]
+    else:
+        assert done.stdout == text + prediction.text + "\n"
+
+
 ELSEWHERE = """
 import sys, json
 import mlflow.pyfunc
@@ -240,6 +263,35 @@ def test_wrong_input_is_refused(inputs: Any, message: str, served: Any, exported
             run_predict(exported.folder, **{"files" if k == "text" else k: v for k, v in inputs.items()})
 
 
+def test_unfit_texts_are_reported(exported: Exported) -> None:
+    folder, text = exported.folder, TEXTS[exported.case.tokens]
+    if exported.case.tokens == "symbols":
+        for wrong in ("3 x", "3 20", "-1", "1.5", "²"):
+            with pytest.raises(InputError, match=r"symbols must be numbers from 0 to 19, .*; got '.+'"):
+                run_predict(folder, [wrong])
+        result = run_predict(folder, ["3 x", text])
+        assert (len(result.predictions), list(result.unread)) == (1, ["3 x"])
+        assert len(result.predictions[0].values["tokens"]) == 1, "the next symbol"
+    elif not exported.case.has_steps:
+        with pytest.raises(InputError, match=r"reads at most 16 tokens; got \d+ tokens to continue by 64"):
+            run_predict(folder, [text])
+    with pytest.raises(InputError, match="give at least one text to continue"):
+        run_predict(folder, [])
+    with pytest.raises(InputError, match="a language model writes no files; leave out --out"):
+        run_predict(folder, [text], out="somewhere")
+    with pytest.raises(InputError, match=r"maps are drawn on images, .* continues texts"):
+        run_maps(folder, ["a.png"], out="maps")
+
+
+def test_a_graph_that_differs_is_reported(exported: Exported) -> None:
+    if exported.case.has_steps:
+        runs = {graph: open_onnx(exported.folder / f"{graph}.onnx") for graph in ("prefill", "step")}
+        other = copy.deepcopy(exported.model)
+        nn.init.normal_(next(other.parameters()))
+        with pytest.raises(RuntimeError, match="all steps differs from the trained model by"):
+            check_together(exported.task, other, runs)
+
+
 def test_the_command_prints_continuations(exported: Exported, cli: Any, tmp_path: Path) -> None:
     text, options = TEXTS[exported.case.tokens], ["--tokens", "5"]
     (prediction,) = run_predict(exported.folder, [text], tokens=5).predictions
@@ -252,3 +304,10 @@ def test_the_command_prints_continuations(exported: Exported, cli: Any, tmp_path
     assert (code, f"{file} cannot be read as a file of UTF-8 text" in err) == (2, True)
     code, out, _ = cli("predict", str(exported.folder), text, *options, "--json")
     assert (code, json.loads(out)) == (0, [{"input": text, **prediction.values}])
+
+
+def test_options_of_texts_are_for_language_models(tmp_path: Path) -> None:
+    content = {"config": TINY.to_json(), "labels": [], "graphs": {}, "modules": {}}
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"--tokens, --seed is for language models; .* image-classification"):
+        run_predict(tmp_path, ["a.png"], tokens=3, seed=0)

@@ -1,6 +1,7 @@
 """Spaces of hybrid decoders: kinds of layers, baselines and controls."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import optuna
@@ -19,10 +20,12 @@ from search.config import TrialConfig
 from search.drawn import check_fixed_parameters
 from search.placement_model import EffectDraw
 from search.placement_planner import PlacementChoices, Planner
+from search.record import placement_name
 from search.space import SPACES, Space, draw_randomly
 
 NAMES = ("recall", "hybrid")
 DRAWS = 60
+LAYERS = {"learning_rate": 5e-3, "weight_decay": 0.1, "schedule": "one-cycle", "window": 4, "batch_size": 64}
 
 
 def kinds_of(config: TrialConfig | None) -> list[str]:
@@ -32,6 +35,11 @@ def kinds_of(config: TrialConfig | None) -> list[str]:
 
 def kinds_drawn(space: Space) -> list[list[str]]:
     return [kinds_of(config) for _, config in draw_randomly(space, DRAWS)]
+
+
+def name(**fixed: Any) -> str:
+    trial: Any = optuna.trial.FixedTrial({**LAYERS, **fixed})
+    return placement_name(SPACES["recall"](trial), options=False)
 
 
 @pytest.mark.parametrize("space", NAMES)
@@ -110,12 +118,22 @@ def test_the_control_has_as_many_full_layers() -> None:
         assert len(set(control) - {"full"}) == 1
 
 
+def test_a_decoder_is_named_by_its_layers() -> None:
+    assert name(uniform=False, modules=1, site1=0, type1="sliding") == "sliding, full"
+    assert name(uniform=True, kind="linear") == "linear x 2"
+
+
 @pytest.mark.parametrize("full", [-1, 7])
 def test_more_full_layers_than_layers_are_refused(full: int) -> None:
     with pytest.raises(
         InputError, match=rf"--full must lie between 0 and 6, the number of layers; got {full}"
     ):
         SPACES["hybrid"].with_full(full)
+
+
+def test_full_is_for_decoders() -> None:
+    with pytest.raises(InputError, match="--full is for hybrid decoders; leave it out with --space digits"):
+        SPACES["digits"].with_full(1)
 
 
 def test_a_model_without_full_layers_has_no_interleaving() -> None:

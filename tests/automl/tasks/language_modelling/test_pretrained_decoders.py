@@ -11,12 +11,16 @@ import numpy as np
 import pytest
 import torch
 
+from automl.base.errors import InputError
 from automl.config.nouns import Question, SearchPlan
+from automl.export import run_export as export
+from automl.export.predict import run_predict
 from automl.search.prepare import starts_from_sensitivity
 from automl.storage.storage import Storage
 from automl.task import Task, open_task
 from automl.task.initial import choose_weights
 from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
+from automl.tasks.language_modelling.config import BYTES
 from automl.tasks.language_modelling.data import open_windows
 from automl.tasks.language_modelling.data.tokens import train_pairs
 from automl.tasks.language_modelling.score import UNMARKED, divergence
@@ -27,6 +31,7 @@ from automl.training.loop import fit, start
 from automl.training.shared_training import continue_training
 from search.config import TrialConfig
 from tests.helpers.automl_cases import CPU, HERE, timeless
+from tests.helpers.code_cases import CHOSEN
 from tests.helpers.tiny_decoders import CONTEXT, DECODERS, VOCABULARY, save
 
 transformers = pytest.importorskip("transformers")
@@ -92,6 +97,10 @@ def test_a_shared_training_hands_over_its_projections(folder: Path, texts: Path)
     assert difference < 1e-4
 
 
+def test_no_note_says_that_mixers_start_from_new_weights(folder: Path, texts: Path) -> None:
+    assert not any("start from new weights" in note for note in opened(folder, texts).notes())
+
+
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [("phi", "the attention there .* than rotary attention: other"), ("narrow", "the heads .* narrower")],
@@ -124,6 +133,12 @@ def test_divergence_is_that_of_numpy() -> None:
     expected = (p * np.log(p / q)).sum(-1)[targets != UNMARKED].mean()
     actual = divergence(torch.from_numpy(predicted), torch.from_numpy(taught), targets)
     assert actual.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_distillation_needs_weights(folder: Path, texts: Path) -> None:
+    config = opened(folder, texts).config
+    with pytest.raises(InputError, match="--distil learns from a trained model; got none"):
+        open_task(config.change(model={"weights": ""}, training={"distil": 0.5}), HERE)
 
 
 def test_sensitivity_is_the_loss_with_one_layer_replaced(
@@ -178,6 +193,22 @@ def test_gpt_starts_from_a_trial(texts: Path, tmp_path: Path) -> None:
         torch.testing.assert_close(start(task).model.eval()(tokens), trained.model.eval()(tokens))
 
 
+@pytest.mark.slow("ten seconds a model")
+def test_an_export_continues_texts_as_the_model_does(folder: Path, texts: Path, tmp_path: Path) -> None:
+    task, out = opened(folder, texts), tmp_path / "exported"
+    out.mkdir()
+    model = start(task).model.eval()
+    result = export._write(out, task, model, CHOSEN, out, None)
+    assert {"model.onnx", "model.pt2", "mlflow-model"} <= set(result.differences)
+    assert max(result.differences.values()) <= task.tolerance
+    (prediction,) = run_predict(out, ["the cat"], tokens=4).predictions
+    with torch.no_grad():
+        read = list(b"the cat")
+        for _ in range(4):
+            read.append(int(model(torch.tensor([read]))[0, -1, :BYTES].argmax()))
+    assert prediction.values["tokens"] == read[-4:]
+
+
 def test_a_search_starts_from_the_folder(folder: Path, texts: Path) -> None:
     """Its layers have the heads, positions, weights and tokenizer of the model."""
     (folder / "tokenizer.json").write_text(train_pairs([b"the cat sat on a mat"], 265), encoding="utf-8")
@@ -195,6 +226,14 @@ def test_a_search_starts_from_the_folder(folder: Path, texts: Path) -> None:
     assert open_task(config, HERE).model()(torch.zeros(1, 4, dtype=torch.int64)).shape[-1] == VOCABULARY
 
 
+def test_weights_without_their_tokenizer_are_refused(folder: Path, texts: Path) -> None:
+    question = Question(space="hybrid", backbone=f"hf:{folder}", data=str(texts), size=16)
+    with pytest.raises(InputError, match=r"has weights but no tokenizer\.json.*save_pretrained"):
+        question.open()
+    (folder / "model.safetensors").unlink()
+    question.open()
+
+
 def test_the_end_of_a_document_is_the_models_own(tmp_path: Path, texts: Path) -> None:
     save(transformers, "llama", tmp_path)
     tokenizer = tmp_path / "tokenizer.json"
@@ -205,3 +244,21 @@ def test_the_end_of_a_document_is_the_models_own(tmp_path: Path, texts: Path) ->
     assert windows.vocabulary == 264
     tokens = windows.batch("train", np.arange(windows.size("train")))[0]
     assert (tokens == 7).any()
+
+
+def test_a_tokenizer_that_does_not_fit_is_refused(tmp_path: Path, texts: Path) -> None:
+    config = TrialConfig(
+        task="language-modelling",
+        data=LanguageData(path=str(texts), context=8),
+        model=LanguageModel(backbone=f"hf:{save(transformers, 'llama', tmp_path)}"),
+    )
+    (tmp_path / "tokenizer.json").write_text("{", encoding="utf-8")
+    with pytest.raises(InputError, match=r"the tokenizer .*tokenizer\.json cannot be read"):
+        open_task(config.change(data={"tokenizer": str(tmp_path / "tokenizer.json")}), HERE)
+    with pytest.raises(InputError, match="leave --vocabulary and the data recall out"):
+        config.change(data={"tokenizer": "a", "vocabulary": 300})
+    words = " ".join(f"word{i}" for i in range(200)).encode()
+    (tmp_path / "tokenizer.json").write_text(train_pairs([words], 320), encoding="utf-8")
+    task = open_task(config.change(data={"tokenizer": str(tmp_path / "tokenizer.json")}), HERE)
+    with pytest.raises(InputError, match=r"the tokenizer does not fit the model .* has 320 tokens"):
+        task.model()

@@ -129,6 +129,10 @@ def test_subset_leaves_the_test_split_whole() -> None:
         ({"context": 22}, "must be 23 or more, since data.pairs=4 with data.gap=2 takes 24 tokens; got 22"),
         ({"source": "text", "vocabulary": 0}, ""),
         ({"source": "text", "vocabulary": 258}, ""),
+        (
+            {"source": "text", "vocabulary": 257},
+            "must be 0 for bytes, or lie between 258 and 1,048,576, since",
+        ),
     ],
 )
 def test_parameters_that_do_not_fit_are_refused(changed: dict[str, Any], message: str) -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from automl.base.errors import InputError
+from automl.data import shared
 from automl.data.splits import SPLITS
-from automl.tasks.language_modelling.data import is_text
+from automl.storage.storage import Storage
+from automl.tasks.language_modelling import LanguageData
+from automl.tasks.language_modelling.data import is_text, open_windows, shared_name
 from automl.tasks.language_modelling.data.documents import cut
-from automl.tasks.language_modelling.data.tokens import train_pairs
-from automl.tasks.language_modelling.data.windows import TextWindows, open_text
+from automl.tasks.language_modelling.data.tokens import TextTokenizer, TokenFile, train_pairs
+from automl.tasks.language_modelling.data.windows import TextWindows, open_text, summarise_text
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -122,6 +126,16 @@ def test_pieces_end_between_characters(text: str, size: int) -> None:
     assert all(size - 3 <= len(piece) <= 2 * size for piece in pieces[:-1])
 
 
+def test_long_documents_are_encoded_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, {f"{i}.txt": text * 3 for i, text in enumerate(TEXTS)})
+    whole = open_text(tmp_path)
+    for name in ("PIECE", "ENCODED", "FORMAT"):
+        monkeypatch.setattr(f"automl.tasks.language_modelling.data.tokens.{name}", 50)
+    pieces = open_text(tmp_path)
+    assert pieces.file.path != whole.file.path
+    assert pieces.file.table.equals(whole.file.table)
+
+
 @pytest.mark.parametrize("context", [1, 2, 7, 16, 600])
 @pytest.mark.parametrize("split", SPLITS)
 def test_windows_count_each_token_once(folder: Path, context: int, split: str) -> None:
@@ -154,6 +168,37 @@ def test_subset_is_a_prefix_of_a_larger_subset(folder: Path) -> None:
     assert (some.rows("test") == whole.rows("test")).all()
 
 
+def test_unwritten_tokens_are_detected(folder: Path) -> None:
+    file = open_text(folder).file
+    content = bytearray(file.path.read_bytes())
+    start = content.index(file.tokens[:50].tobytes())
+    content[start : start + file.tokens.nbytes // 2] = bytes(file.tokens.nbytes // 2)
+    copy = file.path.with_name("copy.arrow")
+    copy.write_bytes(content)
+    assert TokenFile.is_sound(file.path)
+    assert not TokenFile.is_sound(copy)
+
+
+def test_other_machines_fetch_the_tokens(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = LanguageData(source="text", path=str(folder), context=16, vocabulary=300)
+    windows = open_windows(data)
+    assert isinstance(windows, TextWindows)
+    name, files = shared_name(data), dict.fromkeys(SPLITS, windows.file.path)
+    assert name is not None
+    storage = shared.publish(Storage(str(tmp_path / "storage")), name, files, tmp_path)
+    shutil.rmtree(folder)
+    monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "other"))
+    shared.use(storage)
+    try:
+        fetched = open_windows(data)
+    finally:
+        shared.use(None)
+    assert fetched.manifest().digest == windows.manifest().digest
+    assert (fetched.batch("test", np.arange(3))[0] == windows.batch("test", np.arange(3))[0]).all()
+
+
 @pytest.mark.parametrize(
     ("files", "path", "expected"),
     [
@@ -172,6 +217,20 @@ def test_texts_are_recognised(
     assert is_text(write(tmp_path, files) / path) == expected
 
 
+def test_overview_counts_documents_and_lists_files(folder: Path) -> None:
+    overview = summarise_text(folder)
+    assert overview.documents["train"] + overview.documents["validation"] + overview.documents["test"] == 41
+    lines = "\n".join(overview.lines())
+    for part in (
+        "left out    1 that is binary: a/photo.png; ",
+        "; 1 that is empty: empty.txt; 1 that is not UTF-8: latin.txt; used: ",
+        "; used: 1 copy of another document: ",
+    ):
+        assert part in lines
+    assert f"at most {min(overview.tokens.values()) - 1:,} tokens" in lines
+
+
+TEXT = "\n\n".join(f"Line {i}." for i in range(100))
 LINES = '{"text": "a"}\n' * 12
 
 
@@ -190,13 +249,33 @@ LINES = '{"text": "a"}\n' * 12
         ({"a.txt": b"a" * 2**20 + b"\xc3"}, "a.txt", {}, "it is not at byte 1048576"),
         ({"a.txt": "Short."}, "a.txt", {}, "a test split needs two different documents"),
         (
+            {"a.txt": TEXT},
+            "a.txt",
+            {"context": 600},
+            r"data.context must be at most 2\d\d, since the \w+ split has 2\d\d tokens and .*; got 600",
+        ),
+        ({"a.jsonl": LINES + '{"text": 1}'}, ".", {}, "a.jsonl, line 13: 'text' must be a string"),
+        (
             {"a.jsonl": LINES + '{"text"'},
             ".",
             {},
             "a.jsonl, line 13: each line must be a JSON object .Expecting",
         ),
         ({"a.jsonl": "[" * 10**5}, ".", {}, "line 1: each line must be a JSON object"),
+        ({"a.jsonl.gz": b"no"}, ".", {}, "a.jsonl.gz cannot be read .*; restore it or remove it"),
+        (
+            {"a.jsonl": '{"title": "a", "body": "b", "n": 1}'},
+            "a.jsonl",
+            {},
+            "must have a field 'text', or a single field that is a string; its fields are 'title', 'body'",
+        ),
         ({"a.jsonl": '{"n": 1}'}, ".", {}, "left out are files 1 whose JSON has no field of text"),
+        (
+            {"a.txt": TEXT},
+            "a.txt",
+            {"vocabulary": 900},
+            r"data.vocabulary must be at most 3\d\d, which is all that the training text yields; got 900",
+        ),
     ],
 )
 def test_unusable_texts_are_rejected(
@@ -205,6 +284,18 @@ def test_unusable_texts_are_rejected(
     (tmp_path / "data").mkdir()
     with pytest.raises(InputError, match=message):
         open_text(write(tmp_path / "data", files) / path, **options)
+
+
+def test_text_needs_a_path() -> None:
+    with pytest.raises(InputError, match="Pass --data PATH"):
+        open_windows(LanguageData(source="text"))
+
+
+def test_numbers_become_text_again() -> None:
+    for tokenizer in (TextTokenizer(), TextTokenizer(train_pairs([b"aaaa"], 258))):
+        (tokens,) = tokenizer.encode(["Grüße, 漢!".encode()])
+        assert tokenizer.decode([*tokens, tokenizer.end]) == "Grüße, 漢!"
+        assert tokenizer.decode(tokens[:3]) == "Gr\ufffd"
 
 
 def test_tokenizer_of_a_model_is_not_trained(folder: Path, tmp_path: Path) -> None:

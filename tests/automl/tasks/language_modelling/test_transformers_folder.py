@@ -27,11 +27,10 @@ from backbones.take_over import take_over
 from tests.helpers.services import Hub, serve_hub
 from tests.helpers.tiny_decoders import CONTEXT, save
 
-pytestmark = pytest.mark.usefixtures("cache")
-
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
 huggingface_hub = pytest.importorskip("huggingface_hub")
+pytestmark = pytest.mark.usefixtures("cache")
 
 WINDOWS = torch.randint(257, (2, CONTEXT + 1), generator=torch.Generator().manual_seed(1))
 TEXT, COUNT = "def main(x):\n  ünï  <a>", 24
@@ -146,6 +145,11 @@ def test_hybrids_load_in_a_fresh_interpreter_without_this_project(tmp_path: Path
         ("lfm2", ["sliding", None], "layer 1 .* sliding_attention.* style=llama or style=qwen3 do"),
         ("lfm2", ["shortconv", "shortconv"], "layer 1 .* needs a full layer"),
         ("llama", ["gated-delta", None], "layer 1 .* linear_attention, .* type smollm3 .* style=qwen3 do"),
+        (
+            "qwen3",
+            ["gated-delta", None, "sliding"],
+            "layer 1 .* linear_attention, and no model has these beside sliding",
+        ),
         (
             "qwen3",
             [Spec("gated-delta", {"causal": True, "heads": 2}), None, "gated-delta"],
@@ -316,6 +320,16 @@ def test_a_hub_that_refuses_is_reported_without_the_token(
     assert token not in str(caught.value)
     with pytest.raises(InputError, match="needs the folder absent, which is left out: layer 2"):
         push(tmp_path / "absent", "me/decoder", "layer 2")
+
+
+@pytest.mark.parametrize("name", ["decoder", "a/b/c", "me/", "me/a b", "me/-a", "me/a..b"])
+def test_names_of_no_repository_are_refused(name: str, cli: Any) -> None:
+    code, _, error = cli("export", "--best", "--push-to-hub", name)
+    assert code == 2
+    assert (
+        f"--push-to-hub takes OWNER/NAME of a repository of Hugging Face, such as me/decoder; got {name}"
+        in error
+    )
 
 
 def test_a_token_is_needed(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from attention import Spec
+from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.task import open_task
 from automl.tasks.segmentation import SegmentationData, SegmentationTraining
@@ -216,3 +217,10 @@ def test_weights_of_a_classifier_start_the_encoder(tmp_path):
     assert all(torch.equal(value, own[name]) for name, value in body.items())
     assert new
     assert not [name for name in new if name.startswith("body.")]
+
+
+def test_a_size_that_stages_do_not_divide_is_rejected():
+    with pytest.raises(
+        InputError, match=r"data\.size must be a multiple of 32 from 64 to 2048 pixels; got 100"
+    ):
+        TrialConfig(task="segmentation", data=SegmentationData(size=100))

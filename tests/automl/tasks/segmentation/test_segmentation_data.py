@@ -1,5 +1,7 @@
 """Test folders of images and masks: layouts, faults and contents."""
 
+import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +10,10 @@ import torch
 from PIL import Image
 
 from automl.base.errors import InputError
+from automl.data import digits as scenes
 from automl.tasks.segmentation import SegmentationData
 from automl.tasks.segmentation.data import IGNORE, LabelledImages, is_segmentation, open_labelled_images
-from tests.helpers.segmentation_cases import save
+from tests.helpers.segmentation_cases import NAMES, few_scenes, mask_of, save
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -82,6 +85,31 @@ def test_layout_of_coco_stuff_and_ade20k(tmp_path, masks):
     assert sorted(names_of["train"] + names_of["test"]) == ["train2017/a.jpg", "train2017/b.jpg"]
 
 
+def test_layout_of_pascal_voc(tmp_path):
+    fill(tmp_path, *"abcde", masks="SegmentationClass")
+    os.rename(tmp_path / "images", tmp_path / "JPEGImages")
+    save(tmp_path / "JPEGImages", "x", picture(), labels())  # a folder below, which no list names
+    lists = tmp_path / "ImageSets" / "Segmentation"
+    lists.mkdir(parents=True)
+    for name, images in {"trainval": "abcde", "train": "abc", "val": "de"}.items():
+        (lists / f"{name}.txt").write_text("\n".join(images) + "\n")
+    assert is_segmentation(tmp_path)
+    names_of = names(opened(tmp_path))
+    assert names_of["validation"] == ["d.jpg", "e.jpg"]
+    assert sorted(names_of["train"] + names_of["test"]) == ["a.jpg", "b.jpg", "c.jpg"]
+    (lists / "val.txt").write_text("d\nmissing\n")
+    with pytest.raises(InputError, match="missing"):
+        opened(tmp_path)
+
+
+def test_other_folders_are_groups(tmp_path):
+    fill(tmp_path, *(f"patient{i}/{j}" for i in range(8) for j in range(3)))
+    images = opened(tmp_path)
+    groups = {split: {name.partition("/")[0] for name in members} for split, members in names(images).items()}
+    assert sum(map(len, groups.values())) == 8 == len(set.union(*groups.values()))
+    assert "group" in images.describe_splits()["test"]
+
+
 def test_image_without_a_mask_is_reported(tmp_path):
     fill(tmp_path, *"abcd")
     for name in "bc":
@@ -115,6 +143,22 @@ def test_invalid_mask_is_reported(tmp_path, mask, message):
         opened(tmp_path)
 
 
+def test_damaged_mask_is_reported(tmp_path):
+    fill(tmp_path, *"abc")
+    (tmp_path / "masks" / "a.png").write_bytes(b"no picture")
+    with pytest.raises(InputError, match=r"a\.png cannot be read"):
+        opened(tmp_path)
+
+
+def test_masks_of_one_class_are_refused(tmp_path):
+    for name in "abc":  # The foreground is white.
+        save(tmp_path, name, picture(), np.where(labels(classes=2) > 0, 255, 0).astype(np.uint8))
+    with pytest.raises(
+        InputError, match=re.escape("at least two classes; got [0] besides") + ".*must become 1"
+    ):
+        opened(tmp_path)
+
+
 def test_another_label_can_be_ignored_and_255_always_is(tmp_path):
     mask = labels()
     mask[0] = 255
@@ -122,3 +166,35 @@ def test_another_label_can_be_ignored_and_255_always_is(tmp_path):
         save(tmp_path, name, picture(), mask)
     for ignored, labels_left in ((255, {0, 1, 2, IGNORE}), (0, {1, 2, IGNORE})):
         assert {*np.unique(masks(opened(tmp_path, ignore_index=ignored)))} == labels_left
+
+
+def test_folder_of_other_images_is_rejected(tmp_path):
+    (tmp_path / "images").mkdir()
+    assert not is_segmentation(tmp_path)
+    with pytest.raises(InputError, match="must be a folder with images/ and masks/"):
+        opened(tmp_path)
+
+
+def test_cache_depends_on_files_and_class_names(tmp_path):
+    fill(tmp_path, *"abcd")
+    first = opened(tmp_path)
+    assert opened(tmp_path) is first
+    (tmp_path / "classes.txt").write_text("sky\ntraffic light\nroad\n")
+    assert opened(tmp_path).classes == ["sky", "traffic light", "road"]
+    before = opened(tmp_path).manifest().digest
+    save(tmp_path, "a", picture(), labels())
+    assert opened(tmp_path).manifest().digest != before
+
+
+def test_bundled_scenes_have_a_label_for_each_digit():
+    with few_scenes(3, 2):
+        drawn = list(scenes.draw_scenes())
+        images = open_labelled_images(SegmentationData())
+        assert images.classes == NAMES
+        assert {split: len(images.rows(split)) for split in ("train", "test")} == {"train": 3, "test": 2}
+        assert (masks(images) == np.stack([mask_of(scene) for scene in drawn[:3]])).all()
+
+
+def test_unknown_source_is_rejected():
+    with pytest.raises(InputError, match="source of segmentation"):
+        open_labelled_images(SegmentationData(source="voc"))

@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 from attention import Spec
+from automl.base.errors import InputError
 from automl.export import run_export as export
 from automl.export.chosen import Chosen
 from automl.export.export_result import ExportResult
@@ -20,7 +21,7 @@ from automl.storage.storage import Storage
 from automl.task import open_task
 from automl.task.deployment import MODEL
 from automl.tasks.segmentation import SegmentationData, SegmentationTraining
-from automl.tasks.segmentation.task import Segmentation
+from automl.tasks.segmentation.task import PALETTE, Segmentation
 from search.config import TrialConfig
 from tests.helpers.automl_cases import HERE
 from tests.helpers.segmentation_cases import NAMES, SMALL, few_scenes
@@ -84,6 +85,20 @@ def test_masks_and_overlays_are_of_the_size_of_the_image(
     resized = np.asarray(Image.fromarray(photo).resize(size, Image.Resampling.BILINEAR))
     own = task.deployment(task.model()).inputs["images"]
     assert resized.shape == tuple(own.shape[1:])
+
+
+def test_colours_are_those_of_pascal_voc() -> None:
+    colours = [tuple(PALETTE[3 * i : 3 * i + 3]) for i in range(256)]
+    assert colours[:5] == [(0, 0, 0), (128, 0, 0), (0, 128, 0), (128, 128, 0), (0, 0, 128)]
+    assert colours[15] == (192, 128, 128)  # a person
+    assert len(set(colours)) == 256
+
+
+def test_file_that_is_not_an_image_is_reported(result: ExportResult, tmp_path: Path) -> None:
+    (tmp_path / "broken.png").write_bytes(b"nothing")
+    for name, message in (("broken.png", "cannot be read as an image"), ("none.png", "there is no image")):
+        with pytest.raises(InputError, match=message):
+            run_predict(result.folder, [tmp_path / name])
 
 
 def test_maps_are_drawn_on_the_image(task: Segmentation, result: ExportResult, tmp_path: Path) -> None:

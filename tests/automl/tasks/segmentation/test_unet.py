@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import backbones
+from automl.base.errors import InputError
 from automl.tasks.segmentation.model import UNet
 
 MODELS = [
@@ -65,3 +66,13 @@ def test_an_attention_at_the_end_of_a_stage_reaches_skip_and_decoder():
 
 def test_images_of_another_size_are_accepted():
     assert build("xresnet18", {"width": 0.25})(torch.randn(2, 3, 96, 160)).shape == (2, 5, 96, 160)
+
+
+def test_a_backbone_of_one_resolution_is_rejected():
+    with pytest.raises(InputError, match="a U-Net needs a backbone with feature maps of several resolutions"):
+        build("vit", {"patch_size": 16})
+
+
+def test_an_unknown_model_of_the_library_is_rejected():
+    with pytest.raises(InputError, match=r"unknown model of smp .*Unet.*UnetPlusPlus"):
+        backbones.find("smp:Unett")

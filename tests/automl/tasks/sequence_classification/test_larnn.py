@@ -156,6 +156,31 @@ def test_a_cells_state_has_the_latest_steps_and_can_be_detached() -> None:
     torch.testing.assert_close(cell(x, cut)[0], cell(x, state)[0])
 
 
+def test_a_cells_dropout_affects_only_its_output() -> None:
+    cell = LARNNCell(5, 6, heads=3, dropout=0.5)
+    torch.manual_seed(0)
+    y, state = cell(values(50, 5).float())
+    dropped = y == 0
+    assert 0.3 < dropped.float().mean() < 0.7
+    torch.testing.assert_close(y[~dropped], 2 * state.hidden[~dropped])
+    assert (state.hidden[dropped] != 0).all()
+
+
+def test_a_cells_norms_update_their_statistics() -> None:
+    cell = LARNNCell(5, 6, heads=3, norm="all")
+    before = [norm.running_mean.clone() for norm in (cell.layer.norm, cell.layer.cell_norm)]
+    cell(values(7, 5).float())
+    for norm, mean in zip((cell.layer.norm, cell.layer.cell_norm), before, strict=True):
+        assert not torch.equal(norm.running_mean, mean)
+
+
+def test_a_cell_rejects_other_shapes() -> None:
+    with pytest.raises(InputError, match=r"x must have the shape \(B, 5\); got \(2, 4\)"):
+        LARNNCell(5, 6)(torch.zeros(2, 4))
+    with pytest.raises(InputError, match="hidden must be a multiple of heads"):
+        LARNNCell(5, 6, heads=4)
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -189,6 +214,40 @@ def test_every_parameter_learns(case: dict[str, object]) -> None:
     assert len({name.split(".")[1] for name in before if name.startswith("layers.")}) == 3
 
 
+def measure_kept(model: nn.Module, length: int) -> int:
+    """Return the memory [bytes] kept for the backward pass, besides the weights."""
+    storages: dict[int, int] = {}
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            storages[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    x = values(2, 5, length)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        model(x).sum()
+    return sum(storages.values())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"activation_on_keys_and_values": False},
+        {"activation_on_keys_and_values": True},
+        {"activation_on_keys_and_values": True, "activation": "all", "norm": "all", "positional": True},
+    ],
+    ids=str,
+)
+def test_memory_grows_with_the_length_and_not_with_the_window(options: dict[str, object]) -> None:
+    small, large = (layer(window=k, **options) for k in (2, 64))
+    by_length = [measure_kept(large, length) for length in (100, 200, 300)]
+    steps = [b - a for a, b in itertools.pairwise(by_length)]
+    assert abs(steps[0] - steps[1]) < 0.01 * steps[0]
+    assert measure_kept(large, 200) == pytest.approx(measure_kept(small, 200), rel=0.02)
+
+
 def test_the_step_norm_tracks_its_statistics() -> None:
     module = layer(norm="all")
     x = values(6, 5, 12)
@@ -198,6 +257,17 @@ def test_the_step_norm_tracks_its_statistics() -> None:
     _, seen = larnn_loop.run(x, module._weights(), module.kind, None, norm.for_training(x, None))
     torch.testing.assert_close(norm.running_mean, seen.cell_mean.mean(0))
     torch.testing.assert_close(norm.running_var, seen.cell_variance.mean(0))
+
+
+def test_the_fast_loop_reports_unsupported_weights() -> None:
+    weights, kind = layer(positional=True)._weights(), layer(activation_on_keys_and_values=True).kind
+    assert not larnn_fast.is_supported(weights, kind)
+    assert larnn_fast.is_supported(weights, layer().kind)
+    assert larnn_fast.is_supported(layer()._weights(), kind)
+    evaluated = layer(norm="all").eval()._folded()
+    assert not larnn_fast.is_supported(evaluated, kind)
+    with torch.no_grad():
+        assert larnn_fast.is_supported(evaluated, kind)
 
 
 @pytest.mark.parametrize(
@@ -234,6 +304,10 @@ def test_the_window_norm_tracks_its_statistics() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (
+            {"hidden": 64, "heads": 27},
+            "hidden must be a multiple of heads; got hidden=64 and heads=27. Take hidden=81",
+        ),
         ({"hidden": 6, "heads": 0}, "hidden must be a multiple of heads"),
         ({"window": 0}, "window, the states attended to, must lie between 1 and 4096; got 0"),
         ({"layers": 0}, "layers must lie between 1 and 64; got 0"),

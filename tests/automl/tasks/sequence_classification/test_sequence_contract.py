@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from attention import ATTENTIONS, Spec
 from attention.padding import padding
+from automl.base.errors import InputError
 from automl.task import Task, open_task
 from automl.tasks.sequence_classification import SequenceData
-from backbones import build, insert, sites
+from backbones import BACKBONES, build, insert, sites
 from backbones.padded import MaskedBatchNorm1d
 from search.config import Model, TrialConfig
 from search.config.sections import ClassificationTraining
@@ -21,6 +22,7 @@ from tests.helpers.backbone_contract import (
     CHANNELS,
     CLASSES,
     LENGTH,
+    SMALL,
     every_name,
     lengths,
     new,
@@ -85,6 +87,42 @@ def test_padding_does_not_affect_training(name: str) -> None:
         outcomes.append([*(p.grad for p in model.parameters()), *model.buffers()])
     for a, b in zip(*outcomes, strict=True):
         torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize(
+    ("x", "mask", "message"),
+    [
+        (torch.zeros(2, CHANNELS + 1, 8), None, r"takes \(B, 3, T\); got \(2, 4, 8\)"),
+        (torch.zeros(2, CHANNELS), None, r"takes \(B, 3, T\); got \(2, 3\)"),
+        (
+            torch.zeros(2, CHANNELS, 8),
+            torch.ones(2, 7, dtype=torch.bool),
+            r"bool \(B, T\) = \(2, 8\).*\(2, 7\)",
+        ),
+        (torch.zeros(2, CHANNELS, 8), torch.ones(2, 8), r"got float32 \(2, 8\)"),
+    ],
+)
+@every_name
+def test_other_shapes_are_rejected(name: str, x: Tensor, mask: Tensor | None, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        new(name)(x, mask)
+
+
+@every_name
+def test_works_under_autocast(name: str) -> None:
+    if name == "lstm" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        pytest.skip("torch has no LSTM in bfloat16 on this processor")
+    model, x = new(name), sequences()
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = model(x)
+    logits.float().sum().backward()
+    torch.testing.assert_close(new(name)(x), logits.float(), rtol=0.1, atol=0.2)
+
+
+def test_every_record_has_its_dimensions() -> None:
+    assert {record.dimensions for record in BACKBONES.values()} == {1, 2}
+    assert set(SMALL) == {name for name, record in BACKBONES.items() if record.dimensions == 1}
+    assert all(isinstance(new(name), nn.Module) for name in SMALL)
 
 
 class TestSequences(TaskTestCase):

@@ -1,5 +1,7 @@
 """Test batches, normalisation, splits and the manifest of sequences."""
 
+import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import pytest
 import torch
 
 from automl.base.errors import InputError
+from automl.data.manifest import Manifest, compare_manifests
 from automl.tasks.sequence_classification.data import (
     Sequences,
     fill_gaps,
@@ -15,6 +18,8 @@ from automl.tasks.sequence_classification.data import (
     open_sequence_records,
     open_sequences,
 )
+from automl.tasks.sequence_classification.data import cache as caches
+from automl.tasks.sequence_classification.data.dataset import compute_statistics
 from automl.tasks.sequence_classification.data.reading import sort_labels
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -115,6 +120,22 @@ def test_gaps_are_filled(values: list[float], filled: list[float]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("values", "mean", "std"),
+    [
+        ([[0.1, 0.1], [0.1, 0.1]], 0.1, 1),  # no change
+        ([[1e6, 1e6], [1e6, 1e6 + 1]], 1e6 + 0.25, np.sqrt(3) / 4),  # little change far from 0
+        ([[np.nan, np.nan], [np.nan, np.nan]], 0, 1),
+        ([[np.nan, np.nan], [2, 4]], 3, 1),
+        ([[1e-42, 0], [0, 1e-42]], 5e-43, 1),  # below what 32 bits can divide by
+    ],
+)
+def test_statistics_of_extreme_values(values: list[list[float]], mean: float, std: float) -> None:
+    x = np.array(values, np.float64)
+    statistics = compute_statistics(np.full(2, 2), x.mean(axis=1)[:, None], x.var(axis=1)[:, None])
+    assert [value.item() for value in statistics] == pytest.approx([mean, std], rel=1e-6)
+
+
+@pytest.mark.parametrize(
     ("labels", "order"),
     [
         (["10", "9", "9", "-1"], ["-1", "9", "10"]),
@@ -127,6 +148,22 @@ def test_order_of_classes(labels: list[str], order: list[str]) -> None:
     assert sort_labels(labels) == order
 
 
+def test_pickles_hold_no_values(path: Path) -> None:
+    train = open_sequences("series", "train", path=path)
+    with pytest.raises(ValueError, match="read-only"):
+        train.values(0)[:] = 0
+    again: Sequences = pickle.loads(pickle.dumps(train))
+    assert len(pickle.dumps(train)) < 5_000
+    assert torch.equal(again.gather(every(train))[0], train.gather(every(train))[0])
+
+
+# Manifests
+
+
+def splits_by_name(manifest: Manifest) -> dict[str, str]:
+    return {name: split for split, name, _, _ in manifest.rows()}
+
+
 @pytest.mark.parametrize("subset", [1.0, 0.5])
 def test_manifest_lists_the_opened_sequences(path: Path, subset: float) -> None:
     rows = [
@@ -137,6 +174,56 @@ def test_manifest_lists_the_opened_sequences(path: Path, subset: float) -> None:
     assert [
         row[:3] for row in open_sequence_records("series", path=path, subset=subset).manifest().rows()
     ] == rows
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda d: d["x_train"].__setitem__((7, 0, 1), 99), "1 changed (train/7)"),
+        (lambda d: d["x_test"].__setitem__((7, 0, 1), np.nan), "1 changed (test/7)"),
+        (lambda d: d["lengths_train"].__setitem__(7, 12), "1 changed (train/7)"),
+        (lambda d: d["y_test"].__setitem__(0, 1), "1 changed (test/0)"),
+        (lambda d: d.update({key: d[key][:-1] for key in d if "test" in key}), "1 removed (test/19)"),
+        (lambda d: d["x_train"].__setitem__((7, 0, -1), 99), ""),  # padding
+    ],
+)
+def test_changed_data_are_reported(change: Callable[[dict[str, Any]], object], text: str, path: Path) -> None:
+    before, changed = open_sequence_records("series", path=path).manifest(), data()
+    changed["x_test"][7, 0, 1] = 0.5 if np.isnan(changed["x_test"][7, 0, 1]) else changed["x_test"][7, 0, 1]
+    np.savez(path, **changed)
+    before = open_sequence_records("series", path=path).manifest()
+    change(changed)
+    np.savez(path, **changed)
+    after = open_sequence_records("series", path=path).manifest()
+    assert str(compare_manifests(before, after)) == text
+    assert (after.digest == before.digest) == (text == "")
+    stayed = {
+        name: split
+        for name, split in splits_by_name(before).items()
+        if name in splits_by_name(after) and name != "train/7"
+    }
+    assert stayed == {name: split for name, split in splits_by_name(after).items() if name != "train/7"}
+
+
+# Cache files
+
+
+def kept(cache: Path) -> list[Path]:
+    return sorted(cache.glob("*.arrow"))
+
+
+def test_cache_file_depends_on_content(path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened(path)
+    (first,) = kept(cache)
+    monkeypatch.setattr(caches, "_make_columns", None)  # Nothing is read again.
+    opened(path.rename(path.with_name("moved.npz")))
+    open_sequence_records("series", path=path.with_name("moved.npz")).manifest()
+    assert kept(cache) == [first]
+    monkeypatch.undo()
+    monkeypatch.setenv("AUTOML_CACHE", str(cache))
+    np.savez(path, **data(seed=1))
+    opened(path)
+    assert len(kept(cache)) == 2
 
 
 def test_invalid_data_leave_no_file(tmp_path: Path, cache: Path) -> None:

@@ -68,8 +68,20 @@ def test_lengths_subjects_and_names(tmp_path: Path) -> None:
         ({"lengths_train": np.full(20, 9)}, r"lengths_train\[0\] must lie between 0 and 8, not 9"),
         ({"lengths_train": np.full(20, 8.0)}, r"lengths_train must be integers \(20,\), not float64"),
         ({"channels": np.array(["x"])}, r"channels must be integers or strings \(3,\)"),
+        (
+            {"lenghts_train": np.full(20, 8)},
+            "unknown array 'lenghts_train'; the names are channels, group_test",
+        ),
         ({"order": "TCN"}, "order must be one of NCT, NTC; got 'TCN'"),
         ({"x_train": np.full_like(X, np.nan)}, r"x_train\[0\]: all values of the sequence are missing"),
+        (
+            {"x_train": X * np.where(np.arange(20) == 7, 1e300, 1)[:, None, None]},
+            r"x_train\[7\]: values must be finite",
+        ),
+        (
+            {"x_train": np.array([[1], [2, 3]] * 10, dtype=object)},
+            "x_train is an array of objects, which is not read since it can run code. Pad",
+        ),
     ],
 )
 def test_invalid_arrays_are_rejected(change: dict[str, Any], text: str, tmp_path: Path) -> None:
@@ -130,3 +142,11 @@ def test_damaged_file_is_not_read_as_objects(seed: int, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"d.npz is damaged or not an NPZ file") as raised:
         open_sequences("series", "train", path=path)
     assert "pickle" not in str(raised.value)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.5, 0.95])
+def test_truncated_file_is_rejected(fraction: float, tmp_path: Path) -> None:
+    path = save(tmp_path / "d.npz")
+    path.write_bytes(path.read_bytes()[: int(fraction * path.stat().st_size)])
+    with pytest.raises(InputError, match=r"d.npz is damaged or not an NPZ file"):
+        open_sequences("series", "train", path=path)

@@ -1,11 +1,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from automl.base.errors import InputError
-from automl.tasks.sequence_classification.data import open_sequences
+from automl.tasks.sequence_classification.data import Sequences, open_sequence_records, open_sequences
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -49,6 +50,33 @@ def toy(write: Callable[..., Path]) -> Callable[..., Path]:
     return make
 
 
+def opened(path: Path) -> dict[str, Sequences]:
+    return {split: open_sequences("series", split, path=path) for split in ("train", "validation", "test")}
+
+
+def test_real_recordings(basic_motions: Path) -> None:
+    splits = opened(basic_motions)
+    assert len(splits["train"]) + len(splits["validation"]) == len(splits["test"]) == 40
+    for sequences in splits.values():
+        assert sequences.classes == ("Standing", "Running", "Walking", "Badminton")
+        assert sequences.channels == tuple(f"dim{i}" for i in range(6))
+        assert (sequences.steps, sequences.subjects) == (100, None)
+        assert (sequences.labels.bincount(minlength=4) > 0).all()
+    assert splits["test"].labels.bincount().tolist() == [10] * 4
+    lines = Path(f"{basic_motions}_TEST.ts").read_text().splitlines()
+    lines = lines[lines.index("@data") + 1 :]
+    for i in (0, 17, 39):
+        *dimensions, label = lines[i].split(":")
+        expected = np.array([[float(x) for x in values.split(",")] for values in dimensions], np.float32)
+        assert (splits["test"].values(i) == expected).all()
+        assert splits["test"].classes[splits["test"].labels[i]] == label
+    assert open_sequence_records("series", path=basic_motions).describe_splits() == {
+        "train": "the training sequences, less those for validation",
+        "validation": "about 20% of the training sequences, of each class, chosen by their content",
+        "test": "the dataset's own",
+    }
+
+
 @pytest.mark.parametrize("name", ["Toy", "Toy_TRAIN.ts", "Toy_TEST.ts", "."])
 def test_dataset_may_be_named_by_folder_or_file(name: str, toy: Callable[..., Path]) -> None:
     path = toy(header() + rows(20)).parent / name
@@ -84,6 +112,31 @@ def test_lengths_and_missing_values(
     assert bool((x[1, :, 2] == 0).all()) == (not equal)
 
 
+@pytest.mark.parametrize("name", ["Toy_TRAIN.ts", "Toy.ts"])
+def test_missing_test_split_is_held_out(name: str, write: Callable[..., Path]) -> None:
+    path = write(name, header() + rows(60))
+    splits = opened(path)
+    assert sum(len(sequences) for sequences in splits.values()) == 60
+    assert len({name for sequences in splits.values() for name in sequences.names()}) == 60
+    assert all((sequences.labels.bincount(minlength=2) > 0).all() for sequences in splits.values())
+    texts = open_sequence_records("series", path=path).describe_splits()
+    assert texts["test"] == "about 20% of all sequences, of each class, chosen by their content"
+    write(name, header() + rows(60, start=1))  # The first sequence is removed, another is added at the end.
+    split_of = {
+        tuple(sequences.values(i)[0]): split
+        for split, sequences in splits.items()
+        for i in range(len(sequences))
+    }
+    after = {
+        tuple(sequences.values(i)[0]): split
+        for split, sequences in opened(path).items()
+        for i in range(len(sequences))
+    }
+    assert len(split_of.keys() & after.keys()) == 59
+    moved = [values for values, split in split_of.items() if after.get(values, split) != split]
+    assert len(moved) <= 4, "each change moves at most one other between two splits"
+
+
 @pytest.mark.parametrize("mark", ["%", "#", "  % "])
 def test_comments_are_skipped_but_counted_as_lines(mark: str, toy: Callable[..., Path]) -> None:
     comment = f"{mark}A comment, 1:up\n"
@@ -112,8 +165,33 @@ GOOD = header() + rows(4)
         ("", "Toy_TRAIN.ts is empty"),
         (header().replace("@data\n", ""), "must have a line '@data'"),
         ("1,2,3:up\n", "Toy_TRAIN.ts:1: only lines of '@key value'"),
+        (
+            GOOD.replace("@timeStamps false", "@timeStamps true"),
+            r"Toy_TRAIN.ts:3: time stamps .* are not supported",
+        ),
+        (
+            GOOD.replace("@missing false", "@missing perhaps"),
+            "TRAIN.ts:4: @missing must be true or false, not 'perh",
+        ),
+        (
+            GOOD.replace("@dimensions 2", "@dimensions two"),
+            "TRAIN.ts:6: @dimensions must be a whole number above 0",
+        ),
+        (
+            GOOD.replace("@univariate false", "@univariate true"),
+            "TRAIN.ts:5: @univariate is true, but @dimensions says 2",
+        ),
         (GOOD.replace("@classLabel true up down", "@targetLabel true"), "TRAIN.ts:9: .* numbers to predict"),
+        (GOOD.replace("true up down", "false"), "must have '@classLabel true'"),
+        (
+            GOOD.replace("true up down", "true up up"),
+            "TRAIN.ts:9: @classLabel must name at least two classes",
+        ),
         # headers that contradict the data
+        (
+            GOOD + "1,2,3:up\n",
+            "TRAIN.ts:15: the sequence has 1 dimensions and a label, but @dimensions says 2",
+        ),
         (GOOD.replace("@dimensions 2\n", "") + "1,2,3:up\n", "TRAIN.ts:14: .*the first has 2"),
         (
             GOOD.replace("@seriesLength 3", "@seriesLength 4"),
@@ -129,3 +207,42 @@ def test_invalid_files_are_rejected(train: str, message: str, toy: Callable[...,
     with pytest.raises(InputError, match=message) as raised:
         open_sequences("series", "train", path=toy(train))
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("test", "message"),
+    [
+        (
+            (header() + rows(2))
+            .replace("@dimensions 2", "@dimensions 1")
+            .replace(":0,0,0", "")
+            .replace(":0,1,0", ""),
+            "TEST.ts has 1 dimensions, but .*TRAIN.ts has 2",
+        ),
+        (
+            (header() + rows(2)).replace("down", "across"),
+            "TEST.ts:12: the test label 'across' must be among those of the train split: up, down",
+        ),
+    ],
+)
+def test_test_files_that_do_not_match_train_are_rejected(
+    test: str, message: str, toy: Callable[..., Path]
+) -> None:
+    with pytest.raises(InputError, match=message):
+        open_sequences("series", "train", path=toy(GOOD, test))
+
+
+def test_invalid_paths_are_rejected(tmp_path: Path, write: Callable[..., Path]) -> None:
+    with pytest.raises(InputError, match=r"there is no \S+None and no \S+None_TRAIN.ts"):
+        open_sequences("series", "train", path=tmp_path / "None")
+    with pytest.raises(
+        InputError, match=r"has no sequences that can be read; pass the folder 'UCI HAR Dataset'"
+    ):
+        open_sequences("series", "train", path=tmp_path)
+    write("B_TEST.ts", GOOD)
+    with pytest.raises(InputError, match=r"B_TEST.ts has no training data; put B_TRAIN.ts beside it"):
+        open_sequences("series", "train", path=tmp_path / "B")
+    write("C_TRAIN.ts", GOOD)
+    write("D_TRAIN.ts", GOOD)
+    with pytest.raises(InputError, match=r"has 2 datasets; pass \S+/NAME. NAME is one of C, D"):
+        open_sequences("series", "train", path=tmp_path)

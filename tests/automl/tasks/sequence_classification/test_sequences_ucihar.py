@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from automl.base.errors import InputError
 from automl.data.splits import FRACTION
-from automl.tasks.sequence_classification.data import Sequences, open_sequences
+from automl.tasks.sequence_classification.data import Sequences, open_sequence_records, open_sequences
 from automl.tasks.sequence_classification.data.dataset import choose_subjects
 from automl.tasks.sequence_classification.data.ucihar import INNER, SIGNALS
 from tests.helpers.fake_ucihar import (
@@ -87,3 +88,73 @@ def test_at_least_one_subject_and_not_all(count: int, split: str) -> None:
         held_out = choose_subjects([f"person {i}" for i in range(start, start + count)], FRACTION, split)
         assert 1 <= held_out.sum() < count
     assert abs(choose_subjects([str(i) for i in range(3000)], FRACTION, split).mean() - FRACTION) < 0.03
+
+
+def test_splits_are_described(tmp_path: Path) -> None:
+    path = write_folder(tmp_path)
+    texts = open_sequence_records("ucihar", path=path).describe_splits()
+    assert texts == {
+        "train": "the training sequences, less those for validation; 5 subjects",
+        "validation": "about 17% of the training sequences, chosen by their subject, which is in one split; "
+        "1 subject",
+        "test": "the dataset's own; 2 subjects",
+    }
+    texts = open_sequence_records("ucihar", path=path, subset=0.5).describe_splits()
+    assert texts["validation"].startswith("about 0.5 of each class of about 17% of the training")
+
+
+SIGNAL = "train/Inertial Signals/body_gyro_y_train.txt"
+
+
+def line(folder: Path, name: str, number: int, change: Callable[[str], str]) -> None:
+    lines = (folder / name).read_text().split("\n")
+    lines[number - 1] = change(lines[number - 1])
+    (folder / name).write_text("\n".join(lines))
+
+
+def drop(folder: Path, name: str) -> None:
+    content = (folder / name).read_text().split("\n")
+    (folder / name).write_text("\n".join(content[1:]))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda f: (f / SIGNAL).unlink(), r"body_gyro_y_train.txt is missing \(1 file in all\)"),
+        (lambda f: (f / "activity_labels.txt").unlink(), r"activity_labels.txt is missing"),
+        (lambda f: shutil.rmtree(f / "test"), r"y_test.txt is missing \(11 files in all\)"),
+        (lambda f: (f / SIGNAL).write_text(""), "body_gyro_y_train.txt is empty"),
+        (lambda f: drop(f, SIGNAL), "body_gyro_y_train.txt has 71 windows and y_train.txt has 72"),
+        (lambda f: drop(f, "test/subject_test.txt"), "subject_test.txt has 23 lines and y_test.txt has 24"),
+        (
+            lambda f: line(f, SIGNAL, 3, lambda text: text.rsplit(" ", 1)[0]),
+            "body_gyro_y_train.txt:3: the window has 127 values; others have 128",
+        ),
+        (
+            lambda f: line(f, SIGNAL, 70, lambda text: text[:-3] + "x"),
+            r"body_gyro_y_train.txt:70: '\S+x' is not a number",
+        ),
+        (
+            lambda f: line(f, "test/y_test.txt", 2, lambda _: "7"),
+            "y_test.txt:2: '7' must be a number in activity_labels.txt: 1, 2, 3",
+        ),
+        (
+            lambda f: line(f, "activity_labels.txt", 2, lambda _: "1 AGAIN"),
+            "activity_labels.txt:2: a line must be a new number and a name, not '1 AGAIN'",
+        ),
+    ],
+)
+def test_invalid_folders_are_rejected(damage: Callable[[Path], object], message: str, tmp_path: Path) -> None:
+    folder = write_folder(tmp_path)
+    damage(folder)
+    with pytest.raises(InputError, match=message):
+        open_sequences("ucihar", "train", path=folder)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.3, 0.99])
+@pytest.mark.parametrize("nested", [False, True])
+def test_truncated_archive_is_rejected(fraction: float, nested: bool, tmp_path: Path) -> None:
+    archive = write_zip(tmp_path / "har.zip", nested)
+    archive.write_bytes(archive.read_bytes()[: int(fraction * archive.stat().st_size)])
+    with pytest.raises(InputError, match=r"har.zip is damaged or not an archive"):
+        open_sequences("ucihar", "train", path=archive)

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from attention import ATTENTIONS, Spec
+from automl.base.errors import InputError
 from automl.tasks.stereo.model import (
     PSMNet,
     correlations,
@@ -175,3 +176,21 @@ def test_both_images_pass_the_same_backbone():
         of_left, of_right = model.backbone(left, right)
         torch.testing.assert_close(of_left, model.backbone.features(left), rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(of_right, model.backbone.features(right), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_disparity": 40}, "max_disparity must be a multiple of 16; got 40"),
+        ({"max_disparity": 0}, "max_disparity must be a multiple of 16; got 0"),
+        ({"width": 0.125}, "width of psmnet must lie between 1/4 and 16; got 0.125"),
+        ({"blocks": 0}, "blocks of psmnet must lie between 1 and 64; got 0"),
+        ({"pool": 12}, "pool of psmnet must be a multiple of 8 from 8 to 256; got 12"),
+        ({"groups": 5}, "groups of psmnet must be 0 or divide its 32 channels; got 5"),
+        ({"groups": -4}, "groups of psmnet must be 0 or divide its 32 channels; got -4"),
+        ({"aggregation": "sum"}, "unknown aggregation of psmnet 'sum'; choose from basic, hourglass"),
+    ],
+)
+def test_invalid_options_are_rejected(options, message):
+    with pytest.raises(InputError, match=message):
+        PSMNet(**{"max_disparity": 16, **options})

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.task import open_task
 from automl.tasks.stereo import StereoData, StereoModel, StereoTraining
@@ -147,3 +148,22 @@ def test_whole_pairs_are_padded_for_validation():
     assert part.inputs[0].shape[2:] == (96, 176)
     assert part.targets.shape[1:] == (80, 176)
     assert set(evaluate(task, task.model())) == {*METRICS}
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"data": {"height": 40}}, "data.height must be a multiple of 16 from 32 to 4096; got 40"),
+        ({"data": {"max_disparity": 8}}, "data.max_disparity must be a multiple of 16 from 16"),
+        ({"model": {"options": {"pool": 16}}}, "data.height must be 64 pixels or more"),
+        ({"model": {"options": {"depth": 2}}}, "unknown option of stereo model 'psmnet' 'depth'"),
+        ({"model": {"backbone": "gcnet"}}, "unknown stereo model 'gcnet'; choose from psmnet"),
+        ({"model": {"weights": "default"}}, "stereo models start from new weights"),
+        ({"data": {"source": "kitti"}}, "unknown source of stereo pairs 'kitti'"),
+        ({"data": {"path": "x"}}, "planes is bundled and takes no path"),
+        ({"data": {"source": "pairs"}}, "pairs need the path of a folder"),
+    ],
+)
+def test_invalid_settings_are_reported(parts, message):
+    with pytest.raises(InputError, match=message):
+        opened(**parts)

@@ -22,7 +22,7 @@ from automl.task.deployment import MODEL
 from automl.tasks.stereo import StereoData, StereoModel, StereoTraining
 from automl.tasks.stereo.data import planes
 from automl.tasks.stereo.data.pairs import read_pfm
-from automl.tasks.stereo.deploy import colour_disparity
+from automl.tasks.stereo.deploy import colour_disparity, pad_image
 from automl.tasks.stereo.task import Stereo
 from backbones.torch_internals import AnyBatchNorm
 from search.config import TrialConfig
@@ -115,3 +115,8 @@ def test_pairs_that_cannot_be_predicted_are_reported(
         run_predict(result.folder, [tmp_path / "pairs.csv"])
     with pytest.raises(InputError, match="there is no file"):
         run_predict(result.folder, [tmp_path / "nowhere.csv"])
+
+
+def test_image_larger_than_the_graph_is_rejected() -> None:
+    with pytest.raises(InputError, match=r"big\.png must have 32 x 16 pixels or less.* got 40 x 16"):
+        pad_image(np.zeros((16, 40, 3), np.uint8), 16, 32, "big.png")

@@ -1,0 +1,72 @@
+"""Images are decoded once for a whole cluster, and once a node where they are not shared."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ray.cluster_utils import Cluster
+
+AUTOML = Path(sys.executable).parent / "automl"
+NODES = 3
+
+# Half of the trials have images of another size than the baseline, which is not shared.
+SPACE = """
+from attention import Spec
+from automl.tasks.image_classification import ImageData, ImageTraining
+from search.config import Model, TrialConfig
+
+
+def two_sizes(trial):
+    size = 24 if trial.number % 2 else 32
+    trial.suggest_float("x", 0, 1)
+    return TrialConfig(
+        data=ImageData(source="digits", size=size, subset=0.1),
+        model=Model(backbone="xresnet18", options={"width": 0.25}),
+        training=ImageTraining(epochs=1, batch_size=32),
+    )
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """A Ray of three nodes, each with a cache of its own, beside a head that runs nothing."""
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    for i in range(NODES):
+        cluster.add_node(num_cpus=1, env_vars={"AUTOML_CACHE": str(tmp_path / f"node{i}")})
+    cluster.wait_for_nodes()
+    yield cluster
+    cluster.shutdown()
+
+
+@pytest.mark.slow("a whole search")
+def test_three_nodes_decode_as_little_as_they_can(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "space.py").write_text(SPACE)
+    run = subprocess.run(
+        [AUTOML, "search", "--space", "space.py:two_sizes", "--trials", "12", "--name", "once", "--json"],
+        cwd=tmp_path,
+        env={**os.environ, "RAY_ADDRESS": cluster.address, "AUTOML_CACHE": str(tmp_path / "head")},
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert run.returncode == 0, run.stderr
+    result = json.loads(run.stdout)
+    assert (result["trials"], result["errors"]) == (12, 0)
+    session = Path(cluster.head_node.get_session_dir_path())
+    output = run.stderr + "".join(file.read_text() for file in session.glob("logs/worker-*.err"))
+    decoded = re.findall(r"decoded \d+ digits (?:train|validation) images into (\S+)", output)
+    assert len(decoded) == len(set(decoded)), "no file twice"
+    shared = [Path(file) for file in decoded if Path(file).parent.name == "head"]
+    assert len(shared) == 2, "both splits of the baseline's size, once in all, by the driver"
+    others = [Path(file) for file in decoded if Path(file) not in shared]
+    assert len(others) <= 2 * NODES, "the other size, at most once a node"
+    assert len({file.name for file in others}) <= 2
+    for i in range(NODES):  # whichever have trained have what they needed
+        files = {file.name for file in (tmp_path / f"node{i}").glob("*.arrow")}
+        assert files <= {file.name for file in (*shared, *others)}
+    assert sum((tmp_path / f"node{i}" / shared[0].name).exists() for i in range(NODES)) >= 2
