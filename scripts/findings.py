@@ -92,9 +92,15 @@ def make_record(options: argparse.Namespace, result: dict[str, Any]) -> dict[str
 def select_shown(verdict: dict[str, Any]) -> dict[str, Any]:
     """Return what the page shows of a verdict."""
     shown = {key: verdict[key] for key in ("headline", "p", "seeds", "unit", "remarks")}
-    keys = ("variant", "role", "difference", "interval", "interval_inputs")
     shown["comparisons"] = [
-        {**{key: row[key] for key in keys}, "time_ratio": row["time"] and row["time"]["ratio"]}
+        {
+            "variant": row["variant"],
+            "role": row["role"],
+            "difference": row["difference"]["mean"],
+            "interval": row["difference"]["interval"],
+            "interval_inputs": row["images"],
+            "time_ratio": row["time"] and row["time"]["mean"],
+        }
         for row in verdict["comparisons"]
     ]
     return shown

@@ -170,7 +170,7 @@ def record_case(title: str, name: str, confirmed: ConfirmResult) -> None:
         "trials": trials,
         "hours": hours,
         "machine": f"{os.cpu_count()} cores, {processor()}",
-        "metric": verdict["metric"],
+        "metric": confirmed.verdict.design.metric.name,
         "unit": verdict["unit"],
         "rows": [],
     }
@@ -180,11 +180,11 @@ def record_case(title: str, name: str, confirmed: ConfirmResult) -> None:
         # Each row compares the finalist with it. What has trained with some seeds only has no comparison.
         difference = scale * (means[verdict["finalist"]] - means[variant["name"]])
         lead = {"difference": difference, "interval": None}
-        time = row and row["time"] and row["time"]["ratio"]
+        time = row and row["time"] and row["time"]["mean"]
         if i == 0:
             lead, time = verdict, 1.0  # the tuned baseline
         elif row is not None and row["lead"] is not None:
-            lead = row["lead"]
+            lead = {"difference": row["lead"]["mean"], "interval": row["lead"]["interval"]}
         draws = [
             [placement.get(site_name(i), {"type": FULL})["type"] for i in range(model["options"]["depth"])]
             for placement in variant["placements"] or [model["placement"]]

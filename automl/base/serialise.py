@@ -7,6 +7,7 @@ of fields that depend on other fields.
 """
 
 import json
+import re
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -227,9 +228,14 @@ def _mapping(kinds: Any, value: object, name: str, problems: list[str], strict: 
         return None
     if not kinds:
         return dict(value)
-    return {
-        key: read_value(kinds[1], item, f"{name} at {key!r}", problems, strict) for key, item in value.items()
-    }
+    read = {}
+    for key, item in value.items():
+        if kinds[0] is int and not re.fullmatch("[0-9]{1,18}", str(key)):
+            problems.append(f"{name} must have numbers as keys; got {key!r}")
+            continue
+        own = int(key) if kinds[0] is int else key
+        read[own] = read_value(kinds[1], item, f"{name} at {key!r}", problems, strict)
+    return read
 
 
 def _sequence(kind: Any, kinds: Any, value: object, name: str, problems: list[str], strict: bool) -> Any:

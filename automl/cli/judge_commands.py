@@ -60,9 +60,9 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
     done = f"{kind.done:9} {result.search}{which}: {verdict.final or 'no verdict'}"
     print(done if verdict.noise is None else f"measured  {result.search}: noise of the baseline")
     print("verdict   " + "\n          ".join(verdict.lines))
-    for comparison in result.value["comparisons"]:
-        if comparison["variant"] != result.value["finalist"]:  # whose figures are printed above
-            print(f"          {comparison['sentence']}")
+    for comparison in verdict.comparisons:
+        if comparison.variant != verdict.finalist:  # whose figures are printed above
+            print(f"          {verdict.sentence(comparison)}")
     if guard := result.value["variants"][0]["config"]["training"].get("guard"):
         if guard["evaluate"]:
             print(f"evaluator {Path(guard['evaluator']).name[:SHOWN_DIGITS]}, a copy in {guard['evaluator']}")
@@ -71,12 +71,12 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
             print(printable(f"protected {', '.join(hashes)}"))
     for remark in verdict.remarks:
         print(f"          {remark}")
-    for warning in result.value["warnings"]:
+    for warning in verdict.warnings:
         print(f"warning   {warning}")
     if result.untracked:
         sync = format_command("sync", result.search, storage)
         print(f"warning   some trainings were not written to MLflow. When it is available: {sync}")
-    if kind.opaque:
+    if kind.own:
         shown = [(name, log) for name, log in result.logs.items() if log]
         for name, log in shown[:SHOWN_RUNS]:
             print(f"output    {name} ended with:")
@@ -86,13 +86,13 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
         resume = format_command(kind.resume, result.search, storage)
         loss = "; a failed run that is repeated counts as a loss" * kind.own
         print(f"resume    {resume}  (errors are in {result.folder}{loss})")
-        if kind.opaque and not any(variant["scores"] for variant in result.value["variants"]):
-            print("          or with a corrected --metric or --metric-file, if that was wrong")
+        if kind.correct and not any(variant.scores for variant in verdict.variants):
+            print(f"          {kind.correct}")
     print(f"next      {format_command('report --search', result.search, storage)}")
-    if kind.opaque:
+    if not kind.exports:
         return
     # If no finalist is better, the baseline is the model to deploy.
-    what = "--best" if result.value["winner"] is not None else "--baseline"
+    what = "--best" if verdict.winner is not None else "--baseline"
     export = format_command(
         f"export{trust_option(result.user_code)} {what} --search",
         *(result.search, storage, "--out", f"exports/{result.search}"),

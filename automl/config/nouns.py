@@ -138,16 +138,6 @@ class Question(declared.QuestionOptions):
             raise InputError(f"--attention must name each type once, also files of one name; got {twice[0]}")
 
     @property
-    def has_space(self) -> bool:
-        """True for a search. False if commands are compared."""
-        return bool(self.space != REFEREE)
-
-    @property
-    def resume_command(self) -> str:
-        """The command that resumes it, before its name."""
-        return "search --resume" if self.has_space else "referee --resume"
-
-    @property
     def space_name(self) -> str:
         """The name of the space in `search.json`, MLflow and messages."""
         return space_name(self.space)

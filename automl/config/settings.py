@@ -11,7 +11,7 @@ from automl.base.errors import InputError, unknown
 from automl.base.options import document_fields, option_name
 from automl.base.serialise import convert_fields, from_json
 from automl.base.units import pluralize
-from automl.config.nouns import EQUAL, OF_FUNCTIONS, OF_TASKS, Place, Question, SearchPlan, Terms
+from automl.config.nouns import EQUAL, OF_FUNCTIONS, OF_TASKS, REFEREE, Place, Question, SearchPlan, Terms
 from automl.config.search_options import SearchOptions
 from search.space import space_name
 
@@ -77,7 +77,7 @@ class ParsedSettings:
 
     def __post_init__(self) -> None:
         question, plan, terms = self.question, self.plan, self.terms
-        choices = EQUAL if question.has_space else ("time", "none")
+        choices = ("time", "none") if question.space == REFEREE else EQUAL
         if terms.equal not in choices:
             raise unknown("value of --equal", terms.equal, choices)
         values = self.values()

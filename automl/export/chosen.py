@@ -10,8 +10,9 @@ from mlflow.exceptions import MlflowException
 
 from automl.base.errors import InputError
 from automl.base.options import format_command
-from automl.judge.protocol import Confirmation, best_of_variant, latest_verdict, study_name
-from automl.judge.verdict import CONFIRM_FOLDER, WrittenVerdict
+from automl.judge.protocol import Confirmation, best_of_variant, study_name
+from automl.judge.recorded import latest_verdict
+from automl.judge.verdict import CONFIRM_FOLDER, Verdict
 from automl.storage.folder import check_not_lost, exists, find_model_search
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage, is_address
@@ -86,7 +87,7 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
     Raise InputError if the search does not exist, has no suitable trial, or is damaged.
     """
     folder, metadata = find_model_search(search, storage)
-    verdict_folder, verdict = latest_verdict(folder) or (folder, None)
+    verdict_folder, verdict = latest_verdict(folder, metadata) or (folder, None)
     if verdict is not None and not verdict.complete:
         verdict = None
     if verdict is not None and (chosen := _confirmed(metadata, verdict_folder, verdict, baseline=baseline)):
@@ -125,24 +126,22 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
     )
 
 
-def _confirmed(
-    metadata: SearchMetadata, folder: Path, verdict: WrittenVerdict, *, baseline: bool
-) -> Chosen | None:
+def _confirmed(metadata: SearchMetadata, folder: Path, verdict: Verdict, *, baseline: bool) -> Chosen | None:
     """Return the best validated training of a confirmation's winner or tuned baseline."""
     # Return None without a winner, or if the baseline has no checkpoint.
-    name = verdict.variants[0].name if baseline else verdict.winner
-    if name is None:
+    variant = verdict.variants[0] if baseline else verdict.winner
+    if variant is None:
         return None
     confirmation, metric = Confirmation.read(folder), metadata.plan.metric
     records = read_records(folder, study_name(folder, metadata.name), [metric.name])
-    best = best_of_variant(records, name, confirmation.design(metric, metadata.settings.terms.equal))
+    best = best_of_variant(records, variant.name, verdict.design)
     location = metadata.location / folder.name
     if baseline and (best is None or not (location / best.folder).exists(CHECKPOINT_FILE)):
         return None
     if best is None:
         raise InputError(
-            f"{folder} names the winner {name!r}, but {folder / STUDY_FILE} has no training of it; restore "
-            f"these files from a backup"
+            f"{folder} names the winner {variant.name!r}, but {folder / STUDY_FILE} has no training of it; "
+            f"restore these files from a backup"
         )
     return Chosen(
         name=best.name,
@@ -193,9 +192,9 @@ def choose_training(name: str, storage: str) -> Chosen | None:
     return Chosen(name=name, checkpoint=folder, what="the training that was named")
 
 
-def _warning(verdict: WrittenVerdict, search: str, storage: str) -> str:
+def _warning(verdict: Verdict, search: str, storage: str) -> str:
     """Return what to do instead of exporting the best trial of a search whose confirmation has no winner."""
-    worse = ", and the best of them worse" if verdict.verdict == "worse" else ""
+    worse = ", and the best of them worse" if verdict.final == "worse" else ""
     return (
         f"export the baseline instead, with {format_command('export --baseline --search', search, storage)}: "
         f"the confirmation found no finalist better{worse}"

@@ -16,5 +16,6 @@ decision        Several finalists, interim analyses, power
 rules           The rules of a verdict: a table of conditions, outcomes and words
 judge           The verdict on the finalists, from the scores so far
 verdict         The verdict and the comparisons, as values, in words and in `verdict.json`, and the result
+recorded        The verdicts that were recorded in the folder of a search
 compare         `automl compare`: compare trained models with the statistics of a confirmation
 """

@@ -17,8 +17,8 @@ from automl.data.manifest import Manifest
 from automl.judge.decision import Outcome, holm_factors, step_down
 from automl.judge.options import CompareOptions
 from automl.judge.protocol import confirmations
+from automl.judge.recorded import read_verdicts
 from automl.judge.statistics import ALPHA, Difference, paired, unpaired
-from automl.judge.verdict import VERDICT_FILE, read_verdict
 from automl.storage.folder import exists, find_model_search, resolve_search
 from automl.storage.metadata import SearchMetadata
 from automl.task.same_data import check_same_manifests, read_manifest
@@ -134,7 +134,7 @@ class Compared:
         return {
             **{key: getattr(self, key) for key in ("name", "outcome", "paired", "p_holm", "sentence")},
             "difference": d.mean,
-            "interval": [d.low, d.high] if d.bounded else None,
+            "interval": d.bounds,
             "p": d.p,
             "seeds": d.count,
         }
@@ -246,7 +246,7 @@ def _test(first: Sample, other: Sample, split: str, margin: float, resolution: f
 def _outcome(d: Difference, *, is_claimed: bool, is_coarse: bool) -> Outcome:
     if is_claimed:
         return "better" if d.mean > 0 else "worse"
-    if is_coarse or not d.bounded or d.low == d.high:
+    if is_coarse or not d.bounds or d.low == d.high:
         return "cannot tell"  # The margin is below one input, or the spread is not known.
     return "equivalent" if d.p_margin <= ALPHA else "undecided"
 
@@ -315,18 +315,18 @@ def _read_sample(name: str, storage: str) -> Sample:
 
 
 def _read_search_sample(name: str, folder: Path, metadata: SearchMetadata, wanted: str | None) -> Sample:
-    folders = confirmations(folder)
+    folders, verdicts = confirmations(folder), read_verdicts(folder, metadata)
     confirm = format_command("confirm --search", metadata.name, metadata.storage)
-    if not folders or not (folders[-1] / VERDICT_FILE).exists():
+    if not verdicts or verdicts[-1][0] != folders[-1]:
         raise InputError(
             f"search {metadata.name!r} has not been confirmed, and one seed per trial does not show the "
             f"spread over seeds. Run: {confirm}"
         )
-    verdict = read_verdict(folders[-1])
+    verdict = verdicts[-1][1]
     variants = {variant.name: variant for variant in verdict.variants}
     if not verdict.complete:
         raise InputError(f"the confirmation of {metadata.name!r} has not ended; resume it: {confirm}")
-    text = wanted if wanted is not None else (verdict.winner or verdict.finalist or "")
+    text = wanted if wanted is not None else (verdict.finalist or "")
     names = [key for key in variants if key == text]
     if text == Role.BASELINE:  # the tuned baseline, which is first
         names = list(variants)[:1]
@@ -334,8 +334,7 @@ def _read_search_sample(name: str, folder: Path, metadata: SearchMetadata, wante
     if len(names) != 1:
         raise unknown(f"variant of {folder.name}", text, list(variants))
     variant = variants[names[0]]
-    scores = {int(seed): score for seed, score in variant.scores.items()}
-    if not scores:
+    if not variant.scores:
         raise InputError(
             f"{names[0]!r} of {folder.name} has not been trained, because no finalist is better. Train it "
             f"with: {confirm} --controls"
@@ -344,8 +343,8 @@ def _read_search_sample(name: str, folder: Path, metadata: SearchMetadata, wante
         name=name,
         config=variant.config,
         metric=metadata.plan.metric,
-        scores={"test": scores},
-        resolution=verdict.resolution,
+        scores={"test": variant.scores},
+        resolution=verdict.design.resolution,
         digest=metadata.data[:16],
         images=read_manifest(folder),
     )

@@ -12,7 +12,7 @@ several hypotheses in such a design, W. Maurer and F. Bretz (2013).
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from scipy.optimize import brentq
@@ -25,7 +25,7 @@ MAX_PAIRS = 100  # largest number of seeds that is recommended
 EXTRA_PAIRS = 2  # pairs that the test needs more than t, because it is also right for skewed differences
 
 Outcome = Literal["better", "worse", "equivalent", "undecided", "cannot tell"]
-OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+
 Level = Callable[[float], float]  # the level of one analysis, from the level of all together
 
 

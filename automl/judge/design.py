@@ -1,56 +1,104 @@
 """The design of a confirmation: what it compares, and what it tests."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from automl.base import units
+from automl.base.errors import InputError
 from automl.judge.statistics import Difference
 from search.metric import Chance, Metric, signed_unit
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingKind:
-    """Kind of trainings that a confirmation compares, with its words.
+    """Kind of trainings that are compared: its words, and what a comparison of them does.
 
     Attributes:
+        name: The name in files.
         finalist: The noun of what may win.
         baseline: The noun of what it is compared with.
-        doing: What a confirmation of them does, as in "confirming".
+        doing: What a comparison of them does, as in "confirming".
         done: What it has done.
         resume: The command that resumes it, before its name.
+        use: What to do with a winner.
+        keep: What to do if no finalist is better.
+        again: What tests again with more seeds, after the time that this takes.
+        untimed: What to do if a finalist is ahead and its opponents cannot be trained as long.
+        correct: What else may resume them if no training has a score.
+        exports: True if automl can export the models.
         split: The split of the scores, or empty if only the program knows it.
-        opaque: True if only the metric of a training is known, as of a command. No search chose it. It may
-            ignore its seed, fail because of it, or work on another machine.
+        splits: The splits that are read.
         own: True if code of the user trains, which may fail because of its score.
+        ignores: True if trainings may ignore their seed and their length, and work on another machine.
+        alternates: True if the order of the variants alternates, so that a drift of the machine is fair.
+        ends_early: True if running trainings end as soon as the verdict is final.
+        patience: Failed trainings of a variant after which no others start, or None.
     """
 
+    name: str
     finalist: str
     baseline: str
     doing: str
     done: str
     resume: str
-    split: str
-    opaque: bool = False
+    use: str
+    keep: str
+    again: str = ""
+    untimed: str = ""
+    correct: str = ""
+    exports: bool = True
+    split: str = ""
+    splits: Sequence[str] = ()
     own: bool = False
+    ignores: bool = False
+    alternates: bool = False
+    ends_early: bool = False
+    patience: int | None = None
+
+    def to_json(self) -> str:
+        """Return the name."""
+        return self.name
+
+    @classmethod
+    def from_json(cls, value: object) -> "TrainingKind":
+        """Return the kind of a name. Raise InputError if there is none."""
+        for kind in (MODELS, OWN_MODELS, COMMANDS):
+            if kind.name == value:
+                return kind
+        raise InputError(f"there is no kind of trainings {value!r}")
 
 
 MODELS = TrainingKind(
+    name="models",
     finalist="finalist",
     baseline="tuned baseline",
     doing="confirming",
     done="confirmed",
     resume="confirm --search",
+    use="Use it: automl export --best",
+    keep="Use the baseline: automl export --baseline",
+    again=": automl confirm --again --seeds {seeds}",
     split="test",
+    splits=("training", "validation", "testing"),
 )
+OWN_MODELS = replace(MODELS, name="own models", own=True)
 COMMANDS = TrainingKind(
+    name="commands",
     finalist="candidate",
     baseline="baseline",
     doing="comparing",
     done="compared",
     resume="referee --resume",
-    split="",
-    opaque=True,
+    use="Use it.",
+    keep="Keep the baseline.",
+    untimed="Add {budget}, its length of training, to the baseline, or --any-time if time does not matter.",
+    correct="or with a corrected --metric or --metric-file, if that was wrong",
+    exports=False,
     own=True,
+    ignores=True,
+    alternates=True,
+    ends_early=True,
+    patience=2,
 )
 
 
@@ -97,7 +145,7 @@ class Design:
     def size(self, d: Difference) -> str:
         """Return a difference without its sign, with its interval."""
         low, high = sorted((abs(d.low), abs(d.high))) if d.low * d.high > 0 else (d.low, d.high)
-        ends = f" ({low:.{self.decimals}f} to {high:.{self.decimals}f})" if d.bounded else ""
+        ends = f" ({low:.{self.decimals}f} to {high:.{self.decimals}f})" if d.bounds else ""
         return f"{abs(d.mean):.{self.decimals}f} {self.unit}{ends}"
 
     @property

@@ -24,7 +24,7 @@ from automl.judge.statistics import (
     paired,
 )
 from automl.judge.variants import CONTROL_ROLES, Variant, lengthen
-from automl.judge.verdict import Comparison, Verdict, word_fields
+from automl.judge.verdict import Comparison, TrainedVariant, Verdict, word_fields
 from search.record import Role
 
 CONSTANT = 5  # number of equal scores that show that a command ignores its seed
@@ -85,6 +85,11 @@ class Judge:
         """Plain variants with the finalists' hyperparameters by name, without the baseline."""
         return {variant.name: variant for variant in self.variants[1:] if variant.role is Role.PLAIN}
 
+    @property
+    def trained(self) -> list[TrainedVariant]:
+        """The variants with their scores."""
+        return [TrainedVariant(**vars(v), **vars(self.scores[v.name])) for v in self.variants]
+
     @cached_property
     def least(self) -> int:
         """Least number of seeds that can show a difference."""
@@ -129,7 +134,13 @@ class Judge:
         warnings = self.warnings(seen)
         if analysis is None:
             failed = self.failed_attempts
-            return Verdict(design=self.design, complete=is_final, warnings=warnings, failed_attempts=failed)
+            return Verdict(
+                design=self.design,
+                complete=is_final,
+                variants=self.trained,
+                warnings=warnings,
+                failed_attempts=failed,
+            )
         verdict = self._verdict(analysis, awaited, is_final=is_final)
         return replace(verdict, warnings=[*warnings, *self._doubts(analysis, verdict)])
 
@@ -196,8 +207,8 @@ class Judge:
     def _verdict(self, analysis: _Analysis, awaited: Sequence[Variant], *, is_final: bool) -> Verdict:
         evidence, rule, used = analysis.evidence, analysis.rule, analysis.used
         finalists = self._finalists(analysis)
-        lead = finalists[evidence.lead]
-        scores, baseline = self.scores[lead.variant.name], self.scores[self.baseline.name]
+        lead, leader = finalists[evidence.lead], analysis.finalists[evidence.lead]
+        scores, baseline = self.scores[leader.name], self.scores[self.baseline.name]
         # More seeds settle what is not shown yet: the difference from the baseline, or from an opponent.
         equal = evidence.equal if evidence.lead in evidence.ahead else None
         unsure = lead.difference if equal is None else equal.difference
@@ -215,30 +226,31 @@ class Judge:
             least = [max(count, len(used) + 1, self.least) for count in needed if count is not None]
             settling = next((count for count in sorted(least) if count <= MAX_PAIRS), None)
             shown = detectable(unsure.sd, MAX_PAIRS, self.last_level)
-        steps = (scores.mean_steps(used), baseline.mean_steps(used))
-        words = word_fields(self.design, lead, evidence)
+        steps = (scores.mean_cost("steps", used), baseline.mean_cost("steps", used))
+        words = word_fields(self.design, leader.title, lead, evidence)
         return Verdict(
             design=self.design,
             outcome=rule.outcome,
             words=rule.words.format(**words),
             explanation=rule.explanation.format(**words),
             complete=is_final,
-            lead=lead,
-            comparisons=[*finalists, *self._others(lead, used)],
+            finalist=leader.name,
+            comparisons=[*finalists, *self._others(leader, used)],
+            variants=self.trained,
             used=used,
             level=analysis.level,
             needed=needed[0],
             needed_here=needed[1],
             settling=settling,
             shown=shown,
-            seconds=self._seconds(lead.variant, used),
+            seconds=self._seconds(leader, used),
             steps=None if steps[0] is None or steps[1] is None else (steps[0], steps[1]),
             gate=scores.largest_gate(used),
             awaited=awaited,
             is_constant=bool(evidence.constant),
             failed_attempts=self.failed_attempts,
             pending=[
-                variant
+                variant.name
                 for variant in self.variants
                 if variant.role in CONTROL_ROLES
                 and not all(self.scores[variant.name].ended(seed) for seed in used)
@@ -257,7 +269,8 @@ class Judge:
             limit = self._most_time(variant, used, analysis.level or ALPHA)
             comparisons.append(
                 Comparison(
-                    variant=variant,
+                    variant=variant.name,
+                    role=variant.role,
                     difference=d,
                     opponents=[
                         self.meet(variant, other, used, alpha) for other in self._opponents(variant, limit)
@@ -270,7 +283,7 @@ class Judge:
             )
         return comparisons
 
-    def _others(self, lead: Comparison, used: Sequence[int]) -> Iterator[Comparison]:
+    def _others(self, leader: Variant, used: Sequence[int]) -> Iterator[Comparison]:
         """Yield the other variants that have scores, compared with the baseline and the leading finalist."""
         for variant in self.variants[1:]:
             scores = self.scores[variant.name]
@@ -280,9 +293,10 @@ class Judge:
             if variant.role is not Role.FINALIST and len(both) >= 2 and not partial_scores:
                 d = self._difference(variant, self.baseline, both)
                 yield Comparison(
-                    variant=variant,
+                    variant=variant.name,
+                    role=variant.role,
                     difference=d,
-                    lead=self._difference(lead.variant, variant, both),
+                    lead=self._difference(leader, variant, both),
                     images=self._images(d, variant, both, ALPHA),
                     time=time_ratio(scores, self.scores[self.baseline.name], both),
                 )
@@ -315,7 +329,7 @@ class Judge:
     def _doubts(self, analysis: _Analysis, verdict: Verdict) -> Iterator[str]:
         """Yield warnings of suspicious scores, and of too few seeds."""
         used = analysis.used
-        if self.design.kind.opaque and not analysis.evidence.constant:
+        if self.design.kind.ignores and not analysis.evidence.constant:
             competing = [self.baseline, *analysis.finalists]
             if name := self.constant(competing, used):
                 count = len(used)
@@ -382,7 +396,7 @@ class Judge:
             name += f" trained {other.config.longer:g} times as long"
         difference, ours = None, self.scores[finalist.name]
         if self._is_whole(other.name, seeds):
-            time = time_ratio(ours, self.scores[other.name], seeds) if self.design.kind.opaque else None
+            time = time_ratio(ours, self.scores[other.name], seeds) if self.design.kind.ignores else None
             both = [seed for seed in seeds if seed in self.scores[other.name].scores]
             if len(both) >= 2 and (time is None or time.low <= NO_LONGER):
                 difference = self._difference(finalist, other, both, alpha)
@@ -400,7 +414,7 @@ class Judge:
 
     def constant(self, variants: Sequence[Variant], seeds: Sequence[int]) -> str:
         """Return the name of the first command with equal scores at all seeds, or an empty string."""
-        if not self.design.kind.opaque:
+        if not self.design.kind.ignores:
             return ""
         names = [variant.name for variant in variants]
         return next((n for n in names if len({self.scores[n].scores[seed] for seed in seeds}) == 1), "")
@@ -421,7 +435,7 @@ class Judge:
         self, d: Difference, variant: Variant, seeds: Sequence[int], alpha: float
     ) -> tuple[float, float] | None:
         """Return the interval over seeds and test inputs, or None without answers to each input."""
-        if not d.bounded:
+        if not d.bounds:
             return None
         trained = [self.scores[name] for name in (variant.name, self.baseline.name)]
         values = [[scores.values.get(seed) for seed in seeds] for scores in trained]

@@ -14,14 +14,14 @@ from optuna.study import StudyDirection
 
 from automl.base.errors import InputError, unknown
 from automl.base.escape import redact_all
-from automl.base.serialise import read_json, to_json
+from automl.base.serialise import parse_json, read_file, read_json, to_json
 from automl.base.units import pluralize
 from automl.config.nouns import INIT
-from automl.judge.design import COMMANDS, MODELS, Design, TrainingKind
+from automl.judge.design import COMMANDS, MODELS, OWN_MODELS, Design, TrainingKind
 from automl.judge.statistics import ALPHA, least_pairs
 from automl.judge.variants import CONTROL_ROLES, VariantSet
-from automl.judge.verdict import CONFIRM_FOLDER, VERDICT_FILE, WrittenVerdict, confirm_folder, read_verdict
-from automl.storage.metadata import Provenance, SearchMetadata
+from automl.judge.verdict import CONFIRM_FOLDER, VERDICT_FILE, confirm_folder, read_verdict
+from automl.storage.metadata import ComparisonMetadata, Provenance, SearchMetadata
 from automl.storage.storage import Storage
 from automl.storage.user_code import command_in
 from automl.tracking.names import CONFIRMS
@@ -125,7 +125,7 @@ class Confirmation:
     def kind(self) -> TrainingKind:
         """Kind of the trainings."""
         own = isinstance(self.variant_set.variants[0].config.training, OwnTraining)
-        return COMMANDS if self.commands() else replace(MODELS, own=own)
+        return COMMANDS if self.commands() else OWN_MODELS if own else MODELS
 
     def commands(self) -> list[str]:
         """Return the commands that the variants run, each in its folder, as names of user-defined code."""
@@ -175,14 +175,14 @@ class Confirmation:
         Commands have no search. Their first comparison is the run of the whole folder.
         """
         number = self.number
-        alone = self.kind.opaque and number == 1
+        alone = isinstance(metadata, ComparisonMetadata) and number == 1
         name = f"{metadata.name} confirm" + (f" {number}" if number > 1 else "")
         return RunSpec(
             name=metadata.name if alone else name,
             tags={CONFIRMS: metadata.name},
             source=source(self.provenance, metadata.scale),
             data=metadata.data,
-            splits=() if self.kind.opaque else ("training", "validation", "testing"),
+            splits=self.kind.splits,
             identity=metadata.identity if alone else f"{metadata.identity}-confirm-{number}",
             above="" if alone else metadata.identity,
             experiment=metadata.settings.question.title,
@@ -210,20 +210,10 @@ def trials_of(folder: Path, metadata: SearchMetadata) -> tuple[Path, str, Plan]:
 
     Commands have no search. Their trials are those of their latest comparison, once it has begun.
     """
-    if not metadata.settings.question.has_space and (compared := confirmations(folder)):
+    if isinstance(metadata, ComparisonMetadata) and (compared := confirmations(folder)):
         plan = Confirmation.read(compared[-1]).plan(metadata.plan)
         return compared[-1], study_name(compared[-1], metadata.name), plan
     return folder, metadata.name, metadata.plan
-
-
-def latest_verdict(folder: Path, *, complete: bool = False) -> tuple[Path, WrittenVerdict] | None:
-    """Read the verdict of a search's latest confirmation that has one. Return it with its folder.
-
-    With `complete`, skip confirmations that are unfinished. Raises InputError if the file is damaged.
-    """
-    folders = (path for path in reversed(confirmations(folder)) if (path / VERDICT_FILE).exists())
-    verdicts = ((path, read_verdict(path)) for path in folders)
-    return next((pair for pair in verdicts if pair[1].complete or not complete), None)
 
 
 def is_open(folder: Path, plan: Plan, records: Collection[TrialRecord], name: str) -> bool:
@@ -236,8 +226,8 @@ def is_open(folder: Path, plan: Plan, records: Collection[TrialRecord], name: st
 def chosen_baseline(folder: Path, variant_set: VariantSet) -> str | None:
     """Return the name of the tuned baseline of the confirmation in `folder`, or None before it is chosen."""
     try:
-        name = read_verdict(folder).variants[0].name
-    except (InputError, IndexError):
+        name = parse_json(read_file(folder / VERDICT_FILE))["variants"][0]["name"]
+    except (InputError, LookupError, TypeError):
         return None  # The scheduler chooses it again from the study.
     return name if any(variant.name == name for variant in variant_set.baselines) else None
 

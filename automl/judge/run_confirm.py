@@ -26,7 +26,7 @@ from automl.judge.variants import select_variants, with_placement
 from automl.judge.verdict import ConfirmResult
 from automl.storage.folder import check_not_lost, old_folder, resolve_search
 from automl.storage.logs import capture_library_logs
-from automl.storage.metadata import SearchMetadata, collect_provenance
+from automl.storage.metadata import ComparisonMetadata, SearchMetadata, collect_provenance
 from automl.storage.storage import Storage, check_not_temporary
 from automl.storage.user_code import check_trusted, user_code
 from search.record import Role, TrialRecord
@@ -97,9 +97,9 @@ def run_confirm(*search: Any, **options: Any) -> ConfirmResult:
         earlier = [Confirmation.read(path) for path in confirmations(folder)]
         if asked.again and earlier and earlier[-1].options.screen:
             raise InputError(f"{name!r} is of a ledger, which decides once; compare the change again there")
-        if not metadata.settings.question.has_space:
+        is_comparison, finalist = isinstance(metadata, ComparisonMetadata), None
+        if is_comparison:
             _check_referee(name, storage, earlier, [option_name(n) for n in OF_SEARCHES if getattr(asked, n)])
-        finalist = None
         if asked.solve is not None:
             solve = format_command("solve", name, storage, "--out", str(asked.solve))
             finalist = _read_finalist(
@@ -108,16 +108,10 @@ def run_confirm(*search: Any, **options: Any) -> ConfirmResult:
         if earlier and not asked.again:
             confirmation = earlier[-1]
             _check_unchanged(name, confirmation, chosen, finalist)
+        elif is_comparison:
+            confirmation = _compare_again(earlier, chosen)
+            begin(folder, confirmation)
         else:
-            if metadata.settings.question.has_space and is_open(
-                folder, metadata.plan, records, metadata.name
-            ):
-                resume = format_command("search --resume", metadata.name, storage)
-                print(
-                    f"warning: the search is unfinished; finalists are chosen among its "
-                    f"{pluralize(len(records), 'trials')} so far. To complete it first: {resume}",
-                    file=sys.stderr,
-                )
             confirmation = _plan(
                 folder, metadata, lambda: draw_space().space, records, chosen, finalist, earlier
             )
@@ -125,12 +119,16 @@ def run_confirm(*search: Any, **options: Any) -> ConfirmResult:
         check_trusted(f"comparing {metadata.name!r}", confirmation.commands(), trust=asked.trust)
         confirm_folder = folder / confirmation.folder
         with capture_library_logs(confirm_folder / "log.txt"):
+            if is_comparison:
+                return run_trainings(confirm_folder, metadata, confirmation, called)
+            config = confirmation.variant_set.variants[0].config
             return run_trainings(
                 confirm_folder,
                 metadata,
                 confirmation,
                 called,
                 baseline=lambda: draw_space().baseline,
+                data=lambda: open_data(folder, name, config, metadata.settings.terms.runtime),
                 controls=asked.controls,
                 ablate=asked.ablate,
             )
@@ -196,14 +194,17 @@ def _plan(
     earlier: Sequence[Confirmation],
 ) -> Confirmation:
     """Return the plan of a new confirmation, with seeds that neither a trial nor an earlier one had."""
+    if is_open(folder, metadata.plan, records, metadata.name):
+        resume = format_command("search --resume", metadata.name, metadata.storage)
+        print(
+            f"warning: the search is unfinished; finalists are chosen among its "
+            f"{pluralize(len(records), 'trials')} so far. To complete it first: {resume}",
+            file=sys.stderr,
+        )
     number = 1 + max((confirmation.number for confirmation in earlier), default=0)
     used = {record.config.seed for record in records}
     used |= {seed for confirmation in earlier for seed in confirmation.seeds}
-    is_opaque = bool(earlier) and earlier[-1].kind.opaque
-    options = Options(**{**(vars(earlier[-1].options) if is_opaque else {}), **chosen}).check_new()
-    if is_opaque:  # It compares the same commands once more.
-        seeds, provenance = fresh_seeds(used, options.seeds), collect_provenance()
-        return replace(earlier[-1], number=number, options=options, seeds=seeds, provenance=provenance)
+    options = Options(**chosen).check_new()
     variant_set = select_variants(
         records,
         metadata.plan,
@@ -226,6 +227,14 @@ def _plan(
         inputs=task.size("test"),
         chance=task.chance("test"),
     )
+
+
+def _compare_again(earlier: Sequence[Confirmation], chosen: Mapping[str, Any]) -> Confirmation:
+    """Return the plan of another comparison of the same commands, with unused seeds."""
+    latest, used = earlier[-1], {seed for confirmation in earlier for seed in confirmation.seeds}
+    options = Options(**{**vars(latest.options), **chosen}).check_new()
+    seeds, provenance = fresh_seeds(used, options.seeds), collect_provenance()
+    return replace(latest, number=latest.number + 1, options=options, seeds=seeds, provenance=provenance)
 
 
 def fresh_seeds(used: Collection[int], number: int) -> list[int]:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from math import inf, isfinite, nan
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from automl.judge.scores import Scores, collect, find_reached
 from automl.judge.statistics import paired
 from automl.judge.stream import Stream
 from automl.judge.variants import CONTROL_ROLES, LONGER, Variant, ablations, best_validated, lengthen
-from automl.judge.verdict import VERDICT_FILE, Verdict
+from automl.judge.verdict import FORMAT, VERDICT_FILE, Verdict
 from automl.storage.metadata import SearchMetadata
 from automl.storage.trial_files import read_answers, read_left
 from search.callback import Callback
@@ -34,7 +33,6 @@ from search.shared_trainings import is_shared_training
 PAIRS = 10  # of a referee
 MIN_SECONDS, MIN_PROCESSOR_SHARE = 10, 0.05  # processor time below that share of a longer run is doubtful
 MAX_NAMES = 5  # largest number of files in a warning
-MAX_FAILURES = 2  # failed runs of a command after which no others start, since it has no verdict without them
 OPTIONS_OF_RUNS = ("--metric", "--evaluate", "--protect")  # in the reason of a failure that all runs share
 
 
@@ -71,7 +69,7 @@ class ConfirmationScheduler(Callback):
         self._values: dict[int, np.ndarray | None] = {}  # by the number of a finished trial
         self._left: dict[int, list[str]] = {}  # as above
         self.variants: list[Variant] = []
-        self.verdict = Verdict(design=self.design)
+        self.verdict = self._complete(Verdict(design=self.design))
         self._announced: set[str] = set()
         self.stream = None
         if confirmation.options.screen:
@@ -113,7 +111,7 @@ class ConfirmationScheduler(Callback):
             seeds = [seed for seed in seeds if seed in self.verdict.used]
         own_trials = [trial for trial in _planned_trials(own, seeds) if trial.key in ended]
         awaited = _planned_trials(self.verdict.awaited, self.verdict.used)
-        compared = _planned_trials([baseline, *now], seeds, alternate=self.design.kind.opaque)
+        compared = _planned_trials([baseline, *now], seeds, alternate=self.design.kind.alternates)
         if self.stream is not None:
             compared = self.stream.needed(compared, self.design.seeds)
         trials = [*selection, *own_trials, *awaited, *compared]
@@ -125,18 +123,19 @@ class ConfirmationScheduler(Callback):
         )
         if self.verdict.winner is not None:
             planned.planned_trials += _planned_trials(later, seeds)
-        if self.verdict.complete and self.verdict.lead is not None:
-            without = ablations(self.verdict.lead.variant)
+        if self.verdict.complete and self.verdict.leader is not None:
+            without = ablations(self.verdict.leader)
             if ablate or any(variant.name in known for variant in without):
                 self.variants += without
                 planned.planned_trials += _planned_trials(without, seeds)
                 self._judge()
-        if self.design.kind.opaque and self._is_hopeless:
+        if self._is_hopeless:
             started = {(record.variant, record.config.seed) for record in planned.standing}
             planned.planned_trials = [trial for trial in planned.planned_trials if trial.key in started]
         if self.verdict.complete:  # The list of trials is complete, too.
             planned.plan = replace(planned.plan, trials=len(planned.planned_trials))
-        write_json(self.folder / VERDICT_FILE, self.value())
+        self.verdict = self._complete(self.verdict)
+        write_json(self.folder / VERDICT_FILE, self.verdict, format=FORMAT)
 
     def _find_opponents(self, baseline: Variant, known: set[str]) -> list[Variant]:
         """Return the plain variants with finalists' hyperparameters, and the longer ones that have begun."""
@@ -178,15 +177,17 @@ class ConfirmationScheduler(Callback):
     @property
     def has_stopped(self) -> bool:
         """Return True if the trainings that are running cannot change the verdict, nor explain it."""
-        return self.design.kind.opaque and self.verdict.complete
+        return self.design.kind.ends_early and self.verdict.complete
 
     @property
     def _is_hopeless(self) -> bool:
-        """Return True if a variant has failed with two seeds in this run, or one with a mistaken option."""
+        """Return True if a variant has failed too often in this run, or once with a mistaken option."""
+        if (patience := self.design.kind.patience) is None:
+            return False
         broken = [record for record in self.planned.standing if record.state is State.ERROR]
         if any(option in (record.reason or "") for record in broken for option in OPTIONS_OF_RUNS):
             return True
-        return any(count >= MAX_FAILURES for count in Counter(record.variant for record in broken).values())
+        return any(count >= patience for count in Counter(record.variant for record in broken).values())
 
     def _judge(self) -> None:
         if self.stream is not None:
@@ -194,8 +195,8 @@ class ConfirmationScheduler(Callback):
         rule = judge if self.stream is None else self.stream.judge
         rule = _judge_noise if self.confirmation.options.noise else rule
         self.verdict = rule(self.design, self.variants, self._scores())
-        if self.verdict.complete and self.verdict.lead is not None and not self.design.kind.opaque:
-            names = (self.verdict.lead.variant.name, self.variants[0].name)
+        if self.verdict.complete and self.verdict.finalist is not None:
+            names = (self.verdict.finalist, self.variants[0].name)
             ours, theirs = (self._histories(name) for name in names)
             reached = find_reached(ours, theirs, self.design.metric)
             self.verdict = replace(self.verdict, reached=reached)
@@ -219,8 +220,8 @@ class ConfirmationScheduler(Callback):
             self._values[record.number] = None if answers is None else answers.values
         return self._values[record.number]
 
-    def value(self) -> dict[str, Any]:
-        value = self.verdict.to_json(self.variants, self._scores())
+    def _complete(self, verdict: Verdict) -> Verdict:
+        """Return a verdict with the names of its confirmation, and with all warnings."""
         baseline_candidates = {variant.name for variant in self.confirmation.variant_set.baseline_candidates}
         broken = [
             f"{record.variant} could not be trained: {record.reason}"
@@ -229,15 +230,15 @@ class ConfirmationScheduler(Callback):
             and record.config.seed in self.confirmation.selection
             and record.state in (State.INFEASIBLE, State.ERROR)
         ]
-        warnings = [*self.confirmation.variant_set.warnings, *broken, *value["warnings"]]
-        if (lead := self.verdict.lead) is not None and self.verdict.final == "better":
-            pair, used = (lead.variant, self.variants[0]), self.verdict.used
-            warnings += lost_metrics(*pair, self.planned.standing, used, self.design.metric.name)
-        if self.design.kind.opaque:
-            warnings += self._unseen_work() if self.design.equal == "time" else []
-            warnings += self._left_files()
-        value["warnings"] = warnings
-        return {"search": self.name, "confirmation": self.confirmation.number, **value}
+        warnings = [*self.confirmation.variant_set.warnings, *broken, *verdict.warnings]
+        if (winner := verdict.winner) is not None:
+            metric = self.design.metric.name
+            warnings += lost_metrics(winner, self.variants[0], self.planned.standing, verdict.used, metric)
+        if self.design.kind.ignores and self.design.equal == "time":
+            warnings += self._unseen_work()
+        warnings += self._left_files()
+        number = self.confirmation.number
+        return replace(verdict, search=self.name, confirmation=number, warnings=warnings)
 
     def _unseen_work(self) -> list[str]:
         """Return a warning for each command that spends its time where its processor time is not seen."""
@@ -270,25 +271,26 @@ class ConfirmationScheduler(Callback):
             return "" if self.variants else "looking for the best baseline"
         d, decimals = lead.difference, self.design.decimals
         return (
-            f"{pluralize(len(self.verdict.used), 'seeds')}, {lead.variant.name} {d.mean:+.{decimals}f} "
+            f"{pluralize(len(self.verdict.used), 'seeds')}, {lead.variant} {d.mean:+.{decimals}f} "
             f"{self.design.unit} ({d.in_words(decimals)})"
         )
 
     def best_of_lead(self) -> TrialRecord | None:
         """Return the leading finalist's training with the best validation, or None without a leader."""
-        if self.verdict.lead is None:
+        if self.verdict.finalist is None:
             return None
-        return best_of_variant(self.planned.records.values(), self.verdict.lead.variant.name, self.design)
+        return best_of_variant(self.planned.records.values(), self.verdict.finalist, self.design)
 
 
 def _judge_noise(design: Design, variants: Sequence[Variant], scores: Mapping[str, Scores]) -> Verdict:
     """Return the noise of the baseline, the only variant, once all of its seeds have ended."""
     # The difference that ten pairs show is that of a t test, if pairs have nothing in common.
+    judge = Judge(design, variants, scores)
     trained = scores[variants[0].name]
     used = [seed for seed in design.seeds if seed in trained.scores]
-    warnings = Judge(design, variants, scores).warnings(used)
+    warnings = judge.warnings(used)
     if len(used) < len(design.seeds):
-        return Verdict(design=design, used=used, warnings=warnings)
+        return Verdict(design=design, variants=judge.trained, used=used, warnings=warnings)
     values = [design.metric.scale * trained.scores[seed] for seed in used]
     sd, seconds = stdev(values), fmean(cost.seconds or 0.0 for cost in trained.costs.values())
     if sd == 0:
@@ -303,6 +305,7 @@ def _judge_noise(design: Design, variants: Sequence[Variant], scores: Mapping[st
         f"{POWER:.0%} power, in {2 * PAIRS} runs of {format_duration(seconds)} each. Fewer are enough if a "
         f"seed shifts both commands alike.",
         complete=True,
+        variants=judge.trained,
         used=used,
         is_constant=sd == 0 and len(used) >= CONSTANT,
         warnings=warnings,

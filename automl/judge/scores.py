@@ -1,7 +1,7 @@
 """Results of a confirmation's trainings: each variant's score and cost at each seed."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -52,7 +52,7 @@ class Scores:
     errors: Mapping[int, str] = field(default_factory=dict)
     failed_attempts: Mapping[int, int] = field(default_factory=dict)
     costs: Mapping[int, TrainingCost] = field(default_factory=dict)
-    values: Mapping[int, np.ndarray] = field(default_factory=dict)
+    values: Mapping[int, np.ndarray] = field(default_factory=dict, compare=False)
     devices: Mapping[int, str] = field(default_factory=dict)
     ratios: Mapping[int, Ratio] = field(default_factory=dict)
     gates: Mapping[int, float] = field(default_factory=dict)
@@ -61,11 +61,12 @@ class Scores:
         """Return whether the training with this seed has ended, with or without a score."""
         return seed in self.scores or seed in self.failed or seed in self.errors
 
-    def mean_steps(self, seeds: Sequence[int]) -> float | None:
-        """Return the mean steps of the trainings, or None if not all are known."""
-        steps = [self.costs[seed].steps for seed in seeds if seed in self.costs]
-        known = [count for count in steps if count is not None]
-        return fmean(known) if len(known) == len(seeds) else None
+    def mean_cost(self, name: str, seeds: Collection[int] | None = None) -> float | None:
+        """Return a mean cost of the trainings, by default of all, or None if not all are known."""
+        seeds = self.costs if seeds is None else seeds
+        costs = [getattr(self.costs[seed], name) for seed in seeds if seed in self.costs]
+        known = [cost for cost in costs if cost is not None]
+        return fmean(known) if known and len(known) == len(seeds) else None
 
     def timed(self, seeds: Sequence[int]) -> Ratio | None:
         """Return the time of the trainings, divided by that of the search's baseline, by their timed steps.

@@ -17,6 +17,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 from scipy.special import ndtri, stdtr, stdtrit  # importing scipy.stats takes more than a second
 
+from automl.base.errors import InputError
+from automl.base.serialise import read_value
 from automl.base.units import pluralize
 from automl.costs.trimmed_mean import LEAST, trimmed_mean
 
@@ -24,6 +26,31 @@ ALPHA = 0.05  # rate of false positives
 DRAWS = 20_000  # draws of a permutation test; it is exact up to 14 pairs
 T_FACTOR = 10  # by which p of t is multiplied where the skewness is too large for `skewed_t`
 NO_LONGER = 1.02  # largest upper end of a time ratio that needs no longer training of the opponents
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An interval, whose ends are computed on demand, because simulations of thousands do not need them."""
+
+    find: Callable[[], tuple[float, float]] = field(compare=False, repr=False)
+
+    @cached_property
+    def ends(self) -> tuple[float, float]:
+        return self.find()
+
+    def to_json(self) -> list[float | None]:
+        """Return the ends. JSON has no infinity, so an infinite one is null."""
+        return [end if math.isfinite(end) else None for end in self.ends]
+
+    @classmethod
+    def from_json(cls, value: object) -> "Interval":
+        """Read the result of `to_json`. Raise InputError if it is damaged."""
+        problems: list[str] = []
+        read = read_value(tuple[float | None, float | None], value, "the interval", problems)
+        if problems:
+            raise InputError(problems[0])
+        low, high = -math.inf if read[0] is None else read[0], math.inf if read[1] is None else read[1]
+        return cls(lambda: (low, high))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +65,7 @@ class Difference:
         p_margin: The p-value of a difference outside the margin.
         count: The number of pairs, or the smaller number of scores.
         ahead, behind: The number of pairs above and below 0. 0 each if they are not paired.
-        find_interval: Computes `interval` on demand, because simulations of thousands do not need it.
+        interval: Differences that the test of `p` does not reject. Infinite if it could reject none.
         as_scored: The difference that the scores alone show, if p also counts failed runs.
     """
 
@@ -49,26 +76,21 @@ class Difference:
     count: int
     ahead: int = 0
     behind: int = 0
-    find_interval: Callable[[], tuple[float, float]] = field(compare=False, repr=False)
+    interval: Interval
     as_scored: "Difference | None" = field(default=None, repr=False)
-
-    @cached_property
-    def interval(self) -> tuple[float, float]:
-        """Differences that the test of `p` does not reject. Infinite if it could reject none."""
-        return self.find_interval()
 
     @property
     def low(self) -> float:
-        return self.interval[0]
+        return self.interval.ends[0]
 
     @property
     def high(self) -> float:
-        return self.interval[1]
+        return self.interval.ends[1]
 
     @property
-    def bounded(self) -> bool:
-        """Return whether there are enough pairs for an interval."""
-        return math.isfinite(self.low) and math.isfinite(self.high)
+    def bounds(self) -> tuple[float, float] | None:
+        """Return the interval, or None if there are too few pairs for one."""
+        return self.interval.ends if all(map(math.isfinite, self.interval.ends)) else None
 
     @property
     def signs(self) -> str:
@@ -79,11 +101,11 @@ class Difference:
 
     def ends(self, decimals: int) -> str:
         """Return the interval in brackets, or nothing if there are too few pairs for one."""
-        return f" ({self.low:.{decimals}f} to {self.high:.{decimals}f})" if self.bounded else ""
+        return f" ({self.low:.{decimals}f} to {self.high:.{decimals}f})" if self.bounds else ""
 
     def in_words(self, decimals: int) -> str:
         """Return the interval in words, also if there are too few pairs for one."""
-        if not self.bounded:
+        if not self.bounds:
             return f"no 95 % CI with {pluralize(self.count, 'seeds')}"
         return f"95 % CI {self.low:.{decimals}f} to {self.high:.{decimals}f}"
 
@@ -133,7 +155,7 @@ def paired(
         count=len(d),
         ahead=int((d > 0).sum()),
         behind=int((d < 0).sum()),
-        find_interval=find_interval,
+        interval=Interval(find_interval),
     )
 
 
@@ -154,10 +176,12 @@ def count_failures(
     p = [sign_flip(side) if side.mean() * scored.mean > 0 else 1.0 for side in sides]
 
     def find_interval() -> tuple[float, float]:
-        lows, highs = zip(scored.interval, *(sign_flip_interval(side, alpha) for side in sides), strict=True)
+        both = (sign_flip_interval(side, alpha) for side in sides)
+        lows, highs = zip(scored.interval.ends, *both, strict=True)
         return min(lows), max(highs)
 
-    return replace(scored, p=max(scored.p, *p), p_margin=1.0, find_interval=find_interval, as_scored=scored)
+    interval = Interval(find_interval)
+    return replace(scored, p=max(scored.p, *p), p_margin=1.0, interval=interval, as_scored=scored)
 
 
 def unpaired(
@@ -181,7 +205,7 @@ def unpaired(
         p_margin = float(stdtr(free, (abs(mean) - margin) / error)) if margin > 0 else 1.0
     count = min(len(a), len(b))
     return Difference(
-        mean=mean, sd=None, p=p, p_margin=p_margin, count=count, find_interval=lambda: (low, high)
+        mean=mean, sd=None, p=p, p_margin=p_margin, count=count, interval=Interval(lambda: (low, high))
     )
 
 

@@ -25,7 +25,7 @@ from automl.judge.ledger import ACCEPTED, COMPARISON, POOL, STALE, TEST, VERDICT
 from automl.judge.protocol import Confirmation
 from automl.judge.rules import Evidence, Opponent
 from automl.judge.scores import Scores, time_ratio, unequal_failures
-from automl.judge.statistics import ALPHA, NO_LONGER, Difference, Ratio
+from automl.judge.statistics import ALPHA, NO_LONGER, Difference, Interval, Ratio
 from automl.judge.variants import Variant, lengthen
 from automl.judge.verdict import Comparison, Verdict, word_fields
 from search.config import TrialConfig
@@ -130,7 +130,12 @@ class Stream:
             ended, d, measured = ended[:end], d[:end], measured[:end]
         warnings = [*judge.warnings(ended), *evalues.find_doubts(measured)]
         if len(ended) < 2:
-            return Verdict(design=design, warnings=warnings, failed_attempts=judge.failed_attempts)
+            return Verdict(
+                design=design,
+                variants=judge.trained,
+                warnings=warnings,
+                failed_attempts=judge.failed_attempts,
+            )
         warnings += judge.equal_scores(variants[1:2], ended)
         used = ended[self.screen :] or ended
         (time,) = judge.times(variants[1:2], used)
@@ -157,7 +162,8 @@ class Stream:
         decision = replace(decision, head=f"{head.program}, {accepted}")
         shown = _difference(measured[-len(used) :], decision.e_value, decision.interval)
         lead = Comparison(
-            variant=variants[1],
+            variant=variants[1].name,
+            role=variants[1].role,
             difference=shown,
             p_holm=shown.p,
             opponents=opponents,
@@ -168,14 +174,15 @@ class Stream:
         evidence = Evidence(
             differences=[shown], opponents=[opponents], level=lambda _: level, constant=constant
         )
-        words = word_fields(design, lead, evidence) | {"count": len(ended)}
+        words = word_fields(design, variants[1].title, lead, evidence) | {"count": len(ended)}
         return Verdict(
             design=design,
             outcome=WORDS[decision.outcome][0],
             words=WORDS[decision.outcome][1].format(**words),
             complete=bool(decision.outcome),
-            lead=lead,
+            finalist=lead.variant,
             comparisons=[lead],
+            variants=judge.trained,
             used=used,
             awaited=[] if decision.outcome else awaited,
             is_constant=bool(constant),
@@ -270,7 +277,7 @@ def _difference(d: np.ndarray, e_value: float | None, interval: Sequence[float] 
         count=len(d),
         ahead=int((d > 0).sum()),
         behind=int((d < 0).sum()),
-        find_interval=lambda: (low, high),
+        interval=Interval(lambda: (low, high)),
     )
 
 

@@ -35,14 +35,16 @@ def run_trainings(
     confirmation: Confirmation,
     callbacks: UserCallbacks,
     *,
-    baseline: Callable[[], TrialConfig],
+    baseline: Callable[[], TrialConfig] | None = None,
+    data: Callable[[], Task | None] = lambda: None,
     controls: bool = False,
     ablate: bool = False,
 ) -> ConfirmResult:
     """Train what a confirmation still needs, and judge it.
 
-    `folder` is that of the confirmation. `baseline` returns the configuration whose epoch is the unit of
-    time, if anything has to be trained. `controls` and `ablate` are options of `run_confirm`.
+    `folder` is that of the confirmation. If anything has to be trained, `baseline` returns the configuration
+    whose epoch is the unit of time, by default that of the first variant, and `data` the task with its data.
+    `controls` and `ablate` are options of `run_confirm`.
 
     Raises InputError if the space or the data have changed, or if nothing can be trained.
     """
@@ -55,7 +57,7 @@ def run_trainings(
     scheduler.update(ablate)
     # Its epoch is the unit of time. With shared partial trainings this is the plain training's.
     unit = confirmation.variant_set.variants[0].config
-    if planned.left and not confirmation.kind.opaque:
+    if planned.left and baseline is not None:
         drawn = baseline()  # Report a missing space before anything begins.
         unit = unit if scheduler.design.shared_trainings else drawn
     callbacks.on_confirmation_start(metadata.record(folder))
@@ -65,7 +67,7 @@ def run_trainings(
             for record in planned.records.values():
                 tracker.update(record)
             if planned.left:
-                signal = _train(metadata, scheduler, tracker, callbacks, unit, advice, ablate=ablate)
+                signal = _train(metadata, scheduler, tracker, callbacks, unit, advice, data, ablate=ablate)
             running = any(record.state is State.RUNNING for record in planned.records.values())
             if scheduler.verdict.complete and not planned.left and not running:
                 _keep_exported(scheduler, tracker)
@@ -87,22 +89,22 @@ def _train(
     callbacks: UserCallbacks,
     unit: TrialConfig,
     advice: str,
+    open_data: Callable[[], Task | None],
     *,
     ablate: bool,
 ) -> int | None:
     """Train until nothing is left, and return the signal that stopped it before, if one did."""
     folder, location, planned = scheduler.folder, scheduler.location, scheduler.planned
     kind, records = scheduler.design.kind, planned.records
-    task = None
-    if not kind.opaque:
-        config = scheduler.confirmation.variant_set.variants[0].config
-        task = open_data(folder.parent, metadata.name, config, metadata.settings.terms.runtime)
+    task = open_data()
     with session.open_workers(metadata.settings.place, folder / "log.txt", advice) as workers:
         data = None
         if task is not None:
             data = session.share_data(task, folder.parent, metadata.storage, "train", "validation", "test")
         terms = metadata.settings.terms.confirming()
-        trainings = Trainings(location=location, baseline=unit, terms=terms, data=data)
+        trainings = Trainings(
+            location=location, baseline=unit, terms=terms, data=data, profile=task is not None
+        )
         count = planned.plan.trials
         workers = workers.share_gpus(folder.parent, metadata.gpu_fraction, trainings, trials=count)
         retention = _VariantRetention(
@@ -132,7 +134,7 @@ def _train(
 
 
 def _record_differing(task: Task, scheduler: ConfirmationScheduler) -> None:
-    if scheduler.verdict.lead is None:
+    if scheduler.verdict.finalist is None:
         return
     ours, theirs = (
         [
@@ -141,7 +143,7 @@ def _record_differing(task: Task, scheduler: ConfirmationScheduler) -> None:
             if record.variant == name and record.state is State.COMPLETE
             if (answers := read_answers(scheduler.location / record.folder)) is not None
         ]
-        for name in (scheduler.verdict.lead.variant.name, scheduler.variants[0].name)
+        for name in (scheduler.verdict.finalist, scheduler.variants[0].name)
     )
     save_differing(task, "test", ours, theirs, Storage(str(scheduler.folder)))
 
@@ -149,11 +151,8 @@ def _record_differing(task: Task, scheduler: ConfirmationScheduler) -> None:
 def _result(scheduler: ConfirmationScheduler, storage: str, untracked: int) -> ConfirmResult:
     variants = scheduler.confirmation.variant_set.variants
     return ConfirmResult(
-        search=scheduler.name,
-        number=scheduler.confirmation.number,
         folder=scheduler.folder,
         verdict=scheduler.verdict,
-        value=scheduler.value(),
         storage=storage,
         untracked=untracked,
         user_code=[name for variant in variants for name in variant.config.user_code()],
@@ -190,7 +189,7 @@ def conclude_in(
     )
     if scheduler.verdict.complete:
         winner = tracker.runs.get(best.number) if best is not None and scheduler.verdict.winner else None
-        missing += tracker.conclude(identity, scheduler.value(), winner)
+        missing += tracker.conclude(identity, scheduler.verdict.to_json(), winner)
     return missing
 
 

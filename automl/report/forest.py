@@ -5,11 +5,12 @@ from typing import Any
 
 import altair as alt
 
-from automl.base.units import decimals, pluralize
-from automl.judge.verdict import WrittenComparison, WrittenVariant, WrittenVerdict
+from automl.base.units import pluralize
+from automl.judge.verdict import Comparison, TrainedVariant, Verdict
 from automl.report import style
 from automl.report.figure import Cell, Figure, Plot, Table, absent
 from search.metric import Metric
+from search.record import Role
 
 TITLE = "Difference from the baseline"
 
@@ -22,53 +23,55 @@ _COLOURS_AND_SHAPES = {
 }
 
 
-def forest(verdict: WrittenVerdict, metric: Metric) -> Plot:
+def forest(verdict: Verdict, metric: Metric) -> Plot:
     """Plot the variants of a confirmation that have an interval."""
-    shown = [c for c in verdict.comparisons if c.difference is not None and c.interval is not None]
+    shown = [c for c in verdict.comparisons if c.difference.bounds is not None]
     table = _table(verdict, metric)
     if not shown:
-        seeds = pluralize(verdict.seeds, "paired seeds")
+        seeds = pluralize(len(verdict.used), "paired seeds")
         return absent("verdict", TITLE, f"No variant has an interval against the baseline, with {seeds}.")
     figure = _draw(shown, verdict)
-    split = f", {verdict.split} split" if verdict.split else ""  # unknown for commands
-    digits = decimals(verdict.margin)
+    design = verdict.design
+    split = f", {design.kind.split} split" if design.kind.split else ""  # unknown for commands
+    digits = design.decimals
     says = "; ".join(
-        f"{_named(c)} {c.difference:+.{digits}f} {verdict.unit}, {_span(c.interval, digits)}" for c in shown
+        f"{_named(c)} {c.difference.mean:+.{digits}f} {design.unit}, {_span(c.difference.bounds, digits)}"
+        for c in shown
     )
     return Plot(
         name="verdict",
         title=TITLE,
         figure=figure,
-        says=f"{says}. {verdict.seeds} paired seeds{split}.",
+        says=f"{says}. {len(verdict.used)} paired seeds{split}.",
         note=(
             f"Dots are mean differences over paired seeds, bars their 95 % intervals. An interval right of 0 "
-            f"is a gain, one left of it a loss; one within the grey band of ±{verdict.margin:g} "
-            f"{verdict.unit} is no difference that matters. Thin lines are over seeds and test inputs."
+            f"is a gain, one left of it a loss; one within the grey band of ±{design.margin:g} "
+            f"{design.unit} is no difference that matters. Thin lines are over seeds and test inputs."
         ),
         table=table,
     )
 
 
-def _table(verdict: WrittenVerdict, metric: Metric) -> Table:
+def _table(verdict: Verdict, metric: Metric) -> Table:
     """Return a table of the baseline and each variant. Empty columns are left out."""
-    columns = ["variant", verdict.unit, "95 % interval", "over inputs too", "p"]
-    columns += [f"{verdict.split} {metric.label}".strip(), "steps", "time", "time ratio"]
-    variants, digits = {variant.name: variant for variant in verdict.variants}, decimals(verdict.margin)
+    design, digits = verdict.design, verdict.design.decimals
+    columns = ["variant", design.unit, "95 % interval", "over inputs too", "p"]
+    columns += [f"{design.kind.split} {metric.label}".strip(), "steps", "time", "time ratio"]
     rows: list[list[Cell]] = [
         [variant.name if variant.name.startswith("baseline") else f"baseline: {variant.name}", *[None] * 4,
          *_measured(variant, metric.scale), None]
         for variant in verdict.variants
-        if variant.role == "baseline"
+        if variant.role is Role.BASELINE
     ]  # fmt: skip
     rows += [
         [
             _named(c),
-            None if c.difference is None else f"{c.difference:+.{digits}f}",
-            _span(c.interval, digits),
-            _span(c.interval_inputs, digits),
-            _p(c),
-            *(_measured(variants[c.variant], metric.scale) if c.variant in variants else [None] * 3),
-            None if c.time is None else f"{c.time.ratio:.2f}",
+            f"{c.difference.mean:+.{digits}f}",
+            _span(c.difference.bounds, digits),
+            _span(c.images, digits),
+            f"{c.difference.p:.2g}" if c.p_holm is None else f"{c.p_holm:.2g} (Holm)",
+            *_measured(verdict.variant(c.variant), metric.scale),
+            None if c.time is None else f"{c.time.mean:.2f}",
         ]
         for c in verdict.comparisons
     ]
@@ -76,13 +79,13 @@ def _table(verdict: WrittenVerdict, metric: Metric) -> Table:
     return Table(columns=[columns[i] for i in used], rows=[[row[i] for i in used] for row in rows])
 
 
-def _measured(variant: WrittenVariant, scale: float) -> list[Cell]:
+def _measured(variant: TrainedVariant, scale: float) -> list[Cell]:
     """Return the score with its spread over seeds, the steps, and the time of a training by the clock."""
     scores = [scale * score for score in variant.scores.values()]
     score = None
     if scores:
         score = f"{mean(scores):.4g}" + (f" ± {stdev(scores):.2g}" if len(scores) > 1 else "")
-    steps, seconds = variant.mean_cost("steps"), variant.mean_cost("seconds")
+    steps, seconds = (variant.mean_cost(name) for name in ("steps", "seconds"))
     return [score, None if steps is None else f"{steps:.0f}", None if seconds is None else f"{seconds:.1f} s"]
 
 
@@ -90,33 +93,25 @@ def _span(interval: tuple[float, float] | None, digits: int) -> str | None:
     return None if interval is None else f"{interval[0]:+.{digits}f} to {interval[1]:+.{digits}f}"
 
 
-def _named(c: WrittenComparison) -> str:
+def _named(c: Comparison) -> str:
     """Return the variant with its role, unless its name includes the role."""
-    return c.variant if c.role == "ablation" or ":" in c.variant else f"{c.role}: {c.variant}"
+    return c.variant if c.role is Role.ABLATION or ":" in c.variant else f"{c.role}: {c.variant}"
 
 
-def _p(c: WrittenComparison) -> str | None:
-    """Return the p-value; that of a finalist is adjusted by Holm's method for several finalists."""
-    if c.p_holm is not None:
-        return f"{c.p_holm:.2g} (Holm)"
-    return None if c.p is None else f"{c.p:.2g}"
-
-
-def _draw(shown: list[WrittenComparison], verdict: WrittenVerdict) -> Figure:
-    unit, digits = verdict.unit, decimals(verdict.margin)
+def _draw(shown: list[Comparison], verdict: Verdict) -> Figure:
+    unit, digits, margin = verdict.design.unit, verdict.design.decimals, verdict.design.margin
     rows: list[dict[str, Any]] = []
     for c in shown:
-        assert c.interval is not None
-        assert c.difference is not None
-        inputs = c.interval_inputs or c.interval
-        position = _ABOVE if c.interval[0] > 0 else _BELOW if c.interval[1] < 0 else _AROUND
+        d = c.difference
+        left, right = c.images or d.interval.ends
+        position = _ABOVE if d.low > 0 else _BELOW if d.high < 0 else _AROUND
         rows.append({
-            "variant": _named(c), "short": style.brief(_named(c), 46), "difference": c.difference,
+            "variant": _named(c), "short": style.brief(_named(c), 46), "difference": d.mean,
             "said": position,
-            "low": c.interval[0], "high": c.interval[1], "left": inputs[0], "right": inputs[1],
-            "interval": _span(c.interval, digits), "inputs": _span(c.interval_inputs, digits) or "",
+            "low": d.low, "high": d.high, "left": left, "right": right,
+            "interval": _span(d.bounds, digits), "inputs": _span(c.images, digits) or "",
         })  # fmt: skip
-    title = f"{verdict.metric} minus the baseline's, {unit}"
+    title = f"{verdict.design.metric.name} minus the baseline's, {unit}"
     y = alt.Y("variant:N", sort=[_named(c) for c in shown], axis=None)
     tips = [
         alt.Tooltip("variant:N"), alt.Tooltip("difference:Q", title=unit, format=f"+.{digits}f"),
@@ -145,7 +140,7 @@ def _draw(shown: list[WrittenComparison], verdict: WrittenVerdict) -> Figure:
         charts=[style.layer(band, zero, thin, thick, points, names, height=46 * len(shown))],
         data={
             "variants": rows,
-            "margin": [{"low": -verdict.margin, "high": verdict.margin}],
+            "margin": [{"low": -margin, "high": margin}],
             "none": [{"difference": 0}],
         },
     )

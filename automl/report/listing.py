@@ -13,6 +13,7 @@ from automl.base.serialise import to_json
 from automl.report import style
 from automl.report.figure import Cell, Table
 from automl.report.read import SearchData
+from automl.storage.metadata import ComparisonMetadata
 from search.record import State, TrialRecord, format_options, model_options
 
 KEPT = ("trial", "state", "what", "epochs", "steps")  # columns with one value that are kept
@@ -36,7 +37,7 @@ class Listing:
 
 def listing(search: SearchData) -> Listing:
     """Return the trials by number, with the columns in which they differ."""
-    whole = _columns(search) if search.metadata.settings.question.has_space else _runs(search)
+    whole = _runs(search) if isinstance(search.metadata, ComparisonMetadata) else _columns(search)
     same = {
         name: cells[0]
         for name, cells in whole.items()
@@ -137,15 +138,14 @@ def repeat(search: SearchData) -> Repeat:
     for variant in search.verdicts[-1].variants if search.verdicts else ():
         several = {"placements, one a seed": to_json(variant.placements)} if variant.placements else {}
         configs[f"confirmed, {variant.role}: {variant.name}"] = _json(variant.config.to_json() | several)
-    if not metadata.settings.question.has_space:
-        configs = {title: text for title, text in configs.items() if title.startswith("confirmed")}
+    if isinstance(metadata, ComparisonMetadata):
         lines = {key: value for key, value in lines.items() if key not in ("space", "data")}
     configs["all settings of the search"] = _json(to_json(metadata.settings))
     return Repeat(command=shell(source.command), lines=lines, versions=source.versions, configs=configs)
 
 
 def _seeds(search: SearchData) -> str:
-    if not search.metadata.settings.question.has_space:
+    if isinstance(search.metadata, ComparisonMetadata):
         return ", ".join(sorted({str(trial.config.seed) for trial in search.trials}))
     text = f"sampler and trials {search.metadata.settings.question.seed}"
     if search.verdicts:

@@ -69,11 +69,10 @@ def network(search: SearchData) -> Network | None:
 
 def _chosen(search: SearchData) -> tuple[str, TrialConfig | None]:
     verdict = search.verdicts[-1] if search.verdicts else None
-    if verdict and verdict.complete and (name := verdict.winner or verdict.finalist):
-        variant = next((variant for variant in verdict.variants if variant.name == name), None)
+    if verdict and verdict.complete and verdict.leader is not None:
         whose = "The winner" if verdict.winner else "The leading finalist, which is not shown to be better"
-        return whose, None if variant is None else variant.config
-    if search.best is None or not search.metadata.settings.question.has_space:
+        return whose, verdict.leader.config
+    if search.best is None:
         return "", None
     return f"The best trial, {search.best.number}, not confirmed", search.best.config
 

@@ -16,16 +16,17 @@ from pathlib import Path
 from automl.base.errors import InputError
 from automl.base.options import advise_weights, format_command
 from automl.judge.protocol import study_name, trials_of
-from automl.judge.verdict import WrittenVerdict, confirm_folder, read_verdicts
+from automl.judge.recorded import read_verdicts
+from automl.judge.verdict import Verdict, confirm_folder
 from automl.storage.folder import NamedSearch, check_not_lost, find_search, resolve_search
 from automl.storage.metadata import SearchMetadata, read_metadata
 from automl.storage.storage import Storage
 from automl.storage.trial_files import Answers, read_answers
 from automl.task.task_data import Split
 from search.choices import AUGMENT
-from search.record import State, TrialRecord, describe_placement, format_options, model_options
+from search.record import Role, State, TrialRecord, describe_placement, format_options, model_options
 from search.study import STUDY_FILE, read_records
-from search.trial_scheduler import Plan, select_leaders
+from search.trial_scheduler import Plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,7 @@ class SearchData:
     folder: Path
     metadata: SearchMetadata
     trials: Sequence[TrialRecord]
-    verdicts: Sequence[WrittenVerdict] = ()
+    verdicts: Sequence[Verdict] = ()
     links: Mapping[int, str] = field(default_factory=dict)
     read_at: float = field(default_factory=time.time)
 
@@ -119,7 +120,7 @@ class SearchData:
     @cached_property
     def _leaders(self) -> tuple[TrialRecord | None, TrialRecord | None]:
         # What the page shows is the metric, whatever else was searched for.
-        return select_leaders(self.done, replace(self.plan, objectives=[self.metric]))
+        return self.metadata.leaders(self.done, replace(self.plan, objectives=[self.metric]))
 
     @property
     def best(self) -> TrialRecord | None:
@@ -189,7 +190,7 @@ def read_search(
     data = read_folder(folder, storage)
     if not data.trials:
         check_not_lost(folder, metadata)
-        resume = metadata.settings.question.resume_command
+        resume = metadata.resume_command
         raise InputError(
             f"search {metadata.name!r} has no trials yet, so there is nothing to report; wait for its first "
             f"one, or resume it: {format_command(resume, metadata.name, storage)}"
@@ -202,7 +203,8 @@ def read_folder(folder: Path, storage: str | None = None) -> SearchData:
     metadata = read_metadata(folder, storage or str(folder.parent))
     trials_folder, name, plan = trials_of(folder, metadata)
     trials = read_records(trials_folder, name, plan.needed)
-    return SearchData(folder=folder, metadata=metadata, trials=trials, verdicts=read_verdicts(folder))
+    verdicts = [verdict for _, verdict in read_verdicts(folder, metadata)]
+    return SearchData(folder=folder, metadata=metadata, trials=trials, verdicts=verdicts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,9 +273,9 @@ def _folder(search: SearchData, trial: TrialRecord) -> Storage:
     return search.metadata.location / trial.folder
 
 
-def _confirmed(search: SearchData, verdict: WrittenVerdict) -> list[Answered]:
+def _confirmed(search: SearchData, verdict: Verdict) -> list[Answered]:
     """Return the answers of a confirmation's leading finalist and baseline."""
-    baseline = next((variant.name for variant in verdict.variants if variant.role == "baseline"), "")
+    baseline = next((variant.name for variant in verdict.variants if variant.role is Role.BASELINE), "")
     groups = []
     for what, variant in (("the leading finalist", verdict.finalist), ("the tuned baseline", baseline)):
         trainings = _of(variant_folders(search, verdict, variant))
@@ -282,7 +284,7 @@ def _confirmed(search: SearchData, verdict: WrittenVerdict) -> list[Answered]:
     return groups
 
 
-def variant_folders(search: SearchData, verdict: WrittenVerdict, variant: str | None) -> list[Storage]:
+def variant_folders(search: SearchData, verdict: Verdict, variant: str | None) -> list[Storage]:
     """Return the folders of a variant's complete trainings that the verdict counts, none without a name."""
     number = verdict.confirmation
     folder = search.folder / confirm_folder(number)
@@ -292,7 +294,7 @@ def variant_folders(search: SearchData, verdict: WrittenVerdict, variant: str | 
     return [
         search.metadata.location / folder.name / record.folder
         for record in read_records(folder, study_name(folder, search.search))
-        if record.variant == variant and record.state is State.COMPLETE and str(record.config.seed) in seeds
+        if record.variant == variant and record.state is State.COMPLETE and record.config.seed in seeds
     ]
 
 

@@ -19,7 +19,7 @@ from automl.base import loading
 from automl.base.errors import InputError, unknown
 from automl.base.lazy import contributions
 from automl.base.serialise import to_json
-from automl.judge.protocol import latest_verdict
+from automl.judge.recorded import latest_verdict
 from automl.storage.folder import find_model_search
 from backbones import find
 from search.config import TrialConfig
@@ -91,9 +91,9 @@ def config_of_trial(name: str, storage: str) -> TrialConfig:
             numbers = ", ".join(str(record.number) for record in records) or "none yet"
             raise InputError(f"search {search!r} has no trial {number!r}; its trials are {numbers}")
         return chosen.config
-    latest = latest_verdict(folder)
-    if latest is not None and latest[1].complete and latest[1].winner is not None:
-        return next(variant.config for variant in latest[1].variants if variant.name == latest[1].winner)
+    latest = latest_verdict(folder, metadata)
+    if latest is not None and latest[1].winner is not None:
+        return latest[1].winner.config
     complete = rank_trials(records, metadata.plan)
     if not complete:
         raise InputError(f"search {search!r} has no completed trial; name one of its trials, {search}:NUMBER")

@@ -17,7 +17,7 @@ from automl.base.options import format_command
 from automl.base.serialise import write_json
 from automl.callbacks.user import UserCallbacks
 from automl.costs.forecast import Forecast
-from automl.judge.verdict import read_verdicts
+from automl.judge.recorded import read_verdicts
 from automl.maps.kept import save_differing
 from automl.report.read import answered
 from automl.search.earlier import learn
@@ -116,7 +116,7 @@ def run_to_end(
         folder=folder,
         metadata=metadata,
         trials=list(scheduler.records.values()),
-        verdicts=read_verdicts(folder),
+        verdicts=[verdict for _, verdict in read_verdicts(folder, metadata)],
         seconds=round(time.monotonic() - begun, 1),
         devices=workers.devices,
         untracked=missing,

@@ -22,8 +22,8 @@ from automl.base.units import format_count
 from automl.config.nouns import Question, Terms
 from automl.config.settings import normalise
 from automl.data import shared
+from automl.judge.recorded import read_verdicts
 from automl.judge.statistics import ALPHA
-from automl.judge.verdict import read_verdicts
 from automl.search.placement_problem import LIMIT_SETTINGS, PlacementProblem
 from automl.storage.folder import NamedSearch, check_not_lost, find_model_search, resolve_search
 from automl.storage.metadata import SearchMetadata
@@ -176,23 +176,22 @@ def run_solve(
     runtime = metadata.settings.terms.runtime
     additive = {limit: problem.costs(limit, records, runtime) for limit in limits}
     baseline = select_leaders(records, metadata.plan)[1]
-    return _solve(problem, model, additive, limits, metadata, baseline, _read_outcomes(folder))
+    return _solve(problem, model, additive, limits, metadata, baseline, _read_outcomes(folder, metadata))
 
 
-def _read_outcomes(folder: Path) -> list[tuple[Placement, str, str]]:
+def _read_outcomes(folder: Path, metadata: SearchMetadata) -> list[tuple[Placement, str, str]]:
     """Return the placements of confirmed finalists with the outcome and its figures, the latest first."""
     outcomes = []
-    for verdict in (verdict for verdict in read_verdicts(folder) if verdict.complete):
-        compared = {comparison.variant: comparison for comparison in verdict.comparisons}
-        for variant in verdict.variants:
-            shown = compared.get(variant.name)
-            if variant.role != Role.FINALIST or shown is None:
+    for verdict in (verdict for _, verdict in read_verdicts(folder, metadata) if verdict.complete):
+        for shown in verdict.comparisons:
+            if shown.role is not Role.FINALIST or shown.p_holm is None:
                 continue
-            is_behind = (shown.difference or 0.0) < 0 and (shown.p_holm or 1.0) <= ALPHA
+            is_behind = shown.difference.mean < 0 and shown.p_holm <= ALPHA
             outcome = "worse" if is_behind else "undecided"
-            if variant.name == verdict.finalist or verdict.verdict in ("equivalent", "cannot tell"):
-                outcome = verdict.verdict or outcome
-            outcomes.append((variant.config.model.placement, outcome, shown.sentence))
+            if shown.variant == verdict.finalist or verdict.final in ("equivalent", "cannot tell"):
+                outcome = verdict.final or outcome
+            placement = verdict.variant(shown.variant).config.model.placement
+            outcomes.append((placement, outcome, verdict.sentence(shown)))
     return outcomes[::-1]
 
 

@@ -11,14 +11,15 @@ from automl.base.errors import InputError
 from automl.base.options import format_command
 from automl.base.serialise import convert_fields, without_torch
 from automl.base.units import format_duration, pluralize
-from automl.judge.protocol import confirmations, is_open, latest_verdict, trials_of
+from automl.judge.protocol import confirmations, is_open, trials_of
+from automl.judge.recorded import latest_verdict
 from automl.storage import folder as search_folder
-from automl.storage.metadata import SearchMetadata
+from automl.storage.metadata import ComparisonMetadata, SearchMetadata
 from automl.storage.storage import Storage
 from search.record import NOT_NEEDED, State, TrialRecord
 from search.study import STUDY_FILE, read_records
 from search.time_left import estimate_left
-from search.trial_scheduler import Plan, select_leaders
+from search.trial_scheduler import Plan
 
 INTERRUPTED = "interrupted"  # state of a running trial without a process
 
@@ -145,9 +146,8 @@ def _read(name: str, storage: str, *, configs: bool = True) -> Status:
     trials_folder, study, plan = trials_of(folder, metadata)
     records = read_records(trials_folder, study, plan.needed, configs=configs)
     settings = metadata.settings
-    has_space = settings.question.has_space
-    best, baseline = select_leaders(records, plan) if has_space else (None, None)
-    milestones = plan.rungs().milestones if has_space and not settings.plan.is_grid else []
+    best, baseline = metadata.leaders(records, plan)
+    milestones = metadata.milestones(plan)
     first = plan.objectives[0]
     leaders = {title: trial for title, trial in (("best", best), ("baseline", baseline)) if trial is not None}
     scores = {
@@ -156,7 +156,7 @@ def _read(name: str, storage: str, *, configs: bool = True) -> Status:
 
     epochs = [metrics for record in records for metrics in record.history]
     times = [metrics["time"] for metrics in epochs if "time" in metrics]
-    latest = latest_verdict(folder)
+    latest = latest_verdict(folder, metadata)
     verdict_folder, verdict = latest or (None, None)
     # A confirmation is complete with its verdict and, if there is a winner, the trainings of controls.
     is_complete = (
@@ -166,7 +166,7 @@ def _read(name: str, storage: str, *, configs: bool = True) -> Status:
         and not (verdict.winner and verdict.pending)
     )
     unfinished = bool(started) and not is_complete
-    settled = latest_verdict(folder, complete=True) if unfinished else latest
+    settled = latest_verdict(folder, metadata, complete=True) if unfinished else latest
     if unfinished and settled and settled[0] == started[-1]:  # its controls have not ended
         settled = None
     state, command = _find_state(folder, metadata, plan, records, bool(started), unfinished)
@@ -192,7 +192,7 @@ def _read(name: str, storage: str, *, configs: bool = True) -> Status:
         quiet=max(0.0, time.time() - max(times)) if times else None,
         hours=sum(metrics.get("seconds", 0.0) for metrics in epochs) / 3600,
         left=_left(records, plan) if state == "running" else None,
-        outcome=(settled[1].verdict if settled else "unfinished") if started else None,
+        outcome=(settled[1].final if settled else "unfinished") if started else None,
         verdict=verdict.headline if verdict else None,
         verdict_lines=verdict.lines if verdict else [],
         resume=resume,
@@ -211,11 +211,10 @@ def _find_state(
     # `started` tells that it has a confirmation, and `unfinished` that the latest one has no final verdict.
     if not records and search_folder.is_lost(folder, metadata.location):
         return "lost", "remove"
-    question = metadata.settings.question
-    has_space, resume = question.has_space, question.resume_command
+    resume = metadata.resume_command
     if search_folder.is_running(folder, metadata.location):
         return "confirming" if unfinished else "running", resume
-    if not has_space:  # a verdict may need fewer runs than were planned
+    if isinstance(metadata, ComparisonMetadata):  # a verdict may need fewer runs than were planned
         return "stopped" if unfinished or not started else "finished", resume
     if unfinished:
         return "stopped", "confirm --search"

@@ -9,6 +9,7 @@ from automl.judge.scheduler import ConfirmationScheduler
 from automl.judge.trainings import conclude_in
 from automl.search.driver import end_tracking
 from automl.storage.folder import NamedSearch, check_not_lost, old_folder, resolve_search
+from automl.storage.metadata import ComparisonMetadata
 from automl.tracking.run_spec import RunSpec, search_run_spec
 from automl.tracking.tracker import Tracker
 from automl.tracking.writer import MlflowWriter
@@ -43,7 +44,7 @@ def run_sync(search: str | NamedSearch, storage: str | None = None) -> int:
         check_not_lost(folder, metadata)
         trials = len(records)
         missing = 0
-        if metadata.settings.question.has_space:
+        if not isinstance(metadata, ComparisonMetadata):
             tracker = _mirror(records, search_run_spec(metadata.location, metadata))
             missing = end_tracking(tracker, records, metadata.plan, PATIENCE)
         for confirmation_folder in confirmations(folder):

@@ -28,8 +28,10 @@ from automl.config.settings import ParsedSettings
 from automl.storage import working_copy
 from automl.storage.metadata import (
     SEARCH_FILE,
+    ComparisonMetadata,
     SearchMetadata,
     collect_provenance,
+    make_metadata,
     read_metadata,
     write_metadata,
 )
@@ -60,7 +62,7 @@ def new_folder(
     """
     place = settings.place
     name = place.name or f"{settings.question.title}-{time.strftime('%Y%m%d-%H%M%S')}"
-    metadata = SearchMetadata(
+    metadata = make_metadata(
         identity=uuid.uuid4().hex,
         settings=settings.absolute().change(place={"name": name}),
         plan=plan,
@@ -128,7 +130,7 @@ def _name_taken(name: str, storage: str) -> InputError:
     taken = f"a search called {name!r} exists already in {storage}; choose another --name"
     with suppress(InputError):  # It is another folder.
         _, metadata = find_search(name, storage)
-        taken += f", or resume it: {format_command(metadata.settings.question.resume_command, name, storage)}"
+        taken += f", or resume it: {format_command(metadata.resume_command, name, storage)}"
     return InputError(taken)
 
 
@@ -178,7 +180,7 @@ def find_search(name: str, storage: str) -> tuple[Path, SearchMetadata]:
 def find_model_search(name: str, storage: str) -> tuple[Path, SearchMetadata]:
     """Return the folder and metadata of a search for models. Raise InputError if it compares commands."""
     folder, metadata = find_search(name, storage)
-    if not metadata.settings.question.has_space:
+    if isinstance(metadata, ComparisonMetadata):
         raise InputError(
             f"{name!r} compares commands, so it has no models and no space; name a search. Its result: "
             f"{format_command('report', name, storage)}"

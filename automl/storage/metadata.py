@@ -8,19 +8,22 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any, ClassVar
 
 from automl.base.errors import InputError
 from automl.base.escape import redact
 from automl.base.options import format_command
 from automl.base.process import count_cores
 from automl.base.serialise import read_json, write_json
+from automl.config.nouns import REFEREE
 from automl.config.settings import ParsedSettings
 from automl.storage.git import GitError, run_git
 from automl.storage.storage import Storage
 from search.callback import SearchRecord
 from search.drawn import Drawn
+from search.record import TrialRecord
 from search.space import Space, SpaceFunction, space_name
-from search.trial_scheduler import Plan
+from search.trial_scheduler import Plan, select_leaders
 
 PACKAGES = (
     "attention-automl", "ray", "torch", "torchvision", "optuna", "mlflow", "fastai", "numpy", "pyarrow",
@@ -103,6 +106,8 @@ class SearchMetadata:
         scale: What a study trains and how this differs from its source. Empty for other searches.
     """
 
+    resume_command: ClassVar = "search --resume"  # before its name
+
     identity: str
     settings: ParsedSettings
     plan: Plan
@@ -140,17 +145,22 @@ class SearchMetadata:
             settings=MappingProxyType(self.settings.to_json()),
         )
 
+    def leaders(
+        self, records: Sequence[TrialRecord], plan: Plan
+    ) -> tuple[TrialRecord | None, TrialRecord | None]:
+        """Return the best trial and the best baseline, as in `select_leaders`."""
+        return select_leaders(records, plan)
+
+    def milestones(self, plan: Plan) -> list[float]:
+        """Return the resources of the rungs, where weak trials are pruned."""
+        return [] if self.settings.plan.is_grid else plan.rungs().milestones
+
     def draw_space(self, moved: str | SpaceFunction | Space | None = None) -> Drawn:
         """Load and draw the space of the search. Raise InputError if it cannot be loaded or has changed.
 
         `moved` replaces its name, if it was a function of a notebook or its file has moved.
         """
         question = self.settings.question
-        if not question.has_space:
-            raise InputError(
-                f"{self.name!r} compares commands and has no search space. Resume it: "
-                f"{format_command('referee --resume', self.name, self.storage)}"
-            )
         try:
             drawn = (question if moved is None else question.with_space(moved)).open()
         except InputError as error:
@@ -172,6 +182,34 @@ class SearchMetadata:
         return drawn
 
 
+@dataclass(frozen=True, kw_only=True)
+class ComparisonMetadata(SearchMetadata):
+    """Content of `search.json` of a comparison of commands, which has no space and no trials of its own."""
+
+    resume_command: ClassVar = "referee --resume"
+
+    def leaders(self, records: Sequence[TrialRecord], plan: Plan) -> tuple[None, None]:
+        """Return None twice: a verdict decides which command is better."""
+        return None, None
+
+    def milestones(self, plan: Plan) -> list[float]:
+        """Return an empty list: commands are not pruned."""
+        return []
+
+    def draw_space(self, moved: str | SpaceFunction | Space | None = None) -> Drawn:
+        """Raise InputError."""
+        raise InputError(
+            f"{self.name!r} compares commands and has no search space. Resume it: "
+            f"{format_command(self.resume_command, self.name, self.storage)}"
+        )
+
+
+def make_metadata(settings: ParsedSettings, **values: Any) -> SearchMetadata:
+    """Return the metadata of a search, or of a comparison of commands."""
+    kind = ComparisonMetadata if settings.question.space == REFEREE else SearchMetadata
+    return kind(settings=settings, **values)
+
+
 def read_metadata(folder: Path, storage: str) -> SearchMetadata:
     """Read `search.json` of a search in `storage`. Raise InputError if it is corrupt.
 
@@ -184,7 +222,7 @@ def read_metadata(folder: Path, storage: str) -> SearchMetadata:
         raise InputError(
             f"the folder {folder} has a name that no search may have; rename it: {error}"
         ) from error
-    return replace(metadata, settings=settings)
+    return make_metadata(**{**vars(metadata), "settings": settings})
 
 
 def write_metadata(folder: Path, metadata: SearchMetadata) -> None:

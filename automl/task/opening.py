@@ -103,7 +103,7 @@ def task_of(config: TrialConfig) -> type[Task]:
     Raises InputError if the task is unknown.
     """
     loaded: object
-    if not config.opens:
+    if config.task in TASKS and not TASKS[config.task].task:
         raise InputError(
             f"a {config.task} has no data or model that automl can open: its own program must do that. "
             f"`automl status`, `report` and `confirm` work with it"

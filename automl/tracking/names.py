@@ -66,8 +66,8 @@ def verdict_numbers(verdict: Mapping[str, Any]) -> dict[str, float]:
     """Return the numbers of a verdict, which are columns of MLflow's table."""
     time = verdict.get("time") or {}
     numbers = {key: verdict.get(key) for key in ("difference", "p")}
-    numbers |= {"seeds_used": verdict.get("seeds"), "time_ratio": time.get("ratio")}
+    numbers |= {"seeds_used": verdict.get("seeds"), "time_ratio": time.get("mean")}
     intervals = {key: verdict.get(key) for key in ("interval", "interval_inputs")}
-    for key, ends in {**intervals, "time_ratio": time.get("interval")}.items():
+    for key, ends in {**intervals, "time_ratio": time and (time["low"], time["high"])}.items():
         numbers[f"{key}_low"], numbers[f"{key}_high"] = ends or (None, None)
     return {key: value for key, value in numbers.items() if value is not None}

@@ -22,6 +22,7 @@ from automl.tracking import client, names
 from automl.tracking.names import named, run_name, verdict_numbers
 from automl.tracking.run_spec import METRIC_FILE, RunSpec, announce, flat
 from search.config import TrialConfig
+from search.config.tasks import find_spec
 from search.record import (
     CHECKPOINT_FILE,
     State,
@@ -197,7 +198,7 @@ class MlflowWriter:
                 self.client.log_dict(run.run_id, to_json(self.run_spec.primary), METRIC_FILE)
             params = _params(flat(trial.config))
             self._log_data(run.run_id, trial.config)
-            is_function = trial.config.opens and trial.config.training.reported is not None
+            is_function = find_spec(trial.config.task).task and trial.config.training.reported is not None
             if is_function and trial.state is State.RUNNING:
                 announce(self.run_spec.checkpoint(trial), self.run_spec.experiment, run.run_id)
         while len(trial.history) > run.epochs + EPOCHS:

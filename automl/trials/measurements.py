@@ -71,7 +71,7 @@ def find_fraction(
         InputError: The baseline does not fit into the requested fraction.
     """
     requested, baseline = place.gpus_per_trial, trainings.baseline
-    if not shape.gpus or (requested or 0) >= 1 or not baseline.opens:
+    if not shape.gpus or (requested or 0) >= 1 or not trainings.profile:
         return None
     if requested is None and shape.workers > 1:
         return GpuFraction(gpus=1, reason=f"its {shape.workers} workers cannot share one")

@@ -58,7 +58,7 @@ class Trainings:
         baseline: Configuration whose epochs are the unit of time.
         terms: How each training runs.
         data: Result of `session.share_data` if the data come from the storage.
-        profile: Measure the costs before training. Needed for limits and for equal time.
+        profile: Measure the costs before training, for limits and for equal time. False for commands.
     """
 
     location: Storage
@@ -80,7 +80,6 @@ def build_assignment(
         send: Returns the user-defined code as it is sent, of `make_sender`.
     """
     terms, baseline = of.terms, of.baseline
-    measured = of.profile and config.opens  # otherwise nothing is known before it has run
     return {
         "current": os.getcwd(),
         "code": send({**config.code(), **baseline.code()}),
@@ -88,12 +87,12 @@ def build_assignment(
         "folder": str(folder),
         "shared_trainings": str(of.location / SHARED_FOLDER),
         "baseline": baseline.to_json(),
-        "equal": terms.equal if measured else "epochs",
+        "equal": terms.equal if of.profile else "epochs",
         "limits": dict(vars(terms.limits)),
         "runtime": terms.arithmetic,
         "test": terms.test,
         "data": of.data,
-        "profile": measured,
+        "profile": of.profile,
     }
 
 

@@ -98,7 +98,6 @@ class TaskSpec:
             and that every task with these `dimensions` can use.
         models: The reference of a mapping of records of models, for a task that builds its own.
         subject: The reference of the function that builds a model for `automl cost`.
-        opens: False if automl cannot open its data and model, and knows only what it reports.
         loop: The reference of the function that trains a trial, if it is not the common loop.
         studies: The reference of a sequence of published experiments.
         grids: The reference of a sequence of their spaces.
@@ -134,7 +133,6 @@ class TaskSpec:
     backbones: str = ""
     models: str = ""
     subject: str = ""
-    opens: bool = True
     loop: str = ""
     studies: str = ""
     grids: str = ""

@@ -118,11 +118,6 @@ class TrialConfig:
             for name, kind in types.items()
         }
 
-    @property
-    def opens(self) -> bool:
-        """Return True if automl can open the data and the model."""
-        return find_spec(self.task).opens
-
     def user_code(self) -> list[str]:
         """Return the names of the user-defined code that a training runs: its task, backbone and attention.
 

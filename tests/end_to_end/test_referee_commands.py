@@ -61,8 +61,8 @@ def test_a_comparison_killed_in_its_longer_runs_is_resumed(tmp_path: Path) -> No
     assert verdict["winner"] == "candidate 2"
     assert verdict["difference"] > 3
     only_longer = next(each for each in verdict["comparisons"] if each["variant"] == "candidate 1")
-    assert only_longer["interval"][0] > 0
-    assert [opponent["difference"] < 0 for opponent in only_longer["opponents"]] == [True]
+    assert only_longer["difference"]["interval"][0] > 0
+    assert [opponent["difference"]["mean"] < 0 for opponent in only_longer["opponents"]] == [True]
     # The kill interrupts at most one run for each slot. Those are repeated, and no others. At the end a slot
     # may run one more than the verdict needs.
     count, slots = len(runs.read_text().splitlines()), os.cpu_count() or 1

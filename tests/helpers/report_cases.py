@@ -4,19 +4,28 @@ import json
 import math
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from automl.base.serialise import to_json
+from attention import Spec
+from automl.base.serialise import to_json, write_json
 from automl.config.settings import Settings
+from automl.judge.decision import Outcome
+from automl.judge.design import Design
+from automl.judge.scores import TrainingCost
+from automl.judge.statistics import Difference, Interval, Ratio
+from automl.judge.verdict import FORMAT as VERDICT_FORMAT
+from automl.judge.verdict import VERDICT_FILE, Comparison, TrainedVariant, Verdict, confirm_folder
 from automl.storage.metadata import FORMAT, SEARCH_FILE
 from search.class_metrics import ACCURACY
-from search.config import TrialConfig
+from search.config import Model, TrialConfig
 from search.halving import Rungs
-from search.record import State
+from search.metric import Chance, Metric
+from search.record import Role, State
 from search.space import SPACES, draw_randomly
 from search.study import CONFIG, EPOCH, PROFILE, REASON, ROLE, TRAINABLE, VARIANT, create_study
 from search.trial_scheduler import Plan
@@ -222,85 +231,68 @@ def save_search(
     return folder
 
 
-def verdict_of(verdict: str | None = "better", **changes: Any) -> dict[str, Any]:
-    """Return the files of `automl confirm` for SSA in stage 1 against the baseline."""
-    differences = {
-        "better": 0.7, "worse": -0.9, "equivalent": 0.05, "undecided": 0.3, "cannot tell": 0.5, None: 0.4
-    }  # fmt: skip
-    difference = differences[verdict]
-    interval = [difference - 0.4, difference + 0.4]
-    headline = {
-        "better": "Better by 0.70 points (0.30 to 1.10), ahead on all 20 seeds: ssa @ stage1.block2.branch",
-        "worse": "Worse by 0.90 points, behind on all 20 seeds: no finalist beats the tuned baseline",
-        "equivalent": "No finalist differs from the tuned baseline by as much as 0.5 points",
-        "undecided": "Undecided: +0.30 points (-0.10 to 0.70) in 20 seeds may be chance",
-        "cannot tell": "Cannot tell: training times were not measured",
-        None: "No verdict yet: 8 of 20 seeds are complete",
+def verdict_of(verdict: Outcome | None = "better", **changes: Any) -> Verdict:
+    """Return a verdict on SSA in stage 1 against the baseline."""
+    difference, words = {
+        "better": (0.7, "Better by 0.70 points (0.30 to 1.10), ahead on all 20 seeds: ssa"),
+        "worse": (-0.9, "Worse by 0.90 points, behind on all 20 seeds: no finalist beats the tuned baseline"),
+        "equivalent": (0.05, "No finalist differs from the tuned baseline by as much as 0.5 points"),
+        "undecided": (0.3, "Undecided: +0.30 points (-0.10 to 0.70) in 20 seeds may be chance"),
+        "cannot tell": (0.5, "training times were not measured"),
+        None: (0.4, ""),
     }[verdict]
-    seeds = [str(1000 + i) for i in range(20)]
-    plain = TrialConfig()
-    placed = plain.change(model={"placement": {"stage1.block2.branch": "ssa"}})
+    seeds = list(range(1000, 1020))
+    placed = TrialConfig(model=Model(placement={"stage1.block2.branch": Spec("ssa")}))
 
-    def variant(name: str, role: str, shift: float, trial: int | None) -> dict[str, Any]:
-        scores = {seed: 0.93 + shift / 100 + 0.003 * math.sin(i) for i, seed in enumerate(seeds)}
-        costs = {seed: {"steps": 840, "seconds": 61.25, "processor_seconds": None} for seed in seeds}
-        config = (placed if name == SSA else plain).to_json()
-        return {"name": name, "role": role, "trial": trial, "config": config, "scores": scores, "failed": {},
-                "costs": costs}  # fmt: skip
+    def variant(name: str, role: Role, shift: float, trial: int | None) -> TrainedVariant:
+        return TrainedVariant(
+            name=name,
+            role=role,
+            trial=trial,
+            config=placed if name == SSA else TrialConfig(),
+            scores={seed: 0.93 + shift / 100 + 0.003 * math.sin(i) for i, seed in enumerate(seeds)},
+            costs={seed: TrainingCost(steps=840, seconds=61.25) for seed in seeds},
+        )
 
-    def comparison(
-        name: str, role: str, by: float, outcome: str | None, holm: float | None
-    ) -> dict[str, Any]:
-        span = [by - 0.4, by + 0.4]
-        words = f"{name} differs by {by:+.1f} points"
-        wide = [by - 1.3, by + 1.3]
-        time = {"ratio": 1.013, "interval": [1.0, 1.026]}
-        return {"variant": name, "role": role, "difference": by, "interval": span, "p": 0.02, "p_holm": holm,
-                "interval_inputs": wide, "time": time,
-                "verdict": outcome, "sentence": words}  # fmt: skip
+    def comparison(name: str, role: Role, by: float, holm: float | None = None) -> Comparison:
+        interval = Interval(lambda: (by - 0.4, by + 0.4))
+        d = Difference(mean=by, sd=0.5, p=0.02, p_margin=1.0, count=20, ahead=18, behind=2, interval=interval)
+        time, images = Ratio(mean=1.013, low=1.0, high=1.026), (by - 1.3, by + 1.3)
+        return Comparison(variant=name, role=role, difference=d, p_holm=holm, images=images, time=time)
 
+    metric = Metric(name="accuracy", maximize=True, scale=100, unit="%", gap="points")
     value = {
         "search": "made-up",
-        "confirmation": 1,
+        "design": Design(
+            seeds=seeds, equal="time", margin=0.5, sequential=False, metric=metric, inputs=1000,
+            chance=Chance(value=0.1, error=0.01, step=0.001),
+        ),
         "complete": verdict is not None,
-        "verdict": verdict,
-        "headline": headline,
-        "advice": "Use it: automl export --best" if verdict == "better" else "",
-        "figures": "p = 0.004.",
-        "cost": "Time 1.01 (1.00 to 1.03) of the baseline's.",
-        "winner": SSA if verdict == "better" else None,
+        "outcome": verdict or "undecided",
+        "words": words,
         "finalist": SSA,
-        "difference": difference,
-        "interval": interval,
-        "p": 0.004,
-        "seeds": 20 if verdict else 8,
-        "seeds_needed": 60 if verdict == "undecided" else None,
-        "margin": 0.5,
-        "unit": "points",
-        "metric": "accuracy",
-        "split": "test",
-        "resolution": 0.1,
+        "used": seeds if verdict else seeds[:8],
         "comparisons": [
-            comparison(SSA, "finalist", difference, verdict, 0.008),
-            comparison(SAGAN, "finalist", 0.1, "undecided", 0.4),
-            comparison(CONTROL, "control", -0.1, "undecided", None),
-            comparison(CHANCE, "random", -0.6, "worse", None),
+            comparison(SSA, Role.FINALIST, difference, 0.008),
+            comparison(SAGAN, Role.FINALIST, 0.1, 0.4),
+            comparison(CONTROL, Role.CONTROL, -0.1),
+            comparison(CHANCE, Role.RANDOM, -0.6),
         ],
         "variants": [
-            variant(SSA, "finalist", difference, 3),
-            variant(SAGAN, "finalist", 0.1, 9),
-            variant("baseline", "baseline", 0, 0),
-            variant(CONTROL, "control", -0.1, 14),
-            variant(CHANCE, "random", -0.6, None),
+            variant("baseline", Role.BASELINE, 0, 0),
+            variant(SSA, Role.FINALIST, difference, 3),
+            variant(SAGAN, Role.FINALIST, 0.1, 9),
+            variant(CONTROL, Role.CONTROL, -0.1, 14),
+            variant(CHANCE, Role.RANDOM, -0.6, None),
         ],
-        "sequential": False,
-        "warnings": [],
-    }
-    return {**value, **changes}
+    }  # fmt: skip
+    return Verdict(**{**value, **changes})
 
 
-def save_verdict(folder: Path, value: Mapping[str, Any], confirmation: int = 1) -> Path:
-    verdict_folder = folder / ("confirm" if confirmation == 1 else f"confirm-{confirmation}")
+def save_verdict(folder: Path, verdict: Verdict, confirmation: int = 1) -> Path:
+    verdict_folder = folder / confirm_folder(confirmation)
     verdict_folder.mkdir()
-    (verdict_folder / "verdict.json").write_text(json.dumps({**value, "confirmation": confirmation}))
-    return verdict_folder / "verdict.json"
+    write_json(
+        verdict_folder / VERDICT_FILE, replace(verdict, confirmation=confirmation), format=VERDICT_FORMAT
+    )
+    return verdict_folder / VERDICT_FILE

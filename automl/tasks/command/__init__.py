@@ -19,7 +19,6 @@ SPEC = TaskSpec(
     model=CommandModel,
     training=CommandTraining,
     metrics=(),
-    opens=False,
     loop="automl.tasks.command.loop:train",
 )
 

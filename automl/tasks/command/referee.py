@@ -30,7 +30,7 @@ from automl.judge.verdict import VERDICT_FILE, ConfirmResult
 from automl.storage.cache_folder import cache_root
 from automl.storage.folder import find_search, new_folder, old_folder, resolve_search
 from automl.storage.logs import capture_library_logs
-from automl.storage.metadata import collect_provenance, write_metadata
+from automl.storage.metadata import ComparisonMetadata, collect_provenance, write_metadata
 from automl.storage.storage import check_not_temporary
 from automl.storage.user_code import command_in, remember
 from automl.tasks.command import CommandModel, CommandTraining, changes
@@ -153,7 +153,7 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
     with new_folder(settings, plan, fingerprint="", data="", prepare=prepare) as (folder, metadata):
         path = folder / confirmation.folder
         with capture_library_logs(path / "log.txt"):
-            return run_trainings(path, metadata, confirmation, called, baseline=lambda: configs[0])
+            return run_trainings(path, metadata, confirmation, called)
 
 
 def _commands(asked: RefereeOptions) -> list[str]:
@@ -202,7 +202,7 @@ def _resume(asked: RefereeOptions) -> ConfirmResult:
     assert asked.resume is not None
     name, storage = resolve_search(asked.resume, None if asked.storage == STORAGE else asked.storage)
     _, metadata = find_search(name, storage)
-    if metadata.settings.question.has_space:
+    if not isinstance(metadata, ComparisonMetadata):
         raise InputError(
             f"{name!r} is a search. Resume it with {format_command('search --resume', name, storage)}, or "
             f"its confirmation with {format_command('confirm --search', name, storage)}"

@@ -15,9 +15,10 @@ from automl.base.summary import Summary
 from automl.base.units import pluralize
 from automl.judge import evalues
 from automl.judge.ledger import ACCEPTED, COMPARISON, FINAL, TEST, VERDICT, Decision, Ledger, Program
+from automl.judge.protocol import Confirmation, confirmations
+from automl.judge.recorded import latest_verdict
 from automl.judge.stream import METRIC
-from automl.judge.verdict import read_verdicts
-from automl.storage.folder import find_search
+from automl.storage.folder import exists, find_search
 from automl.storage.user_code import check_trusted, command_in
 from automl.tasks.command import CommandTraining
 from automl.tasks.command.changes import describe, find_again
@@ -145,7 +146,7 @@ def run_ledger(folder: str, *, final: bool = False, trust: bool = False) -> Ledg
         ],
         tests=len(tests),
         left=evalues.share_left(len(tests)),
-        finals=[_final(Path(folder) / name, head) for name, head in ledger.rows(FINAL).items()],
+        finals=[_final(name, folder, head) for name, head in ledger.rows(FINAL).items()],
     )
 
 
@@ -169,7 +170,7 @@ def _compare_ends(ledger: Ledger, heads: Sequence[Any], *, trust: bool) -> None:
     # The resources and the cache of the comparison that accepted the head.
     folder, metadata = find_search(str(heads[-1].comparison), str(ledger.folder))
     options |= {option: getattr(metadata.settings.place, option) for option in RESOURCES_OF_RUNS}
-    training = read_verdicts(folder)[-1].variants[0].config.training
+    training = Confirmation.read(confirmations(folder)[-1]).variant_set.variants[0].config.training
     assert isinstance(training, CommandTraining)
     options["cache"] = training.guard.ignored[:-1]  # without the storage
     name = f"final-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -177,12 +178,11 @@ def _compare_ends(ledger: Ledger, heads: Sequence[Any], *, trust: bool) -> None:
     run_referee(**options, protect=list(fact["protect"]), name=name, storage=str(ledger.folder), trust=trust)
 
 
-def _final(folder: Path, head: int) -> dict[str, Any]:
+def _final(name: str, storage: str, head: int) -> dict[str, Any]:
     """Return the figures of a comparison of a head with the first baseline."""
-    value = {"name": folder.name, "head": head, "candidate": f"head {head} against the first baseline"}
+    value = {"name": name, "head": head, "candidate": f"head {head} against the first baseline"}
     value |= {"headline": "not finished", "difference": None, "interval": None}
-    if (verdicts := read_verdicts(folder)) and verdicts[-1].comparisons:
-        shown = verdicts[-1].comparisons[0]
-        value |= {"headline": verdicts[-1].headline, "difference": shown.difference}
-        value["interval"] = shown.interval
+    if exists(name, storage) and (latest := latest_verdict(*find_search(name, storage))):
+        shown = latest[1].to_json()
+        value |= {key: shown[key] for key in ("headline", "difference", "interval")}
     return value

@@ -2,18 +2,22 @@
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from automl.base.serialise import from_json, write_json
+from automl.judge.verdict import FORMAT
 from automl.search.solve import _read_outcomes
-from automl.storage.metadata import SEARCH_FILE
+from automl.storage.metadata import SEARCH_FILE, read_metadata
+from search.config import TrialConfig
 from search.drawn import Drawn
 from search.record import State
 from search.space import SPACES, draw_randomly
 from tests.helpers.automl_cases import Cli
-from tests.helpers.report_cases import frozen, made_up, plan_of, save_search
+from tests.helpers.report_cases import frozen, made_up, plan_of, save_search, save_verdict, verdict_of
 
 
 def save(storage: Path, trials: Any, space: str = "digits", **options: Any) -> str:
@@ -48,32 +52,12 @@ def test_the_best_placement_has_gain_and_probability(cli: Cli, storage: str) -> 
 def test_a_placement_that_was_confirmed_as_worse_is_not_the_answer(cli: Cli, tmp_path: Path) -> None:
     store = ("--storage", save(tmp_path, made_up(9)), "--json")
     first = json.loads(cli("solve", "made-up", *store)[1])
-    worse = {
-        "variant": "a",
-        "role": "finalist",
-        "difference": -2.0,
-        "p_holm": 0.01,
-        "sentence": "a: -2 points",
-    }
-    variant = {
-        "name": "a",
-        "role": "finalist",
-        "trial": 1,
-        "config": first["config"],
-        "scores": {},
-        "failed": {},
-    }
-    texts = dict.fromkeys(("headline", "figures", "unit", "metric", "split"), "")
-    verdict = texts | {
-        "confirmation": 1,
-        "complete": True,
-        "verdict": "worse",
-        "winner": None,
-        "finalist": "a",
-    }
-    verdict |= {"seeds": 10, "margin": 0.5, "resolution": 0.0, "comparisons": [worse], "variants": [variant]}
-    (tmp_path / "made-up/confirm").mkdir()
-    (tmp_path / "made-up/confirm/verdict.json").write_text(json.dumps(verdict))
+    folder, verdict = tmp_path / "made-up", verdict_of("worse")
+    (lead, *_), (baseline, variant, *_) = verdict.comparisons, verdict.variants
+    lead = replace(lead, difference=replace(lead.difference, mean=-2.0), p_holm=0.01)
+    confirmed = replace(variant, config=from_json(TrialConfig, first["config"], "config"))
+    verdict = replace(verdict, comparisons=[lead], variants=[baseline, confirmed])
+    file = save_verdict(folder, verdict)
     code, out, err = cli("solve", "made-up", *store, "--max-params", "5M")
     answer = json.loads(out)
     assert (code, first["best"]["outcome"]) == (0, None)
@@ -84,10 +68,10 @@ def test_a_placement_that_was_confirmed_as_worse_is_not_the_answer(cli: Cli, tmp
     assert answer["likeliest"] == (answer["best"]["placement"] if likelier else "no attention")
     assert likelier is ("likelier  no attention, which is as good or better with" not in err)
     for outcome in ("better", "undecided"):
-        verdict |= {"verdict": outcome, "comparisons": [worse | {"p_holm": 0.4}]}
-        (tmp_path / "made-up/confirm/verdict.json").write_text(json.dumps(verdict))
-        ((_, shown, text),) = _read_outcomes(tmp_path / "made-up")
-        assert (shown, text) == (outcome, "a: -2 points")
+        open_yet = replace(verdict, outcome=outcome, comparisons=[replace(lead, p_holm=0.4)])
+        write_json(file, open_yet, format=FORMAT)
+        ((_, shown, text),) = _read_outcomes(folder, read_metadata(folder, store[1]))
+        assert (shown, text) == (outcome, verdict.sentence(lead))
 
 
 def test_limits_are_met_and_swept(cli: Cli, storage: str, tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def test_a_search_stands_for_its_winner_and_has_other_variants(confirmed, cli) -
 def test_margin_below_one_input_gives_cannot_tell(confirmed, cli) -> None:
     verdict = json.loads((confirmed / "confirm" / "verdict.json").read_text())
     for factor, outcome in ((0.9, "cannot tell"), (1.1, "equivalent")):
-        margin = str(factor * verdict["resolution"])
+        margin = str(factor * 100 * verdict["design"]["chance"]["step"])
         _, out, _ = cli("compare", "mine:baseline", "mine:control", "--margin", margin, "--json")
         (comparison,) = json.loads(out)["comparisons"]
         assert comparison["outcome"] == outcome
@@ -164,7 +164,9 @@ def test_margin_below_one_input_gives_cannot_tell(confirmed, cli) -> None:
 
 def test_default_margin_is_at_least_one_input(confirmed, cli) -> None:
     file = confirmed / "confirm" / "verdict.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "resolution": 2.5}))
+    verdict = json.loads(file.read_text())
+    verdict["design"]["chance"]["step"] = 0.025
+    file.write_text(json.dumps(verdict))
     _, out, _ = cli("compare", "mine:baseline", "mine:control", "--json")
     assert '"outcome": "equivalent"' in out
     assert "margin 2.5, the effect of one input" in out

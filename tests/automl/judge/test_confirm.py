@@ -14,11 +14,13 @@ import automl.trials.session
 from automl.base.errors import InputError
 from automl.base.serialise import to_json
 from automl.judge.protocol import confirmations
+from automl.judge.recorded import read_verdicts
 from automl.judge.run_confirm import run_confirm
 from automl.report.per_class import per_class
 from automl.report.read import read_search
 from automl.search.status import read_status
 from automl.search.sync import run_sync
+from automl.storage.metadata import read_metadata
 from automl.task import open_task
 from automl.trials.session import Stopped
 from search.choices import PUBLISHED
@@ -75,7 +77,7 @@ def test_all_variants_get_the_same_fresh_seeds(search, at_work):
     assert names[-1] == CANDIDATE, "the plain backbone with the finalist's hyperparameters"
     assert sorted(workers.trained) == sorted((name, seed) for name in names for seed in range(1, 9))
     assert (result.verdict.final, result.value["winner"]) == ("better", LEAD)
-    assert json.loads((search / "confirm" / "verdict.json").read_text()) == result.value
+    assert json.loads((search / "confirm" / "verdict.json").read_text()) == {"format": 2, **result.value}
     status = read_status("mine")
     assert (status.verdict, status.verdict_lines) == (result.verdict.headline, result.verdict.lines)
 
@@ -175,6 +177,10 @@ def test_answers_are_kept_and_widen_the_interval(search, at_work):
     assert len(list(result.folder.glob("trials/*/answers.npz"))) == 8 * 5
     assert len(list(result.folder.glob("trials/*/checkpoint.pt"))) == 2
     assert plan.items() <= json.loads((search / "confirm" / "confirm.json").read_text()).items()
+    file = result.folder / "verdict.json"
+    file.write_text(json.dumps({"verdict": "better", "headline": "of an earlier version"}))
+    ((_, again),) = read_verdicts(search, read_metadata(search, "searches"))
+    assert (again.to_json(), json.loads(file.read_text())["format"]) == (result.value, 2)
     assert run_confirm("mine").value == result.value, "they are read again"
     (section,) = per_class(read_search("mine", "searches"))
     assert f"Of the leading finalist, {LEAD} and the tuned baseline, baseline (trial " in section.lead
@@ -227,8 +233,8 @@ def test_better_than_a_badly_chosen_baseline_is_not_better(search, at_work, sequ
     result = run_confirm("mine", top=1, seeds=8, sequential=sequential)
     assert (result.verdict.final, result.value["winner"]) == ("undecided", None)
     assert "but the baseline with its hyperparameters " in result.verdict.headline
-    (own,) = result.value["opponents"]
-    assert own["interval"][0] < 0 < own["interval"][1]
+    (own,) = result.verdict.lead.opponents
+    assert own.difference.low < 0 < own.difference.high
     assert sorted(seed for variant, seed in workers.trained if variant == CANDIDATE) == list(range(1, 9))
 
 

@@ -108,7 +108,7 @@ def test_the_table_has_every_outcome_and_always_decides():
 def test_words_have_known_fields_only():
     lead = judge(design(), VARIANTS, scores()).lead
     assert lead is not None
-    known = word_fields(design(), lead, Evidence(differences=[AHEAD])).keys()
+    known = word_fields(design(), "ssa", lead, Evidence(differences=[AHEAD])).keys()
     for rule in RULES:
         used = {
             field

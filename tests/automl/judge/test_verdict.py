@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 
 from attention import Spec
-from automl.judge.design import COMMANDS, MODELS
+from automl.base.serialise import from_json
+from automl.judge.design import COMMANDS, MODELS, OWN_MODELS
 from automl.judge.judge import judge
 from automl.judge.protocol import Confirmation, Options
 from automl.judge.scheduler import lost_metrics
-from automl.judge.scores import Scores, TrainingCost, collect, find_reached, most_time, training_cost
+from automl.judge.scores import Reached, Scores, TrainingCost, collect, find_reached, most_time, training_cost
 from automl.judge.statistics import Ratio, paired
 from automl.judge.variants import Variant, VariantSet
+from automl.judge.verdict import Verdict
 from automl.storage.metadata import collect_provenance
 from search.class_metrics import ACCURACY
 from search.metric import Chance
@@ -145,7 +147,7 @@ def test_metric_to_minimize():
     assert verdict.lead.difference.mean == pytest.approx(2, abs=0.7)
     behind = judge(design(maximize=False, chance=0.95), VARIANTS, scores(ssa=0.02))
     assert behind.headline.startswith("Undecided: +0.15 points, where above 0 is better (-")
-    sentence = behind.comparisons[0].to_json(behind.design)["sentence"]
+    sentence = behind.sentence(behind.comparisons[0])
     assert "points, where above 0 is better, vs the baseline" in sentence
 
 
@@ -162,13 +164,13 @@ def test_no_score_yet():
     assert (verdict.outcome, verdict.complete, verdict.lead, verdict.remarks) == (None, False, None, [])
     assert verdict.headline == "No verdict: fewer than two seeds are complete"
     assert verdict.figures == "A seed counts once the baseline and all finalists have trained with it."
-    assert json.dumps(verdict.to_json(VARIANTS, nothing))
+    assert json.dumps(verdict.to_json())
 
 
 def test_diverged_finalist_cannot_win_and_leaves_the_others_unchanged():
     verdict = judge(design(), VARIANTS, without(BETTER, "ssa", [4], "the training loss became nan"))
     assert verdict.final != "better"
-    assert (verdict.complete, verdict.lead.variant.name, len(verdict.used)) == (True, "sagan", 10)
+    assert (verdict.complete, verdict.lead.variant, len(verdict.used)) == (True, "sagan", 10)
     assert "ssa failed with seed 4: the training loss became nan" in verdict.warnings
     other = judge(design(), VARIANTS, without(BETTER, "sagan", range(1, 10), "the training loss became nan"))
     assert (other.final, len(other.used)) == ("better", 10)
@@ -199,7 +201,7 @@ def test_error_costs_only_its_pair():
 @pytest.mark.parametrize("name", ["ssa", "baseline"])
 def test_pairs_that_one_side_tried_again_support_nothing(name):
     """A seed without a score leaves the verdict open. If both sides failed as often, a pair counts."""
-    own = design(kind=replace(MODELS, own=True))
+    own = design(kind=OWN_MODELS)
     tried = {**BETTER, name: replace(BETTER[name], failed_attempts={1: 1, 2: 5})}
     verdict = judge(own, VARIANTS, tried)
     assert (verdict.final, verdict.winner) == ("cannot tell", None)
@@ -207,7 +209,7 @@ def test_pairs_that_one_side_tried_again_support_nothing(name):
     assert f"Failed attempts: 6 of {name}." in verdict.figures
     again = f"{name} failed and was tried again with seed 1 (1 time), 2 (5 times)"
     assert any(again in text for text in verdict.warnings)
-    value = json.loads(json.dumps(verdict.to_json(VARIANTS, tried)))
+    value = json.loads(json.dumps(verdict.to_json()))
     attempts = {variant["name"]: variant["failed_attempts"] for variant in value["variants"]}
     assert (value["failed_attempts"], attempts[name]) == ({name: 6}, {"1": 1, "2": 5})
     low = verdict.lead.difference.low
@@ -273,20 +275,34 @@ def test_control_better_than_the_baseline_gets_a_remark_if_no_finalist_is(scored
 
 
 def test_json_has_every_score_and_time():
-    value = json.loads(json.dumps(judge(design(), VARIANTS, BETTER).to_json(VARIANTS, BETTER)))
-    assert {"difference", "interval", "seeds_needed"} <= value.keys()
+    value = json.loads(json.dumps(judge(design(), VARIANTS, BETTER).to_json()))
+    assert {"difference", "interval", "needed"} <= value.keys()
     assert (value["verdict"], value["winner"], value["seeds"]) == ("better", "ssa", 10)
     assert [v["role"] for v in value["variants"]] == ["baseline", "finalist", "finalist", "control"]
     assert value["variants"][1]["scores"]["10"] == BETTER["ssa"].scores[10]
     assert value["variants"][1]["costs"]["3"] == vars(BETTER["ssa"].costs[3])
     holm = {c["variant"]: c["p_holm"] for c in value["comparisons"]}
-    raw = {c["variant"]: c["p"] for c in value["comparisons"]}
+    raw = {c["variant"]: c["difference"]["p"] for c in value["comparisons"]}
     assert holm["ssa"] == value["p"] == pytest.approx(2 * raw["ssa"])
     assert holm["conv"] is None
     assert value["time"] == value["comparisons"][0]["time"]
-    low, high = value["time"]["interval"]
-    assert low < value["time"]["ratio"] < high
-    assert (value["equal"], value["inputs"], value["resolution"]) == ("time", 1000, 0.1)
+    assert value["time"]["low"] < value["time"]["mean"] < value["time"]["high"]
+
+
+@pytest.mark.parametrize("kind", [MODELS, OWN_MODELS, COMMANDS], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("outcome", ["better", "worse", "undecided", "open", "none"])
+def test_a_verdict_reads_what_it_has_written(outcome, kind):
+    """Its words are the same then, since they are made of its values."""
+    gain, seeds = {"better": 0.02, "worse": -0.03}.get(outcome, 0.0), 20 if outcome == "open" else 10
+    scored = answered(scores(ssa=gain, sagan=gain, conv=0.01, times={"ssa": 1.1}), 50)
+    scored["ssa"] = replace(scored["ssa"], failed_attempts={2: 1}, failed={3: "nan"} if seeds > 10 else {})
+    if outcome == "none":
+        scored = without(scored, "baseline", range(1, 10))
+    verdict = judge(design(seeds, kind=kind, sequential=outcome == "better"), VARIANTS, scored)
+    verdict = replace(verdict, search="mine", reached=Reached(time=0.5, steps=20), steps=(10.0, 20.0))
+    read = from_json(Verdict, json.loads(json.dumps(verdict.to_json())), "verdict", strict=False)
+    assert read == verdict
+    assert (read.lines, read.remarks, read.to_json()) == (verdict.lines, verdict.remarks, verdict.to_json())
 
 
 def test_scores_are_collected_from_ended_trials():
@@ -375,9 +391,8 @@ def test_better_needs_a_gain_over_the_baseline_that_trained_longer(gain, failed,
     assert verdict.headline.endswith(end)
     against = "the tuned baseline trained 1.1 times as long"
     assert (f"Against {against} {1.77 - 100 * gain:+.1f}"[:-1] in verdict.figures) == (not failed)
-    value = verdict.to_json(variants, scored)
-    assert [each["opponent"] for each in value["opponents"]] == [against] * (not failed)
-    assert 1.09 < value["most_time"] <= 1.1
+    assert [each.name for each in verdict.lead.opponents] == [against] * (not failed)
+    assert 1.09 < verdict.lead.most_time <= 1.1
     # The seeds that settle it are those of the difference that is not shown.
     assert (verdict.settling is None) == (not end.endswith("may do as well"))
 
@@ -469,7 +484,7 @@ def test_unmeasured_time_is_not_equal_time():
     assert "longer training. Compare again, with fresh seeds" in verdict.remarks[0]
     by_epochs = judge(design(equal="epochs"), VARIANTS, scored)
     assert (by_epochs.final, by_epochs.cost) == ("better", "Time not measured.")
-    assert json.dumps(verdict.to_json(VARIANTS, scored))
+    assert json.dumps(verdict.to_json())
 
 
 @pytest.mark.parametrize(
@@ -495,8 +510,7 @@ def test_when_the_baselines_score_is_reached(ours, time, steps):
         assert uneven.time == (time + 1) / 2
         verdict = replace(judge(design(), VARIANTS, BETTER), reached=reached)
         assert verdict.cost.endswith(f"'s, reaches the baseline's score in {100 * time:.0f} % of it.")
-        assert verdict.to_json(VARIANTS, BETTER)["reached"] == {"time": time, "steps": steps}
-        assert verdict.to_json(VARIANTS, BETTER)["seeds_ahead"] == 10
+        assert verdict.to_json()["reached"] == {"time": time, "steps": steps}
 
 
 def test_processor_time_is_used_if_all_trainings_have_it():
@@ -600,9 +614,10 @@ def test_interval_over_inputs_is_printed_after_that_over_seeds():
     assert low < d.low < d.high <= high
     assert f" ({d.low:.2f} to {d.high:.2f}), ahead" in verdict.headline
     assert verdict.figures.startswith(f"Over seeds and test examples {low:.2f} to {high:.2f}. p = ")
-    value = json.loads(json.dumps(verdict.to_json(VARIANTS, scored)))
+    value = json.loads(json.dumps(verdict.to_json()))
     assert value["interval_inputs"] == [low, high]
-    assert f"(over seeds and test examples {low:.2f} to {high:.2f})" in value["comparisons"][0]["sentence"]
+    sentence = verdict.sentence(verdict.comparisons[0])
+    assert f"(over seeds and test examples {low:.2f} to {high:.2f})" in sentence
     # Only the user's code may know the number of inputs.
     assert judge(design(inputs=0, chance=None), VARIANTS, scored).lead.images is not None
     # The user may have named the score of guessing without the effect of one answer, and all may be equal.
@@ -666,8 +681,8 @@ def test_too_few_seeds_have_no_interval():
     assert verdict.warnings == ["Run at least 7 seeds: 4 seeds cannot show any difference with 2 finalists."]
     assert verdict.figures.startswith("ssa: p = 0.25")
     assert "--seeds 7" in verdict.advice, "the least that show anything"
-    value = json.loads(json.dumps(verdict.to_json(VARIANTS, scores(4))))
-    assert (value["interval"], value["comparisons"][0]["interval"]) == (None, None)
+    value = json.loads(json.dumps(verdict.to_json()))
+    assert (value["interval"], value["comparisons"][0]["difference"]["interval"]) == (None, [None, None])
 
 
 def test_advice_is_about_the_observed_difference_too():

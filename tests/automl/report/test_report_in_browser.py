@@ -26,7 +26,7 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     if request.param == "confirmed":
         folder = save_search(storage, made_up(80))
         save_verdict(folder, verdict_of("undecided"), 1)
-        save_verdict(folder, verdict_of("better", warnings=["one seed failed"], remarks=["The control."]), 2)
+        save_verdict(folder, verdict_of("better", warnings=["one seed failed"], explanation="Why."), 2)
         leave_maps(folder, "images", 2)
     elif request.param == "running":
         plan = plan_of(objectives=["accuracy", "latency"])
@@ -38,7 +38,7 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         folder = save_search(
             storage, made_up(150, plan=plan, space="nette", seed=1), plan=plan, space="nette"
         )
-        save_verdict(folder, verdict_of("worse", metric="error"))
+        save_verdict(folder, verdict_of("worse"))
         leave_maps(folder, "signals")
     else:
         save_search(storage, made_up(1, running=1))

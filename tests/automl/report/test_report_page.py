@@ -181,8 +181,7 @@ def test_hostile_names_in_figures_and_labels(tmp_path: Path, quiet: None) -> Non
 def test_the_verdict_comes_first(page: Page) -> None:
     text = page.text
     assert text.index("Confirmed: better") < text.index("What the search learned")
-    lines = [verdict_of("better")[key] for key in ("headline", "advice", "figures", "cost")]
-    assert "{}. {} {} {}".format(*lines) in text
+    assert " ".join(verdict_of("better").lines) in text
     assert "Confirmation 1: Undecided: +0.30 points (-0.10 to 0.70)" in text
     assert "No verdict yet" not in text
     assert "+0.30 to +1.10" in text
@@ -190,8 +189,7 @@ def test_the_verdict_comes_first(page: Page) -> None:
 
 
 def test_absolute_scores_and_times_stand_beside_the_differences(page: Page) -> None:
-    variants = verdict_of("better")["variants"]
-    scores = next(list(variant["scores"].values()) for variant in variants if variant["role"] == "baseline")
+    scores = verdict_of("better").variants[0].scores.values()
     assert f"baseline {100 * mean(scores):.4g} ± {100 * stdev(scores):.2g} 840 61.2 s" in page.text
     for words in ("-0.60 to +2.00", "over inputs too", "test accuracy", "time ratio", "1.01", "61.2 s"):
         assert words in page.text
@@ -262,9 +260,7 @@ def test_hostile_names_and_varied_options(tmp_path: Path, quiet: None) -> None:
         trials.append(frozen({}, {}, config, plan, state, history, {}, name))
     folder = save_search(tmp_path, trials)
     names = " ".join(HOSTILE)
-    save_verdict(
-        folder, verdict_of("better", headline=names, figures=names, warnings=[names], remarks=HOSTILE)
-    )
+    save_verdict(folder, verdict_of("better", words=names, explanation=names, warnings=[names]))
     page_of = Page(run_report("made-up", storage=str(tmp_path)).index)
     assert all(" ".join(printable(name, keep="\n\t").split()) in page_of.text for name in HOSTILE)
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", page_of.source.partition("<script")[0])

@@ -83,8 +83,8 @@ def test_confirmations_are_read_in_their_order(tmp_path: Path, few: list[FrozenT
     for number, verdict in ((10, "worse"), (2, "better"), (1, "undecided")):
         save_verdict(folder, verdict_of(verdict), number)
     verdicts = read_search("made-up", str(tmp_path)).verdicts
-    assert [(v.confirmation, v.verdict) for v in verdicts] == [(1, "undecided"), (2, "better"), (10, "worse")]
-    assert verdicts[0].comparisons[0].interval == pytest.approx((-0.1, 0.7))
+    assert [(v.confirmation, v.final) for v in verdicts] == [(1, "undecided"), (2, "better"), (10, "worse")]
+    assert verdicts[0].comparisons[0].difference.bounds == pytest.approx((-0.1, 0.7))
 
 
 def test_a_search_that_is_being_written_is_read(tmp_path: Path, few: list[FrozenTrial]) -> None:

@@ -228,10 +228,10 @@ WRONG: Mapping[tuple[str, ...], Sequence[Any]] = {
     (SEARCH_FILE, "provenance", "versions"): [3, {"torch": 3}],
     (CONFIRM, "options", "margin"): [float("nan"), "x"],
     (CONFIRM, "variant_set", "variants"): [[], None, [3]],
-    (VERDICT, "verdict"): ["king", 3],
+    (VERDICT, "outcome"): ["king", 3],
     (VERDICT, "variants"): [3, [3], [{"name": "x"}]],
-    (VERDICT, "headline"): [None, 3],
-    (VERDICT, "figures"): [None, 3],
+    (VERDICT, "words"): [None, 3],
+    (VERDICT, "finalist"): ["x", 3],
 }  # fmt: skip
 
 

@@ -19,7 +19,6 @@ from automl.costs.gpu_fraction import GpuUse
 from automl.storage.folder import new_folder
 from automl.storage.metadata import read_metadata
 from automl.storage.storage import Storage
-from automl.tasks.command.config import COMMAND
 from automl.trials import measurements, session
 from automl.trials.measurements import find_fraction, trial_resources
 from automl.trials.session import Interrupt, Workers
@@ -31,7 +30,6 @@ from tests.helpers.automl_cases import TINY
 
 USE = GpuUse(memory=3e8, free=80e9, total=85e9, step=8e-3, busy=6e-4)
 NODES = [{"CPU": 16.0, "GPU": 1.0}, {"CPU": 64.0}]
-COMMAND_CONFIG: Any = SimpleNamespace(task=COMMAND, opens=False)
 
 
 def give_use(*arguments: object) -> GpuUse:
@@ -42,13 +40,13 @@ def settings(**changed: Any) -> ParsedSettings:
     return Settings(**{"space": "digits", "trials": 12, **changed}).parsed
 
 
-def trainings(baseline: Any = TINY) -> Trainings:
-    return Trainings(location=Storage("searches"), baseline=baseline, terms=Terms())
+def trainings(profile: bool = True) -> Trainings:
+    return Trainings(location=Storage("searches"), baseline=TINY, terms=Terms(), profile=profile)
 
 
-def find(of: ParsedSettings, nodes: Any = NODES, baseline: Any = TINY, trials: int | None = 12) -> Any:
+def find(of: ParsedSettings, nodes: Any = NODES, profile: bool = True, trials: int | None = 12) -> Any:
     shape = trial_resources(of.place, nodes)
-    return find_fraction(of.place, shape, nodes, trainings(baseline), trials=trials)
+    return find_fraction(of.place, shape, nodes, trainings(profile), trials=trials)
 
 
 @pytest.fixture
@@ -65,29 +63,29 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("changed", "nodes", "baseline", "gpus", "requested"),
+    ("changed", "nodes", "profile", "gpus", "requested"),
     [
-        ({}, NODES, TINY, 1 / 8, 1),
-        ({"gpus_per_trial": "auto"}, NODES, TINY, 1 / 8, 1),
-        ({"concurrent": 2}, NODES, TINY, 1 / 2, 1),
-        ({"gpus_per_trial": 0.3}, [{"CPU": 8.0, "GPU": 1.0}], TINY, 0.3, 0.3),
-        ({"gpus_per_trial": "0.25"}, NODES, TINY, 0.25, 0.25),
-        ({"workers_per_trial": 2}, NODES, TINY, 1, None),
-        ({"gpus_per_trial": 1}, NODES, TINY, None, None),
-        ({"gpus_per_trial": 0}, NODES, TINY, None, None),
-        ({}, [{"CPU": 8.0}], TINY, None, None),
-        ({}, NODES, COMMAND_CONFIG, None, None),
+        ({}, NODES, True, 1 / 8, 1),
+        ({"gpus_per_trial": "auto"}, NODES, True, 1 / 8, 1),
+        ({"concurrent": 2}, NODES, True, 1 / 2, 1),
+        ({"gpus_per_trial": 0.3}, [{"CPU": 8.0, "GPU": 1.0}], True, 0.3, 0.3),
+        ({"gpus_per_trial": "0.25"}, NODES, True, 0.25, 0.25),
+        ({"workers_per_trial": 2}, NODES, True, 1, None),
+        ({"gpus_per_trial": 1}, NODES, True, None, None),
+        ({"gpus_per_trial": 0}, NODES, True, None, None),
+        ({}, [{"CPU": 8.0}], True, None, None),
+        ({}, NODES, False, None, None),
     ],
 )
 def test_fraction_is_measured_where_there_is_a_choice(
     changed: dict[str, Any],
     nodes: Any,
-    baseline: Any,
+    profile: bool,
     gpus: float | None,
     requested: float | None,
     measured: list[dict[str, Any]],
 ) -> None:
-    fraction = find(settings(**changed), nodes, baseline)
+    fraction = find(settings(**changed), nodes, profile)
     assert (None if fraction is None else fraction.gpus) == gpus
     assert [request["num_gpus"] for request in measured] == ([] if requested is None else [requested])
 

@@ -20,10 +20,11 @@ import pytest
 from automl.base.errors import InputError
 from automl.judge.evalues import POOL, SCREEN
 from automl.judge.ledger import COMPARISON, TEST, VERDICT, Ledger
+from automl.judge.protocol import Confirmation
 from automl.judge.run_confirm import run_confirm
 from automl.judge.statistics import NO_LONGER, paired_ratio
 from automl.judge.stream import _lasting_ratio
-from automl.judge.verdict import ConfirmResult, read_verdicts
+from automl.judge.verdict import ConfirmResult, read_verdict
 from automl.report.run_report import run_report
 from automl.storage.folder import find_search
 from automl.tasks.command import CommandTraining
@@ -62,8 +63,8 @@ def test_a_gain_is_accepted_and_becomes_the_head(at_work: Any) -> None:
     assert len(workers.trained) == decision.trainings == 2 * (SCREEN + decision.pairs)
     first, head = Ledger(Path("runs")).heads()
     assert (first.program.command, head.program.command) == (BASELINE, CANDIDATE)
-    assert result.value["ledger"]["outcome"] == "accepted"
-    assert json.loads((result.folder / "verdict.json").read_text()) == json.loads(json.dumps(result.value))
+    assert result.verdict.decision.outcome == "accepted"
+    assert read_verdict(result.folder) == result.verdict
     assert run_report(result).index.exists()
 
 
@@ -194,7 +195,7 @@ def test_a_ledger_keeps_its_evaluator(at_work: Any, tmp_path: Path) -> None:
     for file in ("eval.py", "val"):
         Path(file).write_text("1")
     first, second = (compare(f"{candidate} {i}", baseline, **options) for i in range(2))
-    folders = {result.verdict.lead.variant.config.training.guard.evaluator for result in (first, second)}
+    folders = {result.verdict.leader.config.training.guard.evaluator for result in (first, second)}
     assert [Path(folder).parent for folder in folders] == [Path("runs/evaluators").absolute()]
     Path("val").write_text("2")
     with pytest.raises(
@@ -447,7 +448,7 @@ def test_a_ledger_lists_draws_and_exports(at_work: Any, cli: Any, tmp_path: Path
     final, metadata = find_search(value["finals"][0]["name"], "runs")
     kept = metadata.settings.place
     assert (kept.cpus_per_trial, kept.label) == (2, ("run=1",)), "those of the head"
-    training = read_verdicts(final)[-1].variants[0].config.training
+    training = Confirmation.read(final / "confirm").variant_set.variants[0].config.training
     assert isinstance(training, CommandTraining)
     assert [*training.guard.ignored[:-1]] == ["kept-1"]
     assert value["finals"][0]["difference"] > 3

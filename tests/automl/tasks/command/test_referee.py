@@ -50,7 +50,7 @@ def test_commands_alternate_with_the_same_seeds(at_work: Any) -> None:
     expected = [(name, seed) for seed in range(40, 47) for name in (pair if seed % 2 == 0 else pair[::-1])]
     assert workers.trained == expected
     assert result.verdict.headline.startswith("Undecided: ")
-    assert json.loads((result.folder / "verdict.json").read_text()) == result.value
+    assert json.loads((result.folder / "verdict.json").read_text()) == {"format": 2, **result.value}
 
 
 def test_largest_seeds_are_followed_by_the_smallest(at_work: Any) -> None:
