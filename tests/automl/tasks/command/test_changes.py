@@ -422,7 +422,7 @@ def test_two_callers_killed_ten_times(at_work: Any) -> None:
     for name, recorded in verdicts.items():
         verdict = json.loads(Path("runs", name, "confirm", "verdict.json").read_text())
         assert verdict["complete"]
-        assert verdict["ledger"]["outcome"] == recorded["outcome"]
+        assert verdict["decision"]["outcome"] == recorded["outcome"]
         scores = {variant["name"]: variant["scores"] for variant in verdict["variants"]}
         for name, kept in recorded["scores"].items():
             assert kept.items() <= scores[name].items()
