@@ -11,6 +11,7 @@ scores          The results of the trainings: each variant's score and cost at e
 statistics      Differences over seeds: estimates, intervals, tests
 evalues         Tests of a stream of changes: e-processes, online control of false discoveries, futility
 ledger          `ledger.db`: the comparisons, heads and tests of a stream of changes
+changes         A change of a ledger, before it is compared: its program, its baseline and its seeds
 stream          A change of a ledger: which seeds it needs, and its verdict from the scores so far
 decision        Several finalists, interim analyses, power
 rules           The rules of a verdict: a table of conditions, outcomes and words

@@ -14,7 +14,7 @@ import shlex
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,16 @@ FACT, HEAD, POOL, COMPARISON = "fact", "head", "pool {}", "comparison"
 TEST, VERDICT, FINAL = "test", "verdict", "final"
 PART = re.compile(r"""[^\s=,:;|&<>()@'"]+""")  # of a word of a command, which may be the name of a file
 ACCEPTED, STALE = "accepted", "another head"  # outcomes that the ledger itself decides
+
+
+def split_command(command: str) -> Iterator[str]:
+    """Yield the words of a command, and the parts of each word, which may be a command itself."""
+    for word in shlex.split(command):
+        yield word
+        if re.search(r"\s", word):
+            with suppress(ValueError):  # no command
+                yield from split_command(word)
+        yield from (part for part in PART.findall(word) if part != word)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from automl.base.errors import InputError
+from automl.judge.ledger import split_command
 from automl.storage import git
 from automl.storage.cache_folder import cache_root
-from automl.tasks.command.config import split_command
 
 FOLDER = "commits"  # in the cache, with the copies
 SHORT = 7  # characters of a hash in names

@@ -3,30 +3,18 @@
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil
 from typing import Any
 
 from automl.base.serialise import to_json
-from automl.judge.ledger import PART
 from search.config.sections import Model, OwnTraining
 
 COMMAND = "command"  # the task, and the backbone of its configurations
 SEED, OUT = "{seed}", "{out}"  # placeholders of a command: its seed, and the run's own folder
 LENGTH = re.compile(r"\{budget(?::([1-9]\d*))?\}")  # placeholder of the length of its training
 SHELL = frozenset(("|", "||", "&", "&&", ";", ">", ">>", "<", "2>&1"))
-
-
-def split_command(command: str) -> Iterator[str]:
-    """Yield the words of a command, and the parts of each word, which may be a command itself."""
-    for word in shlex.split(command):
-        yield word
-        if re.search(r"\s", word):
-            with suppress(ValueError):  # no command
-                yield from split_command(word)
-        yield from (part for part in PART.findall(word) if part != word)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,6 @@ A process may write all files of its user. So contents are compared with those a
 changes, which only root can set, with those before the run. What a run reads is not seen.
 """
 
-import hashlib
 import os
 import shlex
 import shutil
@@ -19,12 +18,12 @@ from pathlib import Path
 
 from automl.base.atomic import replacing
 from automl.base.errors import InputError
+from automl.storage.contents import NO_CONTENT, Contents, digest_of, read_contents, walk
 from automl.tasks.command.config import OUT, SEED, Guard
 from automl.trials.job import CommandFailed
 from search.record import NOT_STARTED
 
-# Names of folders without content, of files and folders that runs may write, and suffixes of checkpoints.
-NO_CONTENT = ("__pycache__", ".git")
+# Names of files and folders that runs may write, and suffixes of checkpoints.
 USUAL = (
     *NO_CONTENT, ".venv", "venv", "node_modules", ".mypy_cache", ".pytest_cache", ".ruff_cache",
     "wandb", "mlruns", "mlartifacts", "mlflow.db", "mlflow.db-journal",
@@ -34,61 +33,11 @@ CHECKPOINTS = (
     ".h5", ".hdf5", ".keras", ".onnx", ".msgpack", ".tar", ".zip",
 )  # fmt: skip
 COPIES = "evaluators"  # in the cache
-REREAD = 2**28  # bytes of a path that each check reads. Other files are read if their times or size differ
 COPIED = 2**28  # larger paths are linked into the evaluator's copy [bytes]
 SMALL = 2**20  # larger files count as checkpoints [bytes]
 WATCHED, NAMED = 20_000, 5  # largest number of files in a folder that is watched, and of names in a message
 ARCHIVE = ".tar"  # suffix of the packed output of a run
 READ_ONLY = 0o222  # the bits of a file's mode that allow writing
-
-Contents = dict[str, tuple[str, int]]  # digest of each file, and the time of its last change, by name
-_known: dict[str, tuple[tuple[int, ...], str]] = {}  # digests of files beyond `REREAD`, with their times
-
-
-def read_contents(path: Path) -> Contents:
-    """Return the digest of each file of a path and the time of its last change, by its name below it."""
-    files, size = {}, 0
-    for name, file, info in _walk(str(path)):
-        size += info.st_size
-        key = (info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino)
-        known = _known.get(file, ((), ""))
-        digest = known[1] if size > REREAD and known[0] == key else _digest(file, info.st_mode)
-        if size > REREAD:
-            _known[file] = key, digest
-        files[name] = digest, info.st_ctime_ns
-    return files
-
-
-def _walk(
-    path: str, skipped: Collection[str] = NO_CONTENT, *, name: str = ".", above: Sequence[int] | None = ()
-) -> Iterator[tuple[str, str, os.stat_result]]:
-    """Yield name, path and state of each file, without names and paths that are skipped."""
-    # Follow links, except to a folder `above`, by its inode. With None, follow no links.
-    with suppress(OSError):  # such as one that does not exist
-        info = os.stat(path, follow_symlinks=above is not None)
-        if not stat.S_ISDIR(info.st_mode) or not os.access(path, os.R_OK | os.X_OK):
-            yield name, path, info
-        elif above is None or info.st_ino not in above:
-            inner = above if above is None else (*above, info.st_ino)
-            for entry in sorted(os.listdir(path)):
-                file = os.path.join(path, entry)
-                if entry not in skipped and file not in skipped:
-                    yield from _walk(file, skipped, name=os.path.normpath(f"{name}/{entry}"), above=inner)
-
-
-def _digest(file: str, mode: int) -> str:
-    """Return the digest of a file, or an empty text if it cannot be read."""
-    with suppress(OSError):
-        if stat.S_ISREG(mode):  # opening a pipe would wait
-            with open(file, "rb") as content:
-                return hashlib.file_digest(content, "sha256").hexdigest()
-    return ""
-
-
-def digest_of(contents: Contents) -> str:
-    """Return one digest of the contents of a path."""
-    lines = (f"{name}\0{digest}\n" for name, (digest, _) in sorted(contents.items()))
-    return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def named_paths(evaluate: str) -> list[str]:
@@ -150,7 +99,7 @@ def _copy(sources: dict[str, Path], target: Path) -> None:
         copy.parent.mkdir(parents=True, exist_ok=True)
         if copy.exists():
             continue  # it came with the folder around it
-        if sum(info.st_size for _, _, info in _walk(str(source))) > COPIED:
+        if sum(info.st_size for _, _, info in walk(str(source))) > COPIED:
             copy.symlink_to(source.resolve())
         elif source.is_dir():
             shutil.copytree(source, copy, ignore=shutil.ignore_patterns(*NO_CONTENT))
@@ -197,7 +146,7 @@ def watching(guard: Guard, folder: Path, own: Path) -> Iterator[list[str]]:
 
 def _list_files(folder: Path, skipped: Collection[str]) -> Contents:
     """Return size and time of the last change of each file in a folder, up to a number of files."""
-    states = islice(_walk(str(folder), skipped, above=None), WATCHED)
+    states = islice(walk(str(folder), skipped, above=None), WATCHED)
     return {name: (str(info.st_size), info.st_ctime_ns) for name, _, info in states}
 
 

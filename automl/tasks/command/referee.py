@@ -17,8 +17,9 @@ from typing import Any
 from automl.base.errors import InputError
 from automl.base.options import STORAGE, format_command, with_keywords_of
 from automl.callbacks.user import UserCallbacks
-from automl.config.nouns import REFEREE
-from automl.config.settings import Settings
+from automl.config.nouns import REFEREE, Place, Question, SearchPlan, Terms
+from automl.config.settings import ParsedSettings, normalise
+from automl.judge import changes
 from automl.judge.evalues import SCREEN
 from automl.judge.options import RefereeOptions
 from automl.judge.protocol import Confirmation, Options, confirmations, study_name
@@ -33,7 +34,7 @@ from automl.storage.logs import capture_library_logs
 from automl.storage.metadata import ComparisonMetadata, collect_provenance, write_metadata
 from automl.storage.storage import check_not_temporary
 from automl.storage.user_code import command_in, remember
-from automl.tasks.command import CommandModel, CommandTraining, changes
+from automl.tasks.command import CommandModel, CommandTraining
 from automl.tasks.command.commits import SHORT, copy_commits, find_commits, find_tracked
 from automl.tasks.command.config import COMMAND, OUT
 from automl.tasks.command.evaluator import COPIES, make_guard, named_paths
@@ -123,12 +124,12 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
     change = None
     if asked.ledger is not None:
         change = changes.enter(asked, commands, [commit.digest for commit in commits], configs)
-    settings = Settings(
-        **{name: getattr(asked, name) for name in OF_RUNS},
-        space=REFEREE,
-        seed=first,
-        equal="none" if asked.any_time else asked.equal,
-    ).parsed
+    settings = ParsedSettings(
+        question=Question(space=REFEREE, seed=first),
+        plan=SearchPlan(),
+        terms=Terms(equal="none" if asked.any_time else asked.equal),
+        place=Place(**normalise({name: getattr(asked, name) for name in OF_RUNS})),
+    )
     variants = [Variant(name="baseline", role=Role.BASELINE, config=configs[0])]
     variants += [
         Variant(name=name, role=Role.FINALIST, config=config, plain="baseline")

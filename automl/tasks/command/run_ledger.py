@@ -14,6 +14,7 @@ from automl.base.serialise import to_json
 from automl.base.summary import Summary
 from automl.base.units import pluralize
 from automl.judge import evalues
+from automl.judge.changes import describe, find_again
 from automl.judge.ledger import ACCEPTED, COMPARISON, FINAL, TEST, VERDICT, Decision, Ledger, Program
 from automl.judge.protocol import Confirmation, confirmations
 from automl.judge.recorded import latest_verdict
@@ -21,7 +22,6 @@ from automl.judge.stream import METRIC
 from automl.storage.folder import exists, find_search
 from automl.storage.user_code import check_trusted, command_in
 from automl.tasks.command import CommandTraining
-from automl.tasks.command.changes import describe, find_again
 from automl.tasks.command.referee import RESOURCES_OF_RUNS, run_referee
 
 WIDTH, ROW = 700, 40  # of a drawing, and of its rows [pixels]

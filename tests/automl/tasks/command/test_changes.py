@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from automl.base.errors import InputError
+from automl.judge.changes import describe
 from automl.judge.evalues import POOL, SCREEN
 from automl.judge.ledger import COMPARISON, TEST, VERDICT, Ledger
 from automl.judge.protocol import Confirmation
@@ -28,7 +29,6 @@ from automl.judge.verdict import ConfirmResult, read_verdict
 from automl.report.run_report import run_report
 from automl.storage.folder import find_search
 from automl.tasks.command import CommandTraining
-from automl.tasks.command.changes import describe
 from automl.tasks.command.referee import run_referee
 from automl.trials.session import Stopped
 from tests.helpers.confirm_cases import FakeCommands

@@ -232,9 +232,10 @@ def test_another_metric_evaluates_the_same_output(project: Path) -> None:
 
 
 def test_files_beyond_the_limit_are_compared_by_time(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from automl.storage import contents
     from automl.tasks.command import evaluator
 
-    monkeypatch.setattr(evaluator, "REREAD", 3)
+    monkeypatch.setattr(contents, "REREAD", 3)
     monkeypatch.setattr(evaluator, "COPIED", 3)
     guarded = guard()
     assert (Path(guarded.evaluator) / "data").is_symlink()

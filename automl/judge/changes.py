@@ -14,13 +14,12 @@ from typing import Any
 from automl.base.errors import InputError
 from automl.base.options import format_option
 from automl.judge import evalues
-from automl.judge.ledger import LEDGER_FILE, Head, Ledger, Program
+from automl.judge.ledger import LEDGER_FILE, Head, Ledger, Program, split_command
 from automl.judge.options import RefereeOptions
 from automl.judge.stream import check_metric
 from automl.storage import git
+from automl.storage.contents import digest_of, read_contents
 from automl.storage.user_code import check_trusted, command_in
-from automl.tasks.command.config import split_command
-from automl.tasks.command.evaluator import digest_of, read_contents
 from search.config import TrialConfig
 
 REFUSED = ("margin", "chance", "seed", "sequential", "storage")  # options that a ledger decides
