@@ -208,7 +208,7 @@ RULES = (
         name="better",
         applies=lambda e: e.better,
         outcome="better",
-        words="Better by {difference}, {seeds}: {winner}",
+        words="Better by {difference}, {seeds}: {winner} beats the baseline",
         stops=True,
     ),
     Rule(

@@ -86,7 +86,7 @@ def test_retrained_winner_is_chosen(search: Storage, confirm: Confirm) -> None:
     chosen = choose("mine", str(search))
     assert chosen.confirmed
     assert chosen.choice.startswith("confirmed winner: Better by ")
-    assert chosen.choice.endswith(LEAD.removesuffix(" (trial 1)"))
+    assert chosen.choice.endswith(LEAD.removesuffix(" (trial 1)") + " beats the baseline")
     assert chosen.figures.endswith(" of the baseline's.")
     assert chosen.name.endswith(f"{LEAD} seed 3"), "the best validation; test chooses nothing"
     assert chosen.checkpoint == search / "mine" / "confirm" / f"trials/{chosen.number:04d}"

@@ -35,8 +35,8 @@ def test_better_names_the_winner_and_the_difference():
     assert (verdict.lead.difference.low, verdict.lead.difference.high) == (expected.low, expected.high)
     low, high = f"{expected.low:.2f}", f"{expected.high:.2f}"
     assert verdict.lines == [
-        f"Better by {sum(d) / 10:.2f} points ({low} to {high}), ahead on all 10 seeds: ssa. "
-        f"Use it: automl export --best",
+        f"Better by {sum(d) / 10:.2f} points ({low} to {high}), ahead on all 10 seeds: ssa beats the "
+        "baseline. Use it: automl export --best",
         "p = 0.0039, adjusted for 2 finalists.",
         "Time 1.00 (1.00 to 1.00) of the baseline's.",
     ]
@@ -49,7 +49,8 @@ def test_better_names_the_winner_and_the_difference():
             {"ssa": 0.02},
             {"margin": 5},
             "better",
-            "Better by 1.77 points (1.26 to 2.29), ahead on all 10 seeds: ssa. Use it: automl export --best",
+            "Better by 1.77 points (1.26 to 2.29), ahead on all 10 seeds: ssa beats the baseline. Use it: automl "
+            "export --best",
             "p = 0.0039",
             "The gain is below the margin of 5 points.",
         ),
@@ -136,7 +137,7 @@ def test_a_metric_from_0_to_1_is_not_rounded_away():
     d = [BETTER["ssa"].scores[s] - BETTER["baseline"].scores[s] for s in range(1, 11)]
     interval = paired(d, margin=0.01, resolution=0.001, alpha=0.05 / 2)
     size = f"{sum(d) / 10:.3f} mrr ({interval.low:.3f} to {interval.high:.3f})"
-    assert verdict.headline == f"Better by {size}, ahead on all 10 seeds: ssa"
+    assert verdict.headline == f"Better by {size}, ahead on all 10 seeds: ssa beats the baseline"
     guessing = judge(replace(of_mrr, chance=Chance(value=0.9, error=0.1, step=0.001)), VARIANTS, BETTER)
     assert guessing.remarks[0] == "The mrr of guessing is 0.9000."
 
@@ -377,10 +378,11 @@ def test_a_gain_in_more_time_waits_for_the_baseline_that_trained_longer(ratio, m
 @pytest.mark.parametrize(
     ("gain", "failed", "outcome", "end"),
     [
-        (0.0, False, "better", "ahead on all 10 seeds: ssa"),
+        (0.0, False, "better", "ahead on all 10 seeds: ssa beats the baseline"),
         (0.02, False, "undecided", "but the tuned baseline trained 1.1 times as long does as well"),
         (0.017, False, "undecided", "but the tuned baseline trained 1.1 times as long may do as well"),
-        (0.03, True, "better", "ahead on all 10 seeds: ssa"),  # one that cannot be trained is no opponent
+        # One that cannot be trained is no opponent.
+        (0.03, True, "better", "ahead on all 10 seeds: ssa beats the baseline"),
     ],
 )
 def test_better_needs_a_gain_over_the_baseline_that_trained_longer(gain, failed, outcome, end):
