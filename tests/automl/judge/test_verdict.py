@@ -49,8 +49,8 @@ def test_better_names_the_winner_and_the_difference():
             {"ssa": 0.02},
             {"margin": 5},
             "better",
-            "Better by 1.77 points (1.26 to 2.29), ahead on all 10 seeds: ssa beats the baseline. Use it: automl "
-            "export --best",
+            "Better by 1.77 points (1.26 to 2.29), ahead on all 10 seeds: ssa beats the baseline. Use it: "
+            "automl export --best",
             "p = 0.0039",
             "The gain is below the margin of 5 points.",
         ),
