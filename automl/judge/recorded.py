@@ -17,19 +17,24 @@ def read_verdicts(folder: Path, metadata: SearchMetadata) -> list[tuple[Path, Ve
 
     Those of an earlier version are judged again by their scores. Raise InputError for a damaged one.
     """
-    folders = {}
-    for file in folder.glob(f"{CONFIRM_FOLDER}*/{VERDICT_FILE}"):
-        if match := re.fullmatch(rf"{CONFIRM_FOLDER}(?:-(\d+))?", file.parent.name):
-            folders[int(match[1] or 1)] = file.parent
-    return [(folders[number], _read(folders[number], metadata)) for number in sorted(folders)]
+    return [(path, _read(path, metadata)) for path in _folders(folder)]
 
 
 def latest_verdict(
     folder: Path, metadata: SearchMetadata, *, complete: bool = False
 ) -> tuple[Path, Verdict] | None:
     """Return the latest verdict on a search, with its folder. With `complete`, skip unfinished ones."""
-    verdicts = reversed(read_verdicts(folder, metadata))
+    verdicts = ((path, _read(path, metadata)) for path in reversed(_folders(folder)))
     return next((pair for pair in verdicts if pair[1].complete or not complete), None)
+
+
+def _folders(folder: Path) -> list[Path]:
+    """Return the folders of confirmations with a verdict, in order of their numbers."""
+    folders = {}
+    for file in folder.glob(f"{CONFIRM_FOLDER}*/{VERDICT_FILE}"):
+        if match := re.fullmatch(rf"{CONFIRM_FOLDER}(?:-(\d+))?", file.parent.name):
+            folders[int(match[1] or 1)] = file.parent
+    return [folders[number] for number in sorted(folders)]
 
 
 def _read(path: Path, metadata: SearchMetadata) -> Verdict:
