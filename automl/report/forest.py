@@ -42,7 +42,7 @@ def forest(verdict: Verdict, metric: Metric) -> Plot:
         name="verdict",
         title=TITLE,
         figure=figure,
-        says=f"{says}. {len(verdict.used)} paired seeds{split}.",
+        says=f"{says}. {pluralize(len(verdict.used), 'paired seeds')}{split}.",
         note=(
             f"Dots are mean differences over paired seeds, bars their 95 % intervals. An interval right of 0 "
             f"is a gain, one left of it a loss; one within the grey band of ±{design.margin:g} "

@@ -256,7 +256,16 @@ def verdict_of(verdict: Outcome | None = "better", **changes: Any) -> Verdict:
 
     def comparison(name: str, role: Role, by: float, holm: float | None = None) -> Comparison:
         interval = Interval(lambda: (by - 0.4, by + 0.4))
-        d = Difference(mean=by, sd=0.5, p=0.02, p_margin=1.0, count=20, ahead=18, behind=2, interval=interval)
+        d = Difference(
+            mean=by,
+            sd=0.5,
+            p=0.02,
+            p_margin=1.0,
+            count=20 if verdict else 8,
+            ahead=18,
+            behind=2,
+            interval=interval,
+        )
         time, images = Ratio(mean=1.013, low=1.0, high=1.026), (by - 1.3, by + 1.3)
         return Comparison(variant=name, role=role, difference=d, p_holm=holm, images=images, time=time)
 

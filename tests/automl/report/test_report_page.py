@@ -15,6 +15,7 @@ from optuna.trial import FrozenTrial
 
 from attention import Spec
 from automl.base.escape import printable
+from automl.judge.decision import Outcome
 from automl.report.figure import Figure
 from automl.report.read import SearchData, read_search
 from automl.report.run_report import ReportResult, _make, run_report, sections
@@ -207,10 +208,11 @@ def test_absolute_scores_and_times_stand_beside_the_differences(page: Page) -> N
     ],
 )
 def test_each_verdict_has_its_words(
-    verdict: str | None, words: list[str], small: Path, tmp_path: Path, quiet: None
+    verdict: Outcome | None, words: list[str], small: Path, tmp_path: Path, quiet: None
 ) -> None:
     shutil.copytree(small, tmp_path / "s")
-    value = verdict_of(verdict, warnings=["seed 1003 failed twice"], remarks=["The control did as well."])
+    explanation = "The control did as well." if verdict else ""
+    value = verdict_of(verdict, warnings=["seed 1003 failed twice"], explanation=explanation)
     save_verdict(tmp_path / "s" / "made-up", value)
     page_of = Page(run_report("made-up", storage=str(tmp_path / "s")).index)
     card = next(a for tag, a in page_of.elements if a.get("id") == "verdict")
@@ -218,7 +220,7 @@ def test_each_verdict_has_its_words(
     tones = re.search(r"\.undecided,([^{]*)\{ --tone: var\(--soft\)", page_of.source)
     classes = {part.strip().lstrip(".") for part in tones[1].split(",")} | {"undecided"}
     assert bool(classes & set((card["class"] or "").split())) == neutral
-    for word in [*words, "seed 1003 failed twice", "The control did as well.", SSA]:
+    for word in [*words, "seed 1003 failed twice", explanation, SSA]:
         assert word in page_of.text
 
 
@@ -228,7 +230,7 @@ def test_a_confirmation_whose_trainings_failed_has_no_verdict(
 ) -> None:
     shutil.copytree(small, tmp_path / "s")
     headline = "No verdict: fewer than two seeds are complete"
-    value = verdict_of(None, complete=True, comparisons=[], seeds=1, headline=headline)
+    value = verdict_of(None, complete=True, comparisons=[], used=[1000], outcome=None, finalist=None)
     save_verdict(tmp_path / "s" / "made-up", value)
     result = run_report("made-up", storage=str(tmp_path / "s"))
     assert headline in Page(result.index).text

@@ -4,6 +4,7 @@ import csv
 import webbrowser
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from sklearn.metrics import confusion_matrix, f1_score, precision_recall_fscore_
 
 from attention import Spec
 from automl.base.errors import InputError
+from automl.judge.statistics import Interval
 from automl.report.costs import costs, pareto
 from automl.report.forest import forest
 from automl.report.grid_table import FILES, grid, merged, read_grid, text_lines, write_grid
@@ -104,7 +106,8 @@ def storage_folder(tmp_path: Path, few: list[FrozenTrial], monkeypatch: pytest.M
     (save_search(tmp_path / "searches", [], name="bare") / STUDY_FILE).unlink()
     (save_search(tmp_path / "searches", [], name="hollow") / STUDY_FILE).write_bytes(b"")
     (save_search(tmp_path / "searches", few[:3], name="damaged") / "search.json").write_text("{")
-    save_verdict(save_search(tmp_path / "searches", few[:3], name="torn"), {})
+    torn = save_search(tmp_path / "searches", few[:3], name="torn")
+    save_verdict(torn, verdict_of()).write_text("{}")
     (tmp_path / "file").write_text("text")
     (tmp_path / "none").mkdir()
     return tmp_path
@@ -173,10 +176,11 @@ def test_trials_that_differ_by_the_seed_alone_count_together(tmp_path: Path) -> 
 def test_the_verdict_of_mrr_is_not_rounded_away(tmp_path: Path) -> None:
     plan = plan_of(metric=MRR, objectives=["mrr"])
     folder = save_search(tmp_path, made_up(8, plan=plan), plan=plan)
-    value = verdict_of(metric="mrr", unit="mrr", margin=0.01)
-    for comparison in value["comparisons"]:
-        comparison["difference"], comparison["interval"] = 0.0123, [0.0021, 0.0225]
-    save_verdict(folder, value)
+    value = verdict_of()
+    d = replace(value.comparisons[0].difference, mean=0.0123, interval=Interval(lambda: (0.0021, 0.0225)))
+    shown = [replace(comparison, difference=d) for comparison in value.comparisons]
+    design = replace(value.design, metric=MRR, margin=0.01)
+    save_verdict(folder, replace(value, comparisons=shown, design=design))
     search = read_search("made-up", str(tmp_path))
     assert "+0.012 mrr, +0.002 to +0.022" in forest(search.verdicts[0], search.plan.metric).says
 
