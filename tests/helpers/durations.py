@@ -5,8 +5,9 @@ commands that they started and waited for, in the cache of pytest. `make test` b
 longest, and `make quick` runs the tests that took less than `QUICK`. What was not run here is taken from
 durations.json, which `make durations` writes.
 
-With AUTOML_LIMITS=1 the run fails if a test took more than `TEST` seconds, or
-a shared fixture more than `FIXTURE`. A slow test is marked `slow`, which is not run by default, or `heavy`.
+With AUTOML_LIMITS=1 the run fails if a test took more than `TEST` seconds, a shared fixture more than
+`FIXTURE`, or all of them more than `TOTAL`. A slow test is marked `slow`, which is not run by default, or
+`heavy`.
 """
 
 import importlib
@@ -23,8 +24,8 @@ from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
 QUICK = 0.2  # processor seconds, as all of these
-TEST, FIXTURE = 1.0, 10.0
-SLACK = 3.0  # factor of the limits, since processors differ, and share caches with other processes
+TEST, FIXTURE, TOTAL = 1.0, 10.0, 900.0
+SLACK = 3.0  # factor of the limits of one, since processors differ, and share caches with other processes
 UNKNOWN = 0.05  # what a test takes that has no record
 RECORD = "automl/durations"  # the key in the cache
 COMMITTED = Path(__file__).with_name("durations.json")
@@ -65,6 +66,7 @@ class Durations:
         self.known = read_record(config)
         self.tests: dict[str, float] = defaultdict(float)
         self.fixtures: dict[str, float] = {}
+        self.total = 0.0
         self.marked: set[str] = set()  # tests and fixtures without a limit
         self._shared: list[tuple[str, float]] = []  # fixtures that were made in this phase of a test
         self._inside = 0.0  # time in fixtures inside the current one
@@ -107,6 +109,7 @@ class Durations:
         if self.is_worker or not hasattr(report, "processor_seconds"):
             return
         self.tests[report.nodeid] += report.processor_seconds
+        self.total += report.processor_seconds + sum(taken for _, taken in report.shared_fixtures)
         for name, taken in report.shared_fixtures:
             self.fixtures[name] = max(taken, self.fixtures.get(name, 0.0))
         if report.heavy:
@@ -122,15 +125,15 @@ class Durations:
             session.exitstatus = 1
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        total = sum(self.tests.values()) + sum(self.fixtures.values())
-        terminalreporter.write_line(f"{total:.0f} processor seconds in {len(self.tests):,} tests")
+        terminalreporter.write_line(f"{self.total:.0f} processor seconds in {len(self.tests):,} tests")
         if self.limited:
             for line in self.above_limits():
                 terminalreporter.write_line(line, red=True)
 
     def above_limits(self) -> list[str]:
-        """Return a line for each test and fixture that took too long."""
-        return [
+        """Return a line for each test and fixture that took too long, and one if all of them did."""
+        whole = f"all tests took {self.total:.0f} processor seconds, more than {TOTAL:g}"
+        return [whole] * (self.total > TOTAL) + [
             f"{name} took {taken:.1f} processor seconds, more than {SLACK:g} times {limit:g}; "
             f'make it faster, or mark it `slow("reason")`'
             for values, limit in ((self.tests, TEST), (self.fixtures, FIXTURE))

@@ -24,6 +24,7 @@ from tests.helpers.durations import ByFile, Durations
 from tests.helpers.pairwise import select_pairwise
 
 durations.TEST = durations.FIXTURE = {limit}
+durations.TOTAL = 20 * {limit}
 durations.LIBRARIES = ()
 
 
@@ -127,6 +128,7 @@ def test_slow_tests_fail_where_there_are_limits(tmp_path: Path, options: tuple[s
     assert "exit status 0" in run(tmp_path, *options, limit=0.02)
     output = run(tmp_path, *options, limit=0.02, AUTOML_LIMITS="1")
     assert "3 passed" in output
+    assert "all tests took" in output
     assert "exit status 1" in output
     assert set(re.findall(r"^(\S+) took", output, re.M)) == {"test_0.py::test_works", "prepared"}
 
