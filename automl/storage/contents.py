@@ -1,4 +1,4 @@
-"""Digests of files and the times of their last changes, which tell whether a path is as it was."""
+"""Digests of files and the times of their last changes, which show whether a path is as it was."""
 
 import hashlib
 import os
