@@ -12,7 +12,7 @@ setup: .venv/ready
 		{ echo "Python 3.11 or newer is needed; name it with: make PYTHON=/path/to/python"; exit 2; }
 	@echo "installing into .venv: 7 GB, most of it PyTorch"
 	$(PYTHON) -m venv .venv
-	@# uv takes a tenth of pip's time, as it leaves Python to compile what is imported. pip is the fallback: it also
+	@# uv takes a small part of pip's time, as it leaves Python to compile what is imported. pip is the fallback: it also
 	@# knows the indexes of pip.conf.
 	( $(BIN)/python -m pip install $(QUIET) uv && $(BIN)/uv pip install --python $(BIN)/python --system-certs --quiet \
 		--editable '.[dev]' --constraint constraints.txt ) || \
