@@ -615,3 +615,25 @@ def test_options_say_that_source_files_are_texts(options: list[str], tmp_path: P
     assert fit(str(tmp_path)).settings["space"] == "codesearch"
     _, _, err = cli("search", "--data", str(tmp_path), *options, "--dry-run")
     assert "a test split needs two different documents" in err or "/gone does not exist" in err
+
+
+def test_data_are_shown_as_the_space_reads_them(tmp_path: Path, cli: Cli) -> None:
+    for i in range(40):
+        (tmp_path / f"{i}.py").write_text(
+            f"def add{i}(a):\n    '''Add {i} times.'''\n    return a{' + a' * i}\n"
+        )
+    assert "functions" in cli("data", str(tmp_path))[1]
+    code, out, err = cli("data", str(tmp_path), "--space", "hybrid")
+    assert code == 0, err
+    assert "documents" in out
+    assert f"automl search --space hybrid --data {tmp_path}" in out
+
+
+def test_folders_are_no_commands_and_no_runs(tmp_path: Path, cli: Cli) -> None:
+    folder = str(tmp_path)
+    code, _, err = cli("referee", "--baseline", folder, "--candidate", f"{folder}/", "--metric", "acc")
+    assert code == 2
+    assert "a command must be a program" in err
+    code, _, err = cli("compare", folder, folder)
+    assert code == 2
+    assert "automl referee compares training commands" in err

@@ -21,7 +21,7 @@ from automl.base.errors import InputError
 from automl.judge.statistics import Interval
 from automl.report.costs import costs, pareto
 from automl.report.forest import forest
-from automl.report.grid_table import FILES, grid, merged, read_grid, text_lines, write_grid
+from automl.report.grid_table import FILES, grid, merged, outcome, read_grid, text_lines, write_grid
 from automl.report.listing import failures
 from automl.report.module_effects import parts
 from automl.report.per_class import per_class
@@ -34,11 +34,12 @@ from automl.tasks.detection import BOX_AP
 from search.config import Model, TrialConfig
 from search.grid import grid_cells
 from search.metric import Metric
-from search.record import Role, State
+from search.record import Role, State, TrialRecord
 from search.space import load_space
 from search.study import CELLS, ROLE, STUDY_FILE, read_history, resume_study
 from tests.helpers.report_cases import (
     DIVERGED,
+    facts_of,
     frozen,
     made_up,
     plan_of,
@@ -421,3 +422,47 @@ def test_replicates_tell_how_far_trainings_of_one_shared_training_are_apart(tmp_
         "millionth: 0.35 points from that" in says
     )
     assert search.baseline.config.training.perturb == 0
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "word"),
+    [
+        (State.COMPLETE, None, "trained"),
+        (State.INFEASIBLE, NAN, "diverged"),
+        (State.INFEASIBLE, "out of memory: OutOfMemoryError: CUDA out of memory.", "did not fit in memory"),
+        (State.ERROR, "its machine was low on memory, so Ray ended it", "did not fit in memory"),
+        (State.INFEASIBLE, f"params 5M exceeds the limit of 4M; {OVER}", "over a limit (params, memory)"),
+        (State.INFEASIBLE, "too slow for this budget: 3 of 10 steps", "too slow for the epochs"),
+        (State.ERROR, "RuntimeError: no", "error"),
+        (State.RUNNING, None, "not finished"),
+    ],
+)
+def test_outcome_of_a_run_is_short(state: State, reason: str | None, word: str) -> None:
+    assert outcome(TrialRecord(0, TrialConfig(), state=state, reason=reason)) == word
+
+
+def test_facts_that_were_never_measured_are_left_out(tmp_path: Path) -> None:
+    import random
+
+    config = TrialConfig()
+    history = [{"epoch": 6, "resource": 6.0, "accuracy": 0.5}]
+    profile = {"params": facts_of(config, random.Random(0))["params"]}
+    trials = [frozen({}, {}, config, plan_of(), State.COMPLETE, history, f) for f in (profile, {})]
+    search = make_search(tmp_path, trials)
+    assert [trial.number for trial in pareto(search, "params")] == [0]
+
+
+def test_worst_ten_of_many_classes_are_shown(trials: list[FrozenTrial], tmp_path: Path) -> None:
+    search = make_search(tmp_path, trials)
+    true = np.repeat(np.arange(30), 20)
+    answered = np.where(np.arange(600) % 20 < true // 2, (true + 1) % 30, true)  # the later, the worse
+    names = [f"class {i}" for i in range(30)]
+    answers = Answers(labels=names, true=true, answered=answered, values=np.zeros(600))
+    answers.save(search.metadata.location / search.best.folder)
+    (section,) = per_class(search)
+    classes, confusions = section.plots
+    assert len(classes.table.rows) == 10
+    f1 = f1_score(true, answered, average=None)
+    assert [row[4] for row in classes.table.rows] == pytest.approx(sorted(f1)[:10])
+    assert confusions.figure is None
+    assert len(confusions.table.rows) == 10

@@ -17,20 +17,21 @@ from automl.base.errors import InputError
 from automl.base.escape import markdown
 from automl.cli.main import app
 from automl.config.nouns import Question
-from automl.config.settings import ParsedSettings
+from automl.config.settings import ParsedSettings, Settings
 from automl.report.grid_table import FILES, markdown_lines, merged, write_grid
 from automl.report.read import SearchData, read_search
 from automl.report.run_report import write_page
 from automl.search.prepare import may_fit_epochs
 from automl.search.run_search import load
 from automl.search.studies import compare, list_studies, run_study, scale_line, write_tables
+from automl.storage.folder import find_search
 from automl.task import task_of
 from automl.task.published_study import UNPRINTED
 from automl.tasks.detection import BOX_AP
 from automl.tasks.image_classification.equal_time import best_rate, comparison_tables, sweep_table
 from automl.tasks.image_classification.study import RATES
 from automl.tasks.sequence_classification import rounds
-from automl.tracking.names import SCALE, VERSION
+from automl.tracking.names import NOTE, SCALE, VERSION
 from automl.tracking.run_spec import search_run_spec
 from search.class_metrics import ACCURACY
 from search.grid import SMALL, grid_cells
@@ -333,3 +334,19 @@ def test_every_small_form_differs_in_its_model(name: str) -> None:
     configs = [cell.config for cell in grid_cells(load_space(f"{name}{SMALL}"))]
     line = scale_line(list_studies()[name].setup, configs, "9 inputs", "1")
     assert "Different: model, data, inputs" in line or "Different: model, data, size" in line
+
+
+@pytest.mark.parametrize("study", ["../../outside", "a/b", ""])
+def test_a_study_that_names_no_folder_is_rejected(study: str) -> None:
+    """MLflow keeps the artifacts of an experiment in a folder with its name."""
+    with pytest.raises(InputError, match="--study may hold up to 100 letters"):
+        Settings(space="larnn", study=study)
+
+
+def test_the_note_of_a_search_without_a_study_is_short(tmp_path: Path) -> None:
+    save_search(tmp_path, [], name="plain")
+    metadata = find_search("plain", str(tmp_path))[1]
+    spec = search_run_spec(metadata.location, metadata)
+    assert SCALE not in spec.source
+    assert spec.note.endswith(".")
+    assert NOTE not in spec.source

@@ -338,3 +338,21 @@ def test_token_key_ignores_names_and_constants(other: str, same: bool) -> None:
         compute_token_key(other.split())
         == compute_token_key(["x", ".", "f", "(", "x", ",", "'z'", ",", "1", ")"])
     ) == same
+
+
+def test_reason_for_leaving_out_lines_is_reported(folder: Path) -> None:
+    for file in folder.glob("test/*"):
+        file.unlink()
+    (folder / "test" / "a.jsonl").write_text('{"func_name": "a", "code": "def f(): 1"}\n' * 3)
+    with pytest.raises(
+        InputError, match=r"left out: test/a.jsonl:1 \(.*needs docstring or func_documentation"
+    ):
+        open_corpus(folder)
+
+
+def test_photographs_with_a_script_are_no_code(tmp_path: Path) -> None:
+    (tmp_path / "rename.py").write_text("def f(): return 1")
+    assert is_code(tmp_path)
+    for i in range(2):
+        (tmp_path / f"{i}.JPG").touch()
+    assert not is_code(tmp_path)

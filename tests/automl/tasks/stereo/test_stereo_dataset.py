@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
 
 from automl.base.errors import InputError
 from automl.tasks.stereo import StereoData
@@ -356,3 +356,42 @@ def test_different_sizes_are_rejected(tmp_path, changed):
         InputError, match=rf"{file} must have the size of .*l0\.png, 10 x 6 pixels; got 12 x 6"
     ):
         read_pair(find_pairs(tmp_path / "pairs.csv")[0])
+
+
+@pytest.mark.parametrize(("size", "orientation"), [((6, 10), 6), ((10, 6), 6), ((6, 10), 3)])
+def test_views_turned_by_exif_have_the_size_of_their_disparities(tmp_path, size, orientation):
+    """The map has the size of the upright or of the stored view."""
+    make_csv(tmp_path)
+    for name in ("l0.png", "r0.png"):
+        pixels = np.zeros((*size, 3), np.uint8)
+        pixels[0, 0] = 255
+        exif = Image.Exif()
+        exif[ExifTags.Base.Orientation] = orientation
+        Image.fromarray(pixels).save(tmp_path / name, exif=exif)
+    left, right, disparity, changes = read_pair(find_pairs(tmp_path / "pairs.csv")[0])
+    assert left.shape == right.shape == (*disparity.shape, 3) == (6, 10, 3)
+    corner = {((6, 10), 6): (0, 0), ((10, 6), 6): (0, 9), ((6, 10), 3): (5, 9)}[size, orientation]
+    assert left[corner].min() == right[corner].min() == 255
+    assert len(changes) == 1
+
+
+def test_16_bit_views_are_scaled_alike(tmp_path):
+    """Both are scaled even if only the right one has a value that needs another bit."""
+    make_csv(tmp_path)
+    values = np.linspace(0, 1000, 60).astype(np.uint16).reshape(6, 10)
+    for name, largest in (("l0.png", 1000), ("r0.png", 4000)):
+        values[0, 0] = largest
+        Image.fromarray(values).save(tmp_path / name)
+    left, right, *_ = read_pair(find_pairs(tmp_path / "pairs.csv")[0])
+    np.testing.assert_array_equal(left[1:], right[1:])
+    assert left[5, 9, 0] == 1000 >> 4
+
+
+@pytest.mark.parametrize("make", [make_sceneflow, make_kitti_2015, make_kitti_2012, make_middlebury])
+def test_files_of_macos_and_links_to_parents_are_no_pairs(tmp_path, make):
+    make(tmp_path)
+    names = [pair.name for pair in find_pairs(tmp_path)]
+    for file in [file for file in tmp_path.rglob("*") if file.is_file()]:
+        file.with_name(f"._{file.name}").write_bytes(b"of macOS")
+    (next(folder for folder in tmp_path.iterdir() if folder.is_dir()) / "again").symlink_to(tmp_path)
+    assert [pair.name for pair in find_pairs(tmp_path)] == names
