@@ -9,7 +9,7 @@ from torch import nn
 
 from attention import Spec
 from automl.costs import profile, time_ratio
-from automl.costs.profile import CostProfile, measure, measure_step_memory
+from automl.costs.profile import CostProfile, measure, measure_latencies, measure_step_memory
 from automl.costs.time_ratio import TimeRatio, Timings
 from automl.task import Task
 from backbones.cost import count_macs
@@ -135,3 +135,11 @@ def test_memory_grows_with_the_batch() -> None:
     assert sizes[0] < sizes[1] < sizes[2]
     # The memory independent of the batch is the same for all.
     assert sizes[2] - sizes[1] == pytest.approx(2 * (sizes[1] - sizes[0]), rel=0.1)
+    # Without a batch: weights, gradients, AdamW's two moments, and buffers of the model.
+    weights = sum(parameter.nbytes for parameter in opened().model().parameters())
+    assert 4 * weights < 2 * sizes[0] - sizes[1] < 5 * weights
+
+
+def test_latencies_are_in_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile, "time_lower_quartiles", lambda runs, *_: [0.002 for _ in runs])
+    assert measure_latencies([lambda: None], HERE, 1) == [2.0]

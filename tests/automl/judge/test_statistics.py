@@ -187,7 +187,7 @@ def test_the_interval_of_a_ratio_holds_the_true_one_in_95_of_100(count):
 def test_the_error_over_images_does_not_shrink_with_seeds():
     uneven = [0.2, 0.6, 0.5, 0.3]  # nor is it the only error
     above = [([0.5] * 5, 100), ([0.4] * 5, 1000)]
-    below = [([0.4] * 5, 100), ([0.4] * 500, 100), (uneven, 10_000), ([1 / 3], 100)]
+    below = [([0.4] * 5, 100), ([0.4] * 500, 100), (uneven, 10_000), ([1 / 3], 100), ([0.1] * 5, 1000)]
     for scores, inputs in above + below:
         is_above = above_chance(scores, 1 / 3, (2 / 9 / inputs) ** 0.5)
         assert is_above == ((scores, inputs) in above), (scores, inputs)
