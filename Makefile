@@ -116,9 +116,9 @@ bench: setup
 		echo "benchmarks/bench_$$name.py"; $(BIN)/python benchmarks/bench_$$name.py || exit 1; done
 
 # Measure the search: its regret on planted and recorded tables, how well shared partial trainings predict
-# trainings from scratch, early ends, ten thousand trials, and associative recall. More than an hour on two cores.
+# trainings from scratch, ten thousand trials, and associative recall. More than an hour on two cores.
 bench-search: setup
-	@for name in placements fidelity stopping scale solve; do \
+	@for name in placements fidelity scale solve; do \
 		echo "benchmarks/bench_$$name.py"; $(BIN)/python benchmarks/bench_$$name.py || exit 1; done
 	$(BIN)/python benchmarks/bench_scale.py --driver
 	$(BIN)/python benchmarks/bench_recall.py table

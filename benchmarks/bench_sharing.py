@@ -5,13 +5,11 @@ search accepts must lie within 3 %; the exit code is 1 if one does not. The othe
 search estimates them from counted work. First it prints the fraction of a GPU that `--gpus-per-trial auto`
 would choose for each case.
 
-    python benchmarks/bench_sharing.py                      # at most a minute on an H100
-    python benchmarks/bench_sharing.py --overlap-kernels    # with NVIDIA's Multi-Process Service
+    python benchmarks/bench_sharing.py    # at most a minute on an H100
 
 Without a GPU it is a smoke test, and writes no file.
 """
 
-import argparse
 import multiprocessing as mp
 import os
 import sys
@@ -32,7 +30,6 @@ from automl.costs.gpu_fraction import choose_fraction, measure_gpu_use
 from automl.costs.time_ratio import Epoch, Timings, measure_time_ratio
 from automl.task import open_task
 from automl.tasks.image_classification import ImageData, ImageTraining
-from cluster import cuda_mps
 from search.config import Model, TrialConfig
 
 NEIGHBOURS, REPEATS, SECONDS = (0, 3, 7), 3, 1.0  # on a GPU; seconds of counting steps
@@ -161,27 +158,17 @@ def measure_rows(folder: str, gpu: bool, neighbours: tuple[int, ...], repeats: i
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--overlap-kernels", action="store_true")
-    arguments = parser.parse_args()
     start_time = time.perf_counter()
-    overlaps = arguments.overlap_kernels and cuda_mps.start()  # before this process uses the GPU
-    try:
-        gpu = is_gpu(find_device())
-        with tempfile.TemporaryDirectory() as scratch:
-            os.environ["AUTOML_CACHE"] = f"{scratch}/cache"
-            folder = str(
-                make_pictures(Path(scratch) / "pictures", train=640 if gpu else 80, test=40, side=80)
-            )
-            rows = measure_rows(folder, gpu, NEIGHBOURS if gpu else (0, 1), REPEATS if gpu else 1)
-    finally:
-        cuda_mps.stop()
+    gpu = is_gpu(find_device())
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ["AUTOML_CACHE"] = f"{scratch}/cache"
+        folder = str(make_pictures(Path(scratch) / "pictures", train=640 if gpu else 80, test=40, side=80))
+        rows = measure_rows(folder, gpu, NEIGHBOURS if gpu else (0, 1), REPEATS if gpu else 1)
     print(f"{device_name()}: {time.perf_counter() - start_time:.0f} s")
     if gpu:
-        name = "sharing-overlap" if overlaps else "sharing"
         accepted, refused = sum(len(row.ratios) for row in rows), sum(row.refused for row in rows)
         totals = {"accepted": accepted, "measured": accepted + refused}
-        write_values(name, {"totals": totals, "rows": [asdict(row) for row in rows]})
+        write_values("sharing", {"totals": totals, "rows": [asdict(row) for row in rows]})
     if apart := [ratio for row in rows for ratio in row.ratios if abs(ratio - 1) > WITHIN]:
         sys.exit(f"{len(apart)} accepted A/A ratios are more than {WITHIN:.0%} from 1: {apart}")
 

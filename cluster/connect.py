@@ -18,7 +18,6 @@ from ray.exceptions import AuthenticationError
 
 from automl.base.errors import InputError, check_utf8
 from automl.base.process import count_cores
-from cluster import cuda_mps
 from cluster.ray_internals import LocalJob, ask_cluster_id, draining_nodes, free_resources, start_patiently
 from cluster.resources import TrialResources, count_fitting, describe_free
 
@@ -47,11 +46,11 @@ def keep_ray() -> Iterator[None]:
         yield
     finally:
         _KEPT.pop()
-        _end()
+        ray.shutdown()
 
 
 @contextmanager
-def connect(*, dashboard: bool = False, with_mps: bool = False) -> Iterator[None]:
+def connect(*, dashboard: bool = False) -> Iterator[None]:
     """Connect to Ray for the duration of the block.
 
     If RAY_ADDRESS is set, as by `ray job submit`, joins that cluster and leaves it running. A process that is
@@ -61,14 +60,11 @@ def connect(*, dashboard: bool = False, with_mps: bool = False) -> Iterator[None
     Args:
         dashboard: Start the dashboard of a local Ray. Trials of several workers need it, because Ray Train
             uses it to free the resources of stopped workers.
-        with_mps: Start NVIDIA's MPS for a local Ray. A failure to start is printed.
 
     Raises:
         InputError: The cluster cannot be reached, or a local Ray does not start.
     """
     if ray.is_initialized():
-        if with_mps and not cuda_mps.is_used():
-            print("CUDA MPS is not used: Ray was started without it", file=sys.stderr)
         yield
         return
     for what, text in (("the current folder", os.getcwd()), *(("an argument", text) for text in sys.argv)):
@@ -77,26 +73,16 @@ def connect(*, dashboard: bool = False, with_mps: bool = False) -> Iterator[None
     on_signal = signal.getsignal(signal.SIGTERM)
     try:
         if address:
-            if with_mps:
-                print("CUDA MPS is not used: its owner starts it on each node of a cluster", file=sys.stderr)
             _join(address)
         else:
             _shorten_temporary_folder()
-            if with_mps:
-                cuda_mps.start()
             _start(dashboard)
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, on_signal)  # Ray's own handler exits with code 15
         yield
     finally:
         if not _KEPT:
-            _end()
-
-
-def _end() -> None:
-    """End the local Ray or leave the cluster, and then end MPS, which the processes of Ray use."""
-    ray.shutdown()
-    cuda_mps.stop()
+            ray.shutdown()
 
 
 def joins_cluster() -> bool:

@@ -491,7 +491,7 @@ MUTANTS = [
         "search/trial_scheduler.py",
         "if record.state is State.RUNNING and PRUNED in trial.user_attrs:",
         "if False:",
-        "tests/search/test_search_scheduler.py tests/search/test_stop_decided.py",
+        "tests/search/test_search_scheduler.py",
     ),
     Mutant(
         "resume-failed",

@@ -14,11 +14,9 @@ optuna_internals     Everything that is used of Optuna beside its public API
 placement_effects    The effects that add up to the score of a placement, weighed, or measured before
 placement_sampler    Thompson sampling of placements
 placement_posterior  The best trial of a study, effects of placements and their intervals
-reach                The probability that further trials would not find a better configuration
 placement_planner    The best placement by one draw of the effects
 solver               The best placement under limits, by exchanging modules
 placement_model      A hierarchical Gaussian model of the effects of placements on the score
-score_likelihood     The likelihood of scores under Gaussian effects, for few and for many trials
 shared_trainings     Chooses the shared partial training that a trial continues
 halving              Asynchronous successive halving
 study                The Optuna study of a search: one file in its folder

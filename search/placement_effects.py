@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.study import Study
 from optuna.trial import FrozenTrial
@@ -19,7 +20,9 @@ from scipy.sparse import csr_array
 from automl.base.errors import InputError
 from automl.base.serialise import read_value
 from search.choices import MODULES, NO_TYPE, SITE, TYPE, parse_parameter
-from search.score_likelihood import Matrix
+
+Array = NDArray[np.float64]
+Matrix = Any  # scipy.sparse.csr_array has no types
 
 SETTING = "setting:"  # a further term, followed by the name of the hyperparameter
 CURVE = 3  # number of cosines in a curve

@@ -21,18 +21,18 @@ coefficient. It has a Gaussian prior with mean 1/2, and falls to 0 if the scores
 
 Sources: the factorial screening of arXiv 1510.05248; D. V. Lindley, A. F. M. Smith, Bayes estimates for the
 linear model (1972), for the hierarchy; C. E. Rasmussen, C. K. I. Williams, Gaussian processes for machine
-learning (2006), section 5.4, for the marginal likelihood and its gradient; J. T. Wilson et al. (2020), arXiv
-2002.09309, equation 12, for draws from the posterior.
+learning (2006), sections 5.4 and A.3, for the marginal likelihood and its gradient; J. T. Wilson et al.
+(2020), arXiv 2002.09309, equation 12, for draws from the posterior.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import copy
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import cast
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
 from threadpoolctl import ThreadpoolController
@@ -40,8 +40,10 @@ from threadpoolctl import ThreadpoolController
 from search.placement_effects import (
     NO_PRIOR,
     NOISE,
+    Array,
     Effect,
     IndexedPlacement,
+    Matrix,
     Prior,
     Term,
     Weights,
@@ -52,7 +54,6 @@ from search.placement_effects import (
     prior_of,
     total_weights,
 )
-from search.score_likelihood import Array, Matrix, make_likelihood
 
 # With several threads, matrices this small take ten times as long while trials use the processor.
 _LIBRARIES = ThreadpoolController()
@@ -60,11 +61,111 @@ _LIBRARIES = ThreadpoolController()
 WIDE = 10.0  # variance of UNKNOWN terms: they are practically unknown, as scores are centred in each block
 UNKNOWN = (Term.INTERCEPT, Term.BLOCK)
 LIMITS = (-9.0, 4.0)  # bounds of a variance's logarithm
-TAILS = 5  # degrees of freedom of Student's t
 FLATTEST = 0.3  # smallest curvature by the logarithms of variances; the priors alone have 0.4 to 1
 OUTLIER = 4.0  # robust standard deviations below the prediction at which a score is cut off
 CUTS = 3  # largest number of fits; each one cuts off scores that the previous fit found too low
 FEW = 8  # with fewer trials, scores are not cut off and the model counts as not predictive
+
+
+class Likelihood:
+    """The likelihood of scores y = Z e + noise with Gaussian effects e.
+
+    Their covariance K = Z V Z' + noise, where V holds the variances of the effects, is not factored, but a
+    matrix over the effects (Woodbury's identity). Effects that each occur in trials of their own, such as the
+    remainders of placements, would make that matrix as large as K. They join the noise: it is then diagonal,
+    too, in the means of the trials of a placement and the deviations from these means.
+
+    A level consists of the placements with the same number of trials. Level 0 holds the deviations from the
+    means of placements. Scores have one variance in each level, apart from the effects that placements share.
+
+    Args:
+        z: The weights of the effects in each trial's score, `(trials, effects)`.
+        terms: The columns of each term.
+        own: The term of which each trial has at most one effect, with weight 1.
+    """
+
+    def __init__(self, z: Matrix, terms: Mapping[str, Sequence[int]], own: str) -> None:
+        self._names = list(terms)
+        shared = {name: columns for name, columns in terms.items() if name != own}
+        self._columns = [column for columns in shared.values() for column in columns]
+        self._term = np.repeat(  # the index of each column's term
+            [self._names.index(name) for name in shared], [len(columns) for columns in shared.values()]
+        )
+        self._own = self._names.index(own) if own in terms else None
+        self._x = z[:, self._columns].toarray()  # (trials, shared effects)
+        self._member = z[:, terms.get(own, [])]  # (trials, placements)
+        self._sizes = self._member.sum(axis=0)
+        sums = self._member.T @ self._x
+        counts = np.unique(self._sizes)
+        self._levels = np.array([0.0, *counts])
+        # The means of placements, scaled such that trials and means have the same variance without effects.
+        self._means = [(self._sizes == count, count**-0.5) for count in counts]
+        between = [(scale * sums[rows]).T @ (scale * sums[rows]) for rows, scale in self._means]
+        self._squares = np.array([self._x.T @ self._x - sum(between), *between])  # (levels, effects, effects)
+        ranks = [int(rows.sum()) for rows, _ in self._means]
+        self._ranks = np.array([z.shape[0] - sum(ranks), *ranks])
+        self._sums = sums
+
+    def _inner(self, variances: Array, noise: float) -> tuple[Array, Array, tuple[Array, bool]]:
+        """Return each level's variance, the root of each effect's, and the factor of the inner matrix."""
+        levels = noise + self._levels * (0.0 if self._own is None else variances[self._own])
+        roots = np.sqrt(variances[self._term])
+        inner = roots[:, None] * np.tensordot(1 / levels, self._squares, 1) * roots
+        return levels, roots, cho_factor(inner + np.eye(len(roots)), lower=True)
+
+    def loss(self, y: Array, variances: Array, noise: float) -> tuple[float, Array]:
+        """Return the negative log density of `y`, and its gradient by the log variances, the noise's last.
+
+        `variances` are those of the terms, in order.
+        """
+        levels, roots, factor = self._inner(variances, noise)
+        sums = self._member.T @ y
+        between = [
+            (scale**2 * self._sums[rows].T @ sums[rows], scale**2 * sums[rows] @ sums[rows])
+            for rows, scale in self._means
+        ]
+        products = np.array([self._x.T @ y - sum(xy for xy, _ in between), *(xy for xy, _ in between)])
+        squares = np.array([y @ y - sum(yy for _, yy in between), *(yy for _, yy in between)])
+        inverse = cho_solve(factor, np.eye(len(roots)))
+        standard = inverse @ (roots * (products.T @ (1 / levels)))  # effects by their standard deviations
+        effects = roots * standard
+        residuals = squares - 2 * products @ effects + self._squares @ effects @ effects
+        covariance = roots[:, None] * inverse * roots
+        traces = np.tensordot(self._squares, covariance, 2)
+        value = 0.5 * (residuals @ (1 / levels) + standard @ standard + self._ranks @ np.log(levels))
+        by_level = 0.5 * (self._ranks / levels - (traces + residuals) / levels**2)
+        gradient = np.zeros(len(variances) + 1)
+        np.add.at(gradient, self._term, 0.5 * (1 - np.diag(inverse) - standard**2))
+        if self._own is not None:
+            gradient[self._own] = variances[self._own] * self._levels @ by_level
+        gradient[-1] = noise * by_level.sum()
+        return float(value + np.log(np.diag(factor[0])).sum()), gradient
+
+    def factor(self, variances: Array, noise: float) -> None:
+        """Prepare `solve` and `precisions` for these variances."""
+        own = 0.0 if self._own is None else variances[self._own]
+        _, roots, self._factor = self._inner(variances, noise)
+        self._noise, self._shrinkage = noise, own / (noise + own * self._sizes)
+        self._scaled = self._x * roots
+        self._whitened = self._unmix(self._scaled)
+
+    def _unmix(self, values: Array) -> Array:
+        """Return the inverse of the covariance without shared effects, times `values`."""
+        sums = self._member.T @ values
+        result: Array = (values - self._member @ (self._shrinkage * sums.T).T) / self._noise
+        return result
+
+    def solve(self, values: Array) -> Array:
+        """Return the inverse of the covariance times `values`, `(trials,)` or `(trials, columns)`."""
+        unmixed = self._unmix(values)
+        result: Array = unmixed - self._whitened @ cho_solve(self._factor, self._scaled.T @ unmixed)
+        return result
+
+    def precisions(self) -> Array:
+        """Return the diagonal of the inverse of the covariance."""
+        half = solve_triangular(self._factor[0], self._whitened.T, lower=True)
+        result: Array = (1 - self._member @ self._shrinkage) / self._noise - np.square(half).sum(axis=0)
+        return result
 
 
 class EffectModel:
@@ -108,7 +209,7 @@ class EffectModel:
         self._terms = [term for term in columns_of_term if term not in UNKNOWN]
         unknown = [term for term in columns_of_term if term in UNKNOWN]
         self._unknown = np.full(len(unknown), WIDE)
-        self._likelihood = make_likelihood(
+        self._likelihood = Likelihood(
             self._z, {term: columns_of_term[term] for term in [*self._terms, *unknown]}, Term.PLACEMENT
         )
         # Blocks differ more than placements do, so scores are centred in each block before they are scaled.
@@ -224,61 +325,26 @@ class EffectModel:
         value = fit + 0.5 * standardised @ standardised + np.log(spreads).sum()
         return float(value), gradient + standardised / spreads
 
-    def _curvature(self) -> tuple[Array, Array]:
-        """Return the logarithms of the variances, and the curvature of `_loss` there."""
-        logs = np.array([self.logs[name] for name in [*self._terms, NOISE]])
-        steps = 1e-3 * np.eye(len(logs))
-        with _LIBRARIES.limit(limits=1, user_api="blas"):
-            changes = [self._loss(logs + step)[1] - self._loss(logs - step)[1] for step in steps]
-        curvature = np.array(changes) / 2e-3
-        return logs, (curvature + curvature.T) / 2
-
     def evidence(self) -> float:
         """Return the log density of the scores, with variances integrated out (Laplace's approximation).
 
         Differences between models of the same scores are log Bayes factors.
         """
-        logs, curvature = self._curvature()
-        eigenvalues = np.maximum(np.linalg.eigvalsh(curvature), FLATTEST)
+        logs = np.array([self.logs[name] for name in [*self._terms, NOISE]])
+        steps = 1e-3 * np.eye(len(logs))
+        with _LIBRARIES.limit(limits=1, user_api="blas"):
+            changes = [self._loss(logs + step)[1] - self._loss(logs - step)[1] for step in steps]
+        curvature = np.array(changes) / 2e-3
+        eigenvalues = np.maximum(np.linalg.eigvalsh((curvature + curvature.T) / 2), FLATTEST)
         return -self._loss(logs)[0] - 0.5 * float(np.log(eigenvalues).sum())
 
-    def vary(self, random: np.random.Generator, count: int) -> "Iterator[tuple[EffectModel, float]]":
-        """Yield models with variances drawn from their posterior, and their weights, which sum to 1.
-
-        Their logarithms are drawn from Student's t around Laplace's approximation, since the posterior has
-        long tails. The weights correct for the difference (importance sampling).
-        """
-        logs, curvature = self._curvature()
-        eigenvalues, vectors = np.linalg.eigh(curvature)
-        deviations = 1 / np.sqrt(np.maximum(eigenvalues, FLATTEST))
-        standard = random.standard_normal((count, len(logs)))
-        standard *= np.sqrt(TAILS / random.chisquare(TAILS, (count, 1)))
-        drawn = np.clip(logs + (standard * deviations) @ vectors.T, *LIMITS)
-        distances = np.square((drawn - logs) @ vectors / deviations).sum(axis=1)
-        with _LIBRARIES.limit(limits=1, user_api="blas"):
-            losses = np.array([self._loss(row)[0] for row in drawn])
-        densities = (TAILS + len(logs)) / 2 * np.log1p(distances / TAILS) - losses
-        weights = np.exp(densities - densities.max())
-        for row, weight in zip(drawn, (weights / weights.sum()).tolist(), strict=True):
-            model = copy(self)
-            model._likelihood = copy(self._likelihood)
-            model.logs = dict(zip([*self._terms, NOISE], row.tolist(), strict=True))
-            with _LIBRARIES.limit(limits=1, user_api="blas"):
-                model._condition()
-            yield model, weight
-
-    def draw_values(self, random: np.random.Generator, count: int) -> Array:
-        """Draw all effects from the posterior, `(effects, count)`, by correcting draws from the prior."""
-        deviations = np.sqrt(self._variances)[:, None]
-        prior = self._means[:, None] + random.standard_normal((len(self.columns), count)) * deviations
-        noise = random.standard_normal((len(self._y), count)) * np.exp(self.logs[NOISE] / 2)
-        residuals = self._y[:, None] - self._z @ prior - noise
-        result: Array = prior + self._variances[:, None] * (self._z.T @ self._likelihood.solve(residuals))
-        return result
-
     def draw(self, random: np.random.Generator) -> "EffectDraw":
-        """Draw all effects from the posterior."""
-        return EffectDraw(self, self.draw_values(random, 1)[:, 0], random)
+        """Draw all effects from the posterior, by correcting a draw from the prior."""
+        prior = self._means + random.standard_normal(len(self.columns)) * np.sqrt(self._variances)
+        noise = random.standard_normal(len(self._y)) * np.exp(self.logs[NOISE] / 2)
+        residuals = self._y - self._z @ prior - noise
+        values = prior + self._variances * (self._z.T @ self._likelihood.solve(residuals))
+        return EffectDraw(self, values, random)
 
     @cached_property
     def tried(self) -> tuple[list[IndexedPlacement], Matrix]:
@@ -287,19 +353,10 @@ class EffectModel:
         member = self._z[:, list(columns.values())].tocoo()
         trials = np.zeros(len(columns), int)
         trials[member.col] = member.row  # any trial of the placement
-        totals = self.select(lambda e: not (e.term in (*UNKNOWN, Term.IN_BLOCK) or is_setting(e)))
-        return [cast(IndexedPlacement, key) for key in columns], totals[trials]
-
-    def placement_of(self, trial: int) -> IndexedPlacement:
-        """Return the placement of a trial, by its index."""
-        (column,) = [i for i in self._z[[trial]].indices if self._names[i].term == Term.PLACEMENT]
-        return cast(IndexedPlacement, self._names[column].key)
-
-    def select(self, is_kept: Callable[[Effect], bool]) -> Matrix:
-        """Return the weights of some effects in each trial's score, `(trials, effects)`."""
-        kept = np.array([is_kept(effect) for effect in self.columns], float)
+        left_out = (*UNKNOWN, Term.IN_BLOCK)
+        kept = np.array([not (e.term in left_out or is_setting(e)) for e in self.columns], float)
         # Of a single row, the product is no csr_array and `@` gives a number.
-        return csr_array(self._z * kept)
+        return [cast(IndexedPlacement, key) for key in columns], csr_array(self._z * kept)[trials]
 
     def expect(self, sums: Sequence[Weights]) -> Array:
         """Return the means that `predict` returns."""

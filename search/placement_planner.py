@@ -8,7 +8,8 @@ the placements that were tried, since only these can have their own `placement` 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations, combinations_with_replacement, product
+from itertools import combinations, combinations_with_replacement, groupby, product
+from math import comb
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,8 @@ from optuna.distributions import CategoricalDistribution
 from optuna.trial import FrozenTrial
 
 from search.choices import MODULES, NO_TYPE, SITE, TYPE, parse_parameter
-from search.placement_effects import Effect, IndexedModule, IndexedPlacement, Term
+from search.placement_effects import Array, Effect, IndexedModule, IndexedPlacement, Term
 from search.placement_model import EffectDraw
-from search.score_likelihood import Array
 
 STARTS = 4
 SWEEPS = 8  # rounds of exchanges of all modules; two or three suffice in nearly all cases
@@ -90,6 +90,22 @@ def list_modules(choices: PlacementChoices) -> Iterator[IndexedModule]:
             yield IndexedModule(
                 site, kind, tuple((name, value) for (name, _), value in zip(options, values, strict=True))
             )
+
+
+def count_placements(choices: PlacementChoices) -> int:
+    """Return the number of placements."""
+    at_site = len(list(list_modules(choices))) // choices.sites
+    counts = range(choices.least, choices.most + 1)
+    return sum(comb(choices.sites, count) * at_site**count for count in counts)
+
+
+def enumerate_placements(choices: PlacementChoices) -> Iterator[IndexedPlacement]:
+    """Yield all placements."""
+    at_site = [list(group) for _, group in groupby(list_modules(choices), key=lambda module: module.site)]
+    for count in range(choices.least, choices.most + 1):
+        for sites in combinations(at_site, count):
+            for modules in product(*sites):
+                yield IndexedPlacement(choices.prefix if modules else "", modules)
 
 
 class Planner:

@@ -7,18 +7,17 @@ trials there are. Only completed trials are compared, since only their models ca
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
-from optuna.distributions import IntDistribution
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from scipy.special import expit, ndtri  # importing scipy.stats takes half a second
 
 from automl.base.errors import InputError
-from search.choices import MODULES, SITE, parse_parameter
 from search.placement_effects import (
+    Array,
     Effect,
     IndexedPlacement,
     Term,
@@ -31,18 +30,12 @@ from search.placement_effects import (
     trial_weights,
 )
 from search.placement_model import UNKNOWN, EffectModel
-from search.placement_planner import DrawnChoices, PlacementChoices
 from search.placement_sampler import GrowingModel, fit_model
-from search.reach import estimate_reach
-from search.score_likelihood import Array
 
 SHOWN = (Term.COST, Term.SITE, Term.TYPE, Term.CELL, Term.OPTION, Term.PAIR)
 LEVEL = 0.9  # probability of intervals, and from which a statement counts as certain
-STOP_LEVEL = 0.98  # lowest `reach` that ends a search; see benchmarks/bench_stopping.py
 DRAWS = 4000  # joint draws of all placements; the error of a probability is below one percent
 LISTED = 1000  # largest number of placements to compare, the best by their means
-
-Fit = Callable[[Study], EffectModel | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,9 +88,6 @@ class Posterior:
             requires that both probabilities are small.
         spread: The standard deviation between the placements that were tried, from the estimated variances.
         coefficient: How much the prior counts (1 fully, 0 not at all), and its 90 % interval, if any.
-        reach: The probability that so many further trials would not find a gain of more than `margin` above
-            the best trial, with hyperparameters that were tried (`search.reach`). None if it was not
-            estimated.
     """
 
     effects: list[EffectRow]
@@ -108,7 +98,6 @@ class Posterior:
     may_matter: float
     spread: float
     coefficient: tuple[float, float, float] | None = None
-    reach: float | None = None
 
     @property
     def reliability(self) -> float:
@@ -129,11 +118,6 @@ class Posterior:
     def is_decided(self) -> bool:
         """Return True if certainly no placement matters, or the first one matters and is best or near it."""
         return self.is_null or (self.matters >= LEVEL and self.placements[0].near >= LEVEL)
-
-    @property
-    def ends_search(self) -> bool:
-        """Return True if placements are decided and the best trial is near the best of the space."""
-        return self.is_decided and self.reach is not None and self.reach >= STOP_LEVEL
 
     @property
     def verdict(self) -> str:
@@ -163,16 +147,13 @@ def best_trial(study: Study) -> FrozenTrial:
     )
 
 
-def estimate_posterior(
-    study: Study, margin: float, fit: Fit = fit_model, *, more: int | None = None
-) -> Posterior:
+def estimate_posterior(study: Study, margin: float) -> Posterior:
     """Estimate the posterior of the placements from the completed trials.
 
-    `margin` is the smallest difference that matters, in units of the score, and `fit` returns the model. If
-    the number of further trials, `more`, is given and the placements are decided, `reach` is estimated, too,
-    which takes seconds in large spaces. Raises InputError as `best_trial`.
+    `margin` is the smallest difference that matters, in units of the score. Raises InputError as
+    `best_trial`.
     """
-    model, trials = _fitted(study, fit)
+    model, trials = _fitted(study)
     weights = [trial_effects for _, trial_effects in trials]
     tried = Counter(cast(IndexedPlacement, parse_placement(t.params, t.distributions)) for t, _ in trials)
     placements, gains = list(tried), [_gain(placement) for placement in tried]
@@ -189,7 +170,7 @@ def estimate_posterior(
         PlacementRow(placement=placements[i], **interval, near=probability, trials=tried[placements[i]])
         for i, interval, probability in zip(listed, _intervals(mean, covariance), near.tolist(), strict=True)
     ]
-    posterior = Posterior(
+    return Posterior(
         effects=_effect_rows(model),
         placements=sorted(rows, key=lambda row: -row.mean),
         noise=_noise(model, weights),
@@ -199,11 +180,6 @@ def estimate_posterior(
         may_matter=any_effect * large,
         coefficient=_coefficient(model),
     )
-    if more is None or not posterior.is_decided:
-        return posterior
-    choices = _choices([trial for trial, _ in trials])
-    reach = estimate_reach(model, choices, _best_index(model), more, margin, placement_effect)
-    return replace(posterior, reach=reach)
 
 
 def _effect_rows(model: EffectModel) -> list[EffectRow]:
@@ -219,40 +195,6 @@ def _effect_rows(model: EffectModel) -> list[EffectRow]:
     return sorted(rows, key=lambda row: -abs(row.mean))
 
 
-def _choices(trials: Sequence[FrozenTrial]) -> list[PlacementChoices]:
-    """Return the choices that the trials have drawn their placements from, by prefix."""
-    drawn = DrawnChoices()
-    ranges: list[Any] = [trial.distributions[MODULES] for trial in trials]
-    for trial in trials:
-        drawn.add(trial)
-    least, most = min(modules.low for modules in ranges), max(modules.high for modules in ranges)
-    return [
-        drawn.placements(prefix, sites, least=least, most=min(sites, most))
-        for prefix, sites in count_sites(trials).items()
-    ]
-
-
-def count_sites(trials: Sequence[FrozenTrial]) -> dict[str, int]:
-    """Return the number of sites of each prefix, from the ranges of the sites of trials with modules."""
-    counts = {}
-    for trial in trials:
-        for name, distribution in trial.distributions.items():
-            parameter = parse_parameter(name)
-            if parameter is not None and parameter.kind == SITE and isinstance(distribution, IntDistribution):
-                # Sites are drawn in ascending order, so each leaves room for those of the later modules.
-                later = trial.params[MODULES] - parameter.module
-                counts[parameter.prefix] = distribution.high + 1 + later
-    return counts
-
-
-def _best_index(model: EffectModel) -> int:
-    """Return the index of the trial that `best_trial` returns."""
-    if not (model.has_blocks or model.predicts()):
-        return int(np.argmax(model.scores))
-    means = model.select(lambda effect: effect.term not in (Term.BLOCK, Term.IN_BLOCK)) @ model.mean
-    return int(np.argmax(means))
-
-
 def _coefficient(model: EffectModel) -> tuple[float, float, float] | None:
     """Return the coefficient of the prior: its posterior mean and its interval."""
     if not model.prior:
@@ -262,7 +204,9 @@ def _coefficient(model: EffectModel) -> tuple[float, float, float] | None:
     return interval["mean"], interval["low"], interval["high"]
 
 
-def _fitted(study: Study, fit: Fit = fit_model) -> tuple[EffectModel, list[tuple[FrozenTrial, Weights]]]:
+def _fitted(
+    study: Study, fit: Callable[[Study], EffectModel | None] = fit_model
+) -> tuple[EffectModel, list[tuple[FrozenTrial, Weights]]]:
     model = fit(study)
     if model is None:
         raise InputError("no trial that draws a placement has completed; train some first")

@@ -100,23 +100,12 @@ class GrowingModel:
             self._fit(study, estimate=not self._estimated <= done <= self._estimated * REFIT)
         return self._model
 
-    def refit(self, study: Study) -> EffectModel | None:
-        """Return the model of all completed trials, with variances that are estimated from all of them."""
-        self._complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        self._fit(study, estimate=True)
-        return self._model
-
     def _fit(self, study: Study, *, estimate: bool) -> None:
         logs = self._model.logs if self._model else None
         self._model = fit_model(study, logs, estimate=estimate, known=self._weights)
         self._known = len(self._complete)
         self._estimated = self._known if estimate else self._estimated
         self._expected, self._predicts = {}, None
-
-    @property
-    def trials(self) -> int:
-        """Return the number of completed trials at the last call."""
-        return len(self._complete)
 
     def expected_scores(self, study: Study) -> dict[int, float]:
         """Return the posterior mean of the score of each completed trial with a placement, by number.

@@ -14,21 +14,16 @@ from automl.base.units import pluralize
 from search.choices import parse_parameter
 from search.config import TrialConfig
 from search.placement_effects import SHARED_TRAINING, read_prior, write_prior
-from search.placement_posterior import estimate_posterior
 from search.placement_sampler import GrowingModel, PlacementSampler
 from search.record import Role, State, TrialRecord
 from search.shared_trainings import PERTURB, SharedTrainings, is_shared_training
 from search.space import Space, memory_study
-from search.study import ENQUEUED, EXPECTED, PLACEMENT_VERDICT, WARM_START, read_record, update_expected
+from search.study import ENQUEUED, EXPECTED, WARM_START, read_record, update_expected
 from search.trial_scheduler import RESOURCE, Plan, TrialScheduler
 
 # Largest number of consecutive draws: that a space may reject, and that are discarded as repetitions (twice
 # as many for a forecast).
 REFUSED, REDRAWS = 1000, 20
-# Least number of completed trials before placements are compared.
-LEAST = 8
-# They are compared again when the number of trials has grown by this fraction: 1 / RARER.
-RARER = 8
 # Number of consecutive draws that every shared partial training has had, after which another one is started.
 NOTHING_NEW = 5
 
@@ -49,8 +44,6 @@ class SearchScheduler(TrialScheduler):
         shared_trainings: The shared partial trainings; their initial number is 0 if each trial starts from
             new weights. With them, configurations have `training.insert_at`, all trials share the
             hyperparameters of trial 0, and nothing is pruned, since continuations are short.
-        placement_verdict: The verdict of a model of placements once it is certain, which ends the search, or
-            an empty string. Always empty if `stop_decided` is False, or without such a model.
     """
 
     def __init__(
@@ -62,7 +55,6 @@ class SearchScheduler(TrialScheduler):
         *,
         forecast: Callable[[TrialConfig], Mapping[str, float]] = lambda config: {},
         shared_trainings: int = 0,
-        stop_decided: bool = False,
     ) -> None:
         super().__init__(study, plan)
         self.space, self.forecast = space, forecast
@@ -89,11 +81,6 @@ class SearchScheduler(TrialScheduler):
             shared_trainings > 0 or isinstance(sampler, PlacementSampler)
         )
         self._model = GrowingModel()
-        self._stop_decided = stop_decided and self._models
-        self._compared = 0  # number of completed trials when placements were last compared
-        self.placement_verdict = str(study.user_attrs.get(PLACEMENT_VERDICT, ""))
-        if self.placement_verdict and not stop_decided:
-            self._set_verdict("")
         if self._models and not study.user_attrs.get(EXPECTED):
             study.set_user_attr(EXPECTED, True)
         self._read()
@@ -137,7 +124,7 @@ class SearchScheduler(TrialScheduler):
         if self._unfinished:
             return self.records[self._unfinished.popleft()]
         is_full = self.plan.trials is not None and len(self.records) >= self.plan.trials
-        if self.placement_verdict or is_full:
+        if is_full:
             return None
         if self.shared_trainings and self.shared_trainings.all_begun and not self.shared_trainings.ready:
             self.waiting = bool(self.shared_trainings.coming)
@@ -270,36 +257,12 @@ class SearchScheduler(TrialScheduler):
     def _update_records(self) -> None:
         if self._models:
             update_expected(self.study, self.records, self._model)
-        # A verdict holds, also after a resume, unless the user asks for more trials.
-        if self._stop_decided and not self.placement_verdict:
-            self._compare_placements()
-
-    def _set_verdict(self, verdict: str) -> None:
-        self.placement_verdict = verdict
-        self.study.set_user_attr(PLACEMENT_VERDICT, verdict)
-
-    def _compare_placements(self) -> None:
-        done = self._model.trials
-        if is_check_due(done, self._compared):
-            self._compared = done
-            metric = self.plan.metric
-            margin = metric.margin / metric.scale
-            left = max(0, (self.plan.trials or 0) - done)
-            result = estimate_posterior(self.study, margin, self._model.refit, more=max(done, left))
-            if result.ends_search:
-                update_expected(self.study, self.records, self._model)  # it was fitted again
-                self._set_verdict(result.verdict)
 
     def _enter(self, record: TrialRecord) -> bool | None:
         if self.shared_trainings:
             return None
         group = str(Role.BASELINE if record.role is Role.BASELINE else Role.CANDIDATE)
         return self.rungs.enter(record.number, group, record.history[-1][RESOURCE], self.plan.score(record))
-
-
-def is_check_due(done: int, checked: int) -> bool:
-    """Return True if, with `done` trials and `checked` at the last time, placements are compared again."""
-    return done >= LEAST and done - checked >= max(1, checked // RARER)
 
 
 def _key(config: TrialConfig) -> str:

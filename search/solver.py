@@ -16,11 +16,9 @@ from math import fsum
 
 import numpy as np
 
-from search.placement_effects import Effect, IndexedModule, IndexedPlacement, Term, total_weights
+from search.placement_effects import Array, Effect, IndexedModule, IndexedPlacement, Term, total_weights
 from search.placement_model import EffectModel
-from search.placement_planner import PlacementChoices, list_modules
-from search.reach import count_placements, enumerate_placements
-from search.score_likelihood import Array
+from search.placement_planner import PlacementChoices, count_placements, enumerate_placements, list_modules
 
 FEW = 1000  # placements of a space up to which all are ranked
 STARTS = 8  # tried placements to start from
@@ -119,7 +117,7 @@ class PlacementSolver:
         tried.sort(key=self._totals.__getitem__, reverse=True)
         starts = [self._smallest(), *(self._slots(placement) for placement in tried[:STARTS])]
         candidates = dict.fromkeys(tried)
-        if sum(count_placements(self.choices)) <= FEW:
+        if count_placements(self.choices) <= FEW:
             candidates |= dict.fromkeys(enumerate_placements(self.choices))
         for start in starts:
             slots = self._climb(start, self._alone, self._pairs, limits)

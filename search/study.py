@@ -34,7 +34,6 @@ STUDY_FILE = "study.journal"
 CONFIG, ROLE, PROFILE, DEVICE, REASON = "config", "role", "profile", "device", "reason"
 EPOCH = "epoch:"  # followed by the number of the epoch: its metrics
 PRUNED, WARM_START, VARIANT = "pruned", "warm_start", "variant"
-PLACEMENT_VERDICT = "decided"  # of the study: the verdict on the placements, once it is final
 CELLS = "cells"  # of a grid's study: the parameters of its cells by label, in order
 EXPECTED = "expected"  # of the study: True if a model of placements ranks its trials
 PLACEMENT, MODEL = "placement", "model"  # as text, for users of Optuna's own tools

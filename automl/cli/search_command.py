@@ -173,11 +173,6 @@ def print_search(result: "Search", storage: str) -> None:
         f"{counts[State.INFEASIBLE]} infeasible, {counts[State.ERROR]} errors, {result.seconds:.0f} s"
     )
     _print_leaders(result)
-    if result.placement_verdict:
-        print(f"placement {result.placement_verdict}")
-        resume = format_command("search --resume", result.search, storage, "--stop", "never")
-        saved = pluralize(result.saved, "planned trials were not needed; train them")
-        print(f"stopped   early: {saved}: {resume}")
     for warning in result.warnings:
         print(f"warning: {warning}")
     if result.grid is not None:

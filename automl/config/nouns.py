@@ -83,7 +83,6 @@ INSERT_AT = 3 / 4  # of the epochs of a shared partial training: in the flat par
 TRIALS = 16  # the default if neither trials nor a budget is set
 EQUAL = ("time", "epochs")
 INIT = ("scratch", "shared")
-STOP = ("decided", "never")
 # Options that the user's own training function does not get.
 OF_TASKS = (
     "backbone", "backbone_option", "weights", "subset", "size", "batch_size", "mixup", "flip", "augment",
@@ -259,7 +258,6 @@ class SearchPlan(declared.PlanOptions):
         _check_counts(self, "trials", "shared_trainings", "seeds")
         if not 0 <= self.baseline_share <= 1:
             raise InputError(f"--baseline-share must be between 0 and 1; got {self.baseline_share:g}")
-        _check_choice("value of --stop", self.stop, STOP)
         if self.is_grid and self.warm_start is not None:
             raise InputError("--sampler grid does not learn from trials; leave --warm-start out")
         _ = self.seconds  # raises InputError for an invalid value

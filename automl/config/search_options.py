@@ -132,10 +132,6 @@ class PlanOptions:
         objective: Comma-separated list of 1 to 3: the metric, latency, params, macs. Default: the metric.
         baseline_share: Fraction of the trials that tune the baseline.
         pruning: Stop weak trials at rungs. Without it, every trial gets all of its epochs.
-        stop: Early end: decided (once placements are compared with certainty) or never. `decided` ends a
-            search before its trials or time are used up: once the model of placements is certain that none
-            matters, or that one is the best or within the margin of it. Default: `decided` with `init`
-            `shared`, otherwise `never`.
         shared_trainings: With --init shared, initial number of shared partial trainings. A placement that
             was inserted into all of them gets another one.
     """
@@ -149,7 +145,6 @@ class PlanOptions:
     objective: str | None = option(None, SEARCH, rare=True)
     baseline_share: float = option(0.2, SEARCH, rare=True)
     pruning: bool = option(True, SEARCH, "--pruning/--no-pruning", rare=True)
-    stop: str | None = option(None, SEARCH, shown="never; decided with --init shared", rare=True)
     shared_trainings: int = option(3, TRAINING, rare=True)
 
 
@@ -189,7 +184,6 @@ class PlaceOptions:
         gpus_per_trial: GPUs of each worker: auto (measured), or a number such as 0.5. A fraction shares one.
             `auto` is 0 without any, 1/2, 1/4 or 1/8 if the baseline leaves as much of a GPU idle, otherwise
             1.
-        overlap_kernels: Let kernels of trials on one GPU overlap. NVIDIA's Multi-Process Service does it.
         workers_per_trial: Data-parallel processes of a trial. Each trains on a part of every batch.
         resource: Custom Ray resource of each worker, NAME=AMOUNT; may be repeated. In Python,
             a list of them.
@@ -206,7 +200,6 @@ class PlaceOptions:
     keep: int = option(3, FILES, rare=True)
     cpus_per_trial: float = option(1, RESOURCES)
     gpus_per_trial: float | None = option(None, RESOURCES, shown="auto", rare=True, kind=str | None)
-    overlap_kernels: bool = option(False, RESOURCES, "--overlap-kernels", rare=True)
     workers_per_trial: int = option(1, RESOURCES)
     resource: Sequence[str] = option((), RESOURCES, rare=True, kind=list[str] | None)
     label: Sequence[str] = option((), RESOURCES, rare=True, kind=list[str] | None)

@@ -16,7 +16,7 @@ from automl.config.search_options import SearchOptions
 from search.space import space_name
 
 # Settings of where and when trials run. They do not change what is searched.
-SCHEDULING_OPTIONS = ("resource", "label", "concurrent", "callbacks", "stop")
+SCHEDULING_OPTIONS = ("resource", "label", "concurrent", "callbacks")
 # From Python, paths and numbers are accepted where the command line has text.
 TEXTS = ("data", "weights", "storage", "max_params", "max_macs", "max_memory", "max_cache")
 

@@ -29,7 +29,7 @@ from automl.tracking.run_spec import RunSpec, below, source
 from search.config.sections import OwnTraining
 from search.metric import Chance, Metric
 from search.record import Role, State, TrialRecord
-from search.study import PLACEMENT_VERDICT, STUDY_FILE, create_study, read_attribute, resume_study
+from search.study import STUDY_FILE, create_study, resume_study
 from search.trial_scheduler import Plan
 
 CONFIRM_FILE = "confirm.json"
@@ -216,11 +216,10 @@ def trials_of(folder: Path, metadata: SearchMetadata) -> tuple[Path, str, Plan]:
     return folder, metadata.name, metadata.plan
 
 
-def is_open(folder: Path, plan: Plan, records: Collection[TrialRecord], name: str) -> bool:
+def is_open(plan: Plan, records: Collection[TrialRecord]) -> bool:
     """Return whether trials of a search have not begun or have not ended."""
     missing = len(records) < (plan.trials or 0)
-    needless = missing and records and read_attribute(folder, name, PLACEMENT_VERDICT)
-    return (missing and not needless) or any(record.state is State.RUNNING for record in records)
+    return missing or any(record.state is State.RUNNING for record in records)
 
 
 def chosen_baseline(folder: Path, variant_set: VariantSet) -> str | None:

@@ -194,7 +194,7 @@ def _plan(
     earlier: Sequence[Confirmation],
 ) -> Confirmation:
     """Return the plan of a new confirmation, with seeds that neither a trial nor an earlier one had."""
-    if is_open(folder, metadata.plan, records, metadata.name):
+    if is_open(metadata.plan, records):
         resume = format_command("search --resume", metadata.name, metadata.storage)
         print(
             f"warning: the search is unfinished; finalists are chosen among its "

@@ -179,7 +179,6 @@ def _open_scheduler(
         load_sampler(asked.sampler, seed=seed, objectives=len(plan.objectives)),
         forecast=forecast,
         shared_trainings=asked.shared_trainings if question.shares_training else 0,
-        stop_decided=asked.stop == "decided" or (asked.stop is None and question.shares_training),
     )
 
 

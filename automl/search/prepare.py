@@ -31,7 +31,6 @@ from automl.task.initial import choose_weights
 from search.config import PUBLISHED, TASKS, TrialConfig
 from search.drawn import Drawn
 from search.grid import GRID, Cell
-from search.placement_sampler import PlacementSampler
 from search.samplers import check_has_placements, check_sampler, choose_sampler, load_sampler
 from search.space import SPACES
 from search.trial_scheduler import Plan
@@ -138,15 +137,11 @@ def _with_sampler(plan: SearchPlan, question: Question, drawn: Drawn) -> SearchP
     """Return the plan with a sampler chosen for `auto`. Raise InputError if the sampler does not fit."""
     objectives = (plan.objective or "").count(",") + 1
     sampler = choose_sampler(plan.sampler, drawn, objectives=objectives)
-    loaded = None if sampler == GRID else load_sampler(sampler, seed=question.seed, objectives=objectives)
+    if sampler != GRID:
+        load_sampler(sampler, seed=question.seed, objectives=objectives)  # raises InputError
     check_sampler(sampler, drawn)
     if question.shares_training:
         check_has_placements("--init shared", drawn, "use --init scratch")
-    models = objectives == 1 and (question.shares_training or isinstance(loaded, PlacementSampler))
-    if plan.stop == "decided" and not models:
-        raise InputError(
-            "--stop decided needs --sampler placement or --init shared, and one objective; leave it out"
-        )
     return replace(plan, sampler=sampler)
 
 

@@ -223,7 +223,7 @@ def _time_trainings(
     place, plan = ready.settings.place, ready.plan
     until = started + LIMIT
     tell("starting Ray")
-    with connect(with_mps=place.overlap_kernels):
+    with connect():
         available = list_open_nodes(place)
         shape = measurements.trial_resources(place, available)
         if shape.gpus:

@@ -14,7 +14,7 @@ from automl.tracking.run_spec import flat
 from search import record
 from search.fixed_scheduler import find_missing
 from search.record import State, TrialRecord
-from search.study import CELLS, PLACEMENT_VERDICT, read_attribute
+from search.study import CELLS, read_attribute
 from search.trial_scheduler import rank_trials, select_leaders
 
 if TYPE_CHECKING:
@@ -84,16 +84,6 @@ class SearchResult(Summary, SearchData):
         return next((trial.reason for trial in self.trials if trial.state is State.ERROR), None)
 
     @cached_property
-    def placement_verdict(self) -> str:
-        """Return the reason why a search of placements ended early, or an empty text."""
-        return str(read_attribute(self.folder, self.metadata.name, PLACEMENT_VERDICT) or "")
-
-    @property
-    def saved(self) -> int:
-        """Return the number of planned trials that an early end made unnecessary."""
-        return max(0, (self.plan.trials or 0) - len(self.trials)) if self.placement_verdict else 0
-
-    @cached_property
     def missing(self) -> list[str]:
         """Return the cells of a grid without a result, with the reason."""
         settings = self.metadata.settings
@@ -155,11 +145,6 @@ class SearchResult(Summary, SearchData):
         yield "trials", f"{len(self.trials)}: {', '.join(counts)}" if counts else "none"
         for name, trial in (("best", self.best), ("baseline", self.baseline)):
             yield name, "no trial completed" if trial is None else self.describe(trial)
-        if self.placement_verdict:
-            yield (
-                "placements",
-                f"{self.placement_verdict}. {pluralize(self.saved, 'planned trials were not needed')}",
-            )
         for warning in self.warnings:
             yield "warning", warning
         if self.missing:
@@ -203,8 +188,6 @@ class SearchResult(Summary, SearchData):
             "untracked": self.untracked,
             "page": self.page,
             "warnings": self.warnings,
-            "decided": self.placement_verdict,
-            "saved": self.saved,
             "missing": self.missing,
             "objectives": list(self.plan.objectives),
         }

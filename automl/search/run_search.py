@@ -205,7 +205,7 @@ def run_search(*positional: Any, resume: str | NamedSearch | None = None, **sett
         **settings: The fields of `Settings`, such as `space`, `data`, `trials` and `callbacks`. With
             `resume`, only `storage`, `trials` (the total, or `"+20"` for 20 more), `seeds` of a grid, the
             `budget` from now on, a `space` that was a function of a notebook, and `callbacks`, `label`,
-            `resource`, `concurrent` and `stop`. Code that was not named on this machine needs `trust=True`.
+            `resource` and `concurrent`. Code that was not named on this machine needs `trust=True`.
 
     Returns:
         The search with its trials. Its methods continue with it: `confirm`, `report`, `export`, `resume`.
@@ -287,7 +287,6 @@ def resume_search(
         question = earlier if space is None else earlier.with_space(space)
         more = None if trials is None else str(trials)
         plan = metadata.settings.plan.extended(more, budget, len(records), seeds)
-        plan = replace(plan, stop=scheduling.pop("stop", plan.stop))
         settings = replace(metadata.settings, question=question, plan=plan)
         settings = settings.change(place=scheduling).absolute()
         check_callbacks(settings.place.callbacks)

@@ -218,7 +218,7 @@ def _find_state(
         return "stopped" if unfinished or not started else "finished", resume
     if unfinished:
         return "stopped", "confirm --search"
-    return "stopped" if is_open(folder, plan, records, metadata.name) else "finished", resume
+    return "stopped" if is_open(plan, records) else "finished", resume
 
 
 def _left(records: Sequence[TrialRecord], plan: Plan) -> float | None:

@@ -236,7 +236,7 @@ def open_workers(place: Place, log: Path, advice: str) -> Iterator[Workers]:
     """
     with (
         capture_library_logs(log),
-        connect(dashboard=place.workers_per_trial > 1, with_mps=place.overlap_kernels),
+        connect(dashboard=place.workers_per_trial > 1),
         record_signals(advice) as interrupt,
         watch_head(partial(_report_lost_head, advice, interrupt)),
     ):

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import optuna
-import pytest
 
 from attention import Spec
 from automl.tasks.language_modelling import LanguageModel
@@ -20,7 +19,6 @@ from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
 from search.shared_trainings import PERTURB
 from search.space import SPACES, Space
-from search.study import PLACEMENT_VERDICT, read_attribute
 from search.trial_scheduler import rank_trials
 from tests.helpers.search_cases import ask_trial, make_engine, make_plan, make_study, report
 
@@ -62,7 +60,6 @@ def make(folder: Path, study: optuna.Study | None = None, seed: int = 0, **more:
         plan,
         sampler,
         shared_trainings=3,
-        stop_decided=True,
         **more,
     )
 
@@ -130,10 +127,7 @@ def test_a_placement_is_used_once_per_shared_training(tmp_path: Path) -> None:
     """One site has an effect and no other has, so it is drawn again and again."""
     scheduler, random = make(tmp_path), np.random.default_rng(0)
     for _ in range(60):
-        record = scheduler.ask()
-        if record is None:
-            assert scheduler.placement_verdict
-            break
+        record = ask_trial(scheduler)
         best = "stage3.block1" in record.config.model.placement
         score = 0.5 + 0.02 * best + 0.01 * random.standard_normal()
         scheduler.end(record.number, whole(record, score))
@@ -212,33 +206,20 @@ def test_a_shared_training_that_cannot_be_trained_ends_the_search(tmp_path: Path
     assert not scheduler.waiting
 
 
-@pytest.mark.parametrize("gain", [0.01, 0.0])
-def test_the_search_finds_a_planted_type_and_no_difference_without_one(gain: float, tmp_path: Path) -> None:
-    """Shared partial trainings differ by 0.7 points and continuations by 0.22. One type may add a point."""
-    found_types, costs = [], []
-    for seed in range(10):
-        (tmp_path / str(seed)).mkdir()
-        scheduler, random = make(tmp_path / str(seed), seed=seed), np.random.default_rng(seed)
-        of_shared_training = 0.9 + 0.007 * random.standard_normal(100)
-        cost = 0.0
-        while cost < 16 and (record := scheduler.ask()) is not None:
-            placement = record.config.model.placement
-            effect = gain * any(spec.type == "sagan" for spec in placement.values())
-            score = of_shared_training[record.config.seed] + effect + 0.0022 * random.standard_normal()
-            scheduler.end(record.number, whole(record, score))
-            cost += (EPOCHS - AT) / EPOCHS if placement else 1
-        best = rank_trials(scheduler.records.values(), make_plan())[0].config.model.placement
-        found_types.append(any(spec.type == "sagan" for spec in best.values()))
-        costs.append((cost, scheduler.placement_verdict.partition(":")[0]))
-        assert (
-            read_attribute(tmp_path / str(seed), "s", PLACEMENT_VERDICT) or ""
-        ) == scheduler.placement_verdict
-    if gain:
-        assert sum(found_types) >= 9, costs
-    else:
-        ends = [end for _, end in costs]
-        assert "decided" not in ends, ends
-        assert ends.count("no difference that matters") >= 8, costs
+def test_the_search_finds_a_planted_type(tmp_path: Path) -> None:
+    """Shared partial trainings differ by 0.7 points and continuations by 0.22. One type adds a point."""
+    scheduler, random = make(tmp_path), np.random.default_rng(0)
+    of_shared_training = 0.9 + 0.007 * random.standard_normal(100)
+    cost = 0.0
+    while cost < 16:
+        record = ask_trial(scheduler)
+        placement = record.config.model.placement
+        effect = 0.01 * any(spec.type == "sagan" for spec in placement.values())
+        score = of_shared_training[record.config.seed] + effect + 0.0022 * random.standard_normal()
+        scheduler.end(record.number, whole(record, score))
+        cost += (EPOCHS - AT) / EPOCHS if placement else 1
+    best = rank_trials(scheduler.records.values(), make_plan())[0].config.model.placement
+    assert any(spec.type == "sagan" for spec in best.values())
 
 
 def test_in_a_confirmation_placements_wait_for_the_shared_training_of_their_seed(tmp_path: Path) -> None:

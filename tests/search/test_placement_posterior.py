@@ -20,7 +20,7 @@ from search.placement_effects import (
     trial_weights,
 )
 from search.placement_model import EffectModel
-from search.placement_posterior import _best_index, _choices, best_trial, estimate_posterior
+from search.placement_posterior import best_trial, estimate_posterior
 from search.placement_sampler import GrowingModel, PlacementSampler, fit_model
 from search.record import Role, State, TrialRecord
 from search.space import SPACES, draw_randomly
@@ -83,54 +83,15 @@ def test_a_difference_is_named_with_its_interval() -> None:
     assert result.verdict.startswith("decided: the first is best, or within 0.5 of it, with")
 
 
-def test_placements_that_were_not_tried_may_be_the_best() -> None:
-    """Among those that were tried, one is certainly the best. Four of six sites were never tried."""
-    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler(0))
-    random = np.random.default_rng(0)
-    for site, kind, gain in [(0, "a", 3.0), (0, "b", 0.0), (5, "a", 1.0)] * 12:
-        study.enqueue_trial({"modules": 1, "site1": site, "type1": kind})
-        trial = study.ask()
-        draw(trial)
-        study.tell(trial, gain + 0.1 * random.standard_normal())
-    result = estimate_posterior(study, margin=0.5, more=36)
-    assert result.matters > 0.9
-    assert result.placements[0].near > 0.9
-    assert result.reach < 0.9
-    assert not result.ends_search
-
-
-def test_a_comparison_takes_trials_that_the_models_last_fit_lacked() -> None:
-    """The model of a growing study is fitted again once a fiftieth of the trials is new."""
-    study = search(of_type("b", 1.0), 60, sampler=optuna.samplers.RandomSampler(0))
+def test_a_growing_study_needs_no_fit_for_each_trial() -> None:
+    """The model is fitted again once a fiftieth of the trials is new."""
+    study = search(of_type("b", 1.0), 100, sampler=optuna.samplers.RandomSampler(0))
     model = GrowingModel()
-    for trial in search(of_type("b", 1.0), 122, seed=1, sampler=optuna.samplers.RandomSampler(1)).trials:
-        study.add_trial(trial)
-        model(study)
-    stale = model(study)
-    assert len(stale.scores) < 182, "it needs no fit for each trial"
-    result = estimate_posterior(study, 0.5, model.refit, more=10)
-    expected = estimate_posterior(study, 0.5, more=10)
-    assert result.matters == pytest.approx(expected.matters, abs=0.01)
-    assert sum(row.trials for row in result.placements) == 182
-
-
-@pytest.mark.parametrize("trials", [6, 40])  # the model predicts nothing yet, and it does
-def test_the_best_trial_of_a_comparison_is_that_of_the_search(trials: int) -> None:
-    for seed in range(4):
-        study = search(of_type("b", 3.0), trials, seed=seed)
-        model = fit_model(study)
-        assert model.predicts() is (trials == 40)
-        assert _best_index(model) == best_trial(study).number
-
-
-def test_the_choices_are_those_of_the_space() -> None:
-    """A trial has drawn one of three types at the first of six sites."""
-    study = optuna.create_study(direction="maximize")
-    study.enqueue_trial({"modules": 1, "site1": 0, "type1": "a"})
-    draw(study.ask())
-    (choices,) = _choices(study.trials)
-    assert (choices.sites, choices.most, choices.least) == (6, 2, 0)
-    assert list(choices.types) == ["a", "b", "c"]
+    model(study)
+    study.add_trial(study.trials[0])
+    assert len(model(study).scores) == 100
+    study.add_trial(study.trials[1])
+    assert len(model(study).scores) == 102
 
 
 def in_shared_trainings(

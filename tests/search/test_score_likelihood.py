@@ -1,4 +1,4 @@
-"""Both forms of the likelihood of scores are equal."""
+"""The likelihood of scores equals the dense formula."""
 
 from collections import defaultdict
 
@@ -15,7 +15,7 @@ from search.placement_effects import (
     make_matrix,
     placement_weights,
 )
-from search.score_likelihood import ByEffects, ByTrials, make_likelihood
+from search.placement_model import Likelihood
 
 RANDOM = np.random.default_rng(0)
 PLACED = some(40)
@@ -32,25 +32,24 @@ CASES: dict[str, list[Weights]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_both_forms_of_the_likelihood_are_equal(name: str) -> None:
+def test_the_likelihood_is_that_of_a_dense_covariance(name: str) -> None:
     trials = CASES[name]
     columns = {effect: i for i, effect in enumerate(dict.fromkeys(e for t in trials for e in t))}
     terms: defaultdict[str, list[int]] = defaultdict(list)
     for effect, column in columns.items():
         terms[effect.term].append(column)
     z, y = make_matrix(trials, columns), RANDOM.normal(size=len(trials))
-    forms = ByTrials(z, terms), ByEffects(z, terms, Term.PLACEMENT)
+    kernels = [(part := z[:, list(of_term)].toarray()) @ part.T for of_term in terms.values()]
+    likelihood = Likelihood(z, terms, Term.PLACEMENT)
     for _ in range(3):
         variances, noise = np.exp(RANDOM.normal(-2, 2, len(terms))), float(np.exp(RANDOM.normal(-1, 1)))
-        (value, gradient), (other, other_gradient) = (form.loss(y, variances, noise) for form in forms)
-        of_columns = np.array([dict(zip(terms, variances, strict=True))[effect.term] for effect in columns])
-        covariance = (z * of_columns @ z.T).toarray() + noise * np.eye(len(y))
-        density = multivariate_normal(np.zeros(len(y)), covariance).logpdf(y)
-        assert value == pytest.approx(-density - 0.5 * len(y) * np.log(2 * np.pi), abs=1e-8)
-        assert other == pytest.approx(value, abs=1e-8)
-        assert other_gradient == pytest.approx(gradient, abs=1e-8)
-        for form in forms:
-            form.factor(variances, noise)
-            assert form.solve(covariance) == pytest.approx(np.eye(len(y)), abs=1e-8)
-            assert form.precisions() == pytest.approx(np.diag(np.linalg.inv(covariance)), abs=1e-8)
-    assert isinstance(make_likelihood(z, terms, Term.PLACEMENT), ByEffects) == (name != "blocks")
+        weighted = [v * kernel for v, kernel in zip([*variances, noise], [*kernels, np.eye(40)], strict=True)]
+        covariance, inverse = sum(weighted), np.linalg.inv(sum(weighted))
+        density = multivariate_normal(np.zeros(40), covariance).logpdf(y)
+        value, gradient = likelihood.loss(y, variances, noise)
+        assert value == pytest.approx(-density - 20 * np.log(2 * np.pi), abs=1e-8)
+        inner = np.outer(inverse @ y, inverse @ y) - inverse
+        assert gradient == pytest.approx([-0.5 * np.sum(inner * kernel) for kernel in weighted], abs=1e-8)
+        likelihood.factor(variances, noise)
+        assert likelihood.solve(covariance) == pytest.approx(np.eye(40), abs=1e-8)
+        assert likelihood.precisions() == pytest.approx(np.diag(inverse), abs=1e-8)

@@ -343,10 +343,10 @@ def test_invalid_argument_about_an_earlier_search(
 
 
 NOWHERE: dict[str, Any] = {
-    "resource": (), "label": (), "concurrent": None, "callbacks": (), "stop": None, "trust": True,
+    "resource": (), "label": (), "concurrent": None, "callbacks": (), "trust": True,
 }  # fmt: skip
-ELSEWHERE = ("--label", "zone=b", "--concurrent", "2", "--stop", "never")
-ON_TWO_IN_B = {**NOWHERE, "label": ("zone=b",), "concurrent": 2, "stop": "never"}
+ELSEWHERE = ("--label", "zone=b", "--concurrent", "2")
+ON_TWO_IN_B = {**NOWHERE, "label": ("zone=b",), "concurrent": 2}
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ ON_TWO_IN_B = {**NOWHERE, "label": ("zone=b",), "concurrent": 2, "stop": "never"
                 "resume",
                 "older",
                 "+9",
-                {"trust": False, "label": ["zone=b"], "concurrent": 2, "stop": "never"},
+                {"trust": False, "label": ["zone=b"], "concurrent": 2},
             ),
         ),
     ],

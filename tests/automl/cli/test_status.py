@@ -16,7 +16,6 @@ from automl.storage.folder import old_folder
 from automl.storage.storage import Storage
 from automl.trials.session import Stopped
 from search.record import State
-from search.study import PLACEMENT_VERDICT, resume_study
 from tests.helpers.confirm_cases import CONV, RECORDS, SSA, FakeWorkers, fake_search, record
 
 BROKEN = record(4, 0.5, SSA, state=State.PRUNED)
@@ -120,13 +119,6 @@ def test_finished_search(tmp_path: Path) -> None:
     status = read_status("mine", str(tmp_path))
     assert (status.state, status.outcome) == ("finished", None)
     assert not any(line.startswith("next") for line in status.lines())
-
-
-def test_decided_placements_need_no_more_trials(tmp_path: Path) -> None:
-    folder = fake_search(tmp_path, RECORDS)
-    assert read_status("mine", str(tmp_path)).state == "stopped"
-    resume_study(folder, name="mine").set_user_attr(PLACEMENT_VERDICT, "no difference that matters")
-    assert read_status("mine", str(tmp_path)).state == "finished"
 
 
 def test_command(folder: Path, cli) -> None:

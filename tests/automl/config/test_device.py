@@ -61,11 +61,11 @@ def mps(monkeypatch):
 
 
 def test_no_other_file_names_a_kind_of_gpu():
-    """Neither the product nor a benchmark does; they use `automl.config.device`. One file runs a daemon."""
+    """Neither the product nor a benchmark does; they use `automl.config.device`."""
     tracked = subprocess.run(
         ["git", "grep", "-lwE", "cuda|mps", "--", "*.py", ":!tests"], cwd=ROOT, capture_output=True, text=True
     )
-    assert tracked.stdout.split() == ["automl/config/device.py", "cluster/cuda_mps.py"]
+    assert tracked.stdout.split() == ["automl/config/device.py"]
 
 
 def test_auto_does_not_select_mps(mps):

@@ -42,7 +42,6 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"resource": ["disk=much"]}, "--resource must be NAME=AMOUNT with a number; got 'disk=much'"),
     ({"resource": ["CPU=1"]}, "--resource is for custom Ray resources"),
     ({"label": ["zone"]}, "--label must be KEY=VALUE; got 'zone'"),
-    ({"stop": "soon"}, "unknown value of --stop 'soon'"),
     ({"concurrent": 0}, "--concurrent must be 1 or more; got 0"),
     ({"trials": True}, "--trials must be a whole number; got True"),
     ({"subset": "half"}, "--subset must be a number; got 'half'"),

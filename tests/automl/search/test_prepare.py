@@ -43,14 +43,6 @@ def test_explicit_settings_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert fit(photos, size=24).why == ""
 
 
-@pytest.mark.parametrize(
-    "settings", [{"sampler": "tpe"}, {"sampler": "random", "objective": "accuracy,params"}]
-)
-def test_a_search_that_compares_no_placements_is_never_decided(settings: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="--stop decided needs --sampler placement or --init shared"):
-        prepare(Settings(**{"space": "digits", "stop": "decided", **settings}).parsed)
-
-
 def test_stereo_pairs_get_their_space(tmp_path: Path) -> None:
     (tmp_path / "pairs.csv").write_text("left,right,disparity\nl.png,r.png,d.pfm\n")
     assert fit(str(tmp_path / "pairs.csv")).settings == {"space": "sceneflow"}

@@ -49,7 +49,7 @@ SAME: dict[str, Any] = {
     "sampler": "random", "baseline_share": 0.5, "warm_start": "old", "prior": "none", "keep": 1,
     "cpus_per_trial": 2, "gpus_per_trial": 1, "workers_per_trial": 2, "resource": ("A=1",),
     "label": ("a=b",), "concurrent": 1, "compile": "off", "storage": "there", "seeds": 3, "test": True,
-    "callbacks": ("mine.py:Name",), "stop": "never", "overlap_kernels": True, "pruning": False,
+    "callbacks": ("mine.py:Name",), "pruning": False,
     "study": "mine",
 }  # fmt: skip
 
@@ -80,11 +80,10 @@ NOT_COMPARED: Mapping[str, str] = {
     "keep": "choice of checkpoints to keep",
     "cpus_per_trial": "time ratios are relative to the baseline on the same device",
     "gpus_per_trial": "time ratios are relative to the baseline on the same device",
-    "overlap_kernels": "time ratios are relative to the baseline on the same device",
     "workers_per_trial": "batches and their statistics are shared by all workers",
     "resource": "nodes of trials",
     "label": "nodes of trials",
-    **dict.fromkeys(("stop", "pruning"), "duration of the search and its trials"),
+    "pruning": "duration of the search and its trials",
     "concurrent": "number of simultaneous trials",
     "compile": "execution of a step, with the same results",
     "storage": "location of the search",
