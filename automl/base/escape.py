@@ -9,7 +9,7 @@ them: `printable` for a terminal or a log, `markdown` and `markdown_code`, `shel
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 # Control characters, line separators, marks that change the direction of text, and surrogates, which stand
@@ -98,8 +98,12 @@ def redact(text: str, *secrets: str | None) -> str:
 
     Also those of environment variables such as HF_TOKEN, and these `secrets`.
     """
+    return _redact(text, [*filter(None, secrets), *_of_environment()])
+
+
+def _redact(text: str, secrets: Sequence[str]) -> str:
     text = _TOKEN.sub("***", _HEADER.sub(r"\1***", _OPTION.sub(r"\1***", _USER.sub(_without_user, text))))
-    for secret in filter(None, (*secrets, *_of_environment())):
+    for secret in secrets:
         text = text.replace(secret, "***")
     return text
 
@@ -113,11 +117,16 @@ def _of_environment() -> Iterator[str]:
 
 def redact_all(value: Any) -> Any:
     """Redact each text in nested dictionaries and lists."""
-    if isinstance(value, Mapping):
-        return {key: redact_all(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [redact_all(item) for item in value]
-    return redact(value) if isinstance(value, str) else value
+    secrets = list(_of_environment())
+
+    def redact_each(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: redact_each(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [redact_each(item) for item in value]
+        return _redact(value, secrets) if isinstance(value, str) else value
+
+    return redact_each(value)
 
 
 def _without_user(match: re.Match[str]) -> str:

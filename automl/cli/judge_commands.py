@@ -176,16 +176,12 @@ def compare(context: typer.Context, *, as_json: bool = JSON_OPTION, **values: An
 
 def variants_table(variants: Sequence["VariantScores"]) -> Iterator[str]:
     """Yield the lines of a table: variants with number of seeds, mean and standard deviation of scores."""
-    width = max(len("variant"), *(len(variant.label) for variant in variants))
-    with_best = any(variant.best_mean is not None for variant in variants)
-    best = f"{'best epoch':>12}{'sd':>10}" if with_best else ""
+    width = max(len("variant"), *(len(variant.name) for variant in variants))
     title = f"mean, {variants[0].unit}" if variants[0].unit else "mean"
-    yield f"{'variant':{width}}{'seeds':>7}{title:>10}{'sd':>10}{best}"
+    yield f"{'variant':{width}}{'seeds':>7}{title:>10}{'sd':>10}"
     for variant in variants:
-        values = (variant.mean, variant.sd, variant.best_mean, variant.best_sd)
-        mean, sd, *of_best = ("-" if v is None else f"{variant.scale * v:.4g}" for v in values)
-        best = "{:>12}{:>10}".format(*of_best) if with_best else ""
-        yield f"{variant.label:{width}}{variant.count:>7}{mean:>10}{sd:>10}{best}"
+        mean, sd = ("-" if v is None else f"{variant.scale * v:.4g}" for v in (variant.mean, variant.sd))
+        yield f"{variant.name:{width}}{variant.count:>7}{mean:>10}{sd:>10}"
 
 
 def solve(

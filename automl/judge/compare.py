@@ -1,12 +1,10 @@
 """Compare trained models with the statistics of a confirmation: `automl compare`."""
 
 import json
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from math import inf
-from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
@@ -19,82 +17,65 @@ from automl.judge.options import CompareOptions
 from automl.judge.protocol import confirmations
 from automl.judge.recorded import read_verdicts
 from automl.judge.statistics import ALPHA, Difference, paired, unpaired
-from automl.storage.folder import exists, find_model_search, resolve_search
-from automl.storage.metadata import SearchMetadata
+from automl.storage.folder import find_model_search, resolve_search
 from automl.task.same_data import check_same_manifests, read_manifest
 from search.config import TrialConfig
 from search.metric import Metric, signed_unit
-from search.record import Role, format_options, model_name, placement_name
-
-SPLITS = ("test", "validation")
+from search.record import Role
 
 
 @dataclass(frozen=True, kw_only=True)
 class VariantScores:
-    """Scores of a compared model on the split of the comparison.
+    """Scores of a compared model on the test split.
 
     Attributes:
         name: The name as it was given.
-        label: A short name.
         count: The number of seeds.
-        mean: The mean score of the last epochs.
-        sd: The standard deviation of these, or None for one seed.
-        best_mean: The mean of each training's best epoch, or None if these are not known.
-        best_sd: The standard deviation of these.
+        mean: The mean score.
+        sd: The standard deviation of the scores, or None for one seed.
         scale: The factor that these are multiplied by for display.
         unit: The unit of a displayed score.
     """
 
     name: str
-    label: str
     count: int
     mean: float
     sd: float | None
-    best_mean: float | None = None
-    best_sd: float | None = None
-    scale: float = 1.0
-    unit: str = ""
+    scale: float
+    unit: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """A model to compare, trained with several seeds.
+    """A variant of a confirmation.
 
     Attributes:
         name: The name as it was given.
         config: The configuration, apart from the seed.
-        metric: The metric of the trainings.
-        scores: The score of each split at each seed.
-        label: A short name of the model; empty to use `name`.
-        best: The validation score of the best epoch at each seed.
+        metric: The metric of the search.
+        scores: The score of the test split at each seed.
         resolution: The effect of one test input, in the metric's unit, or 0 if it is not known.
-        digest: The first 16 characters of the digest of the search's data, or None without a search.
-        images: The manifest of the search's data, if its folder was named.
+        images: The manifest of the search's data.
     """
 
     name: str
     config: TrialConfig
-    metric: Metric | None
-    scores: Mapping[str, Mapping[int, float]]
-    label: str = ""
-    best: Mapping[int, float] = field(default_factory=dict)
-    resolution: float = 0.0
-    digest: str | None = None
-    images: Manifest | None = None
+    metric: Metric
+    scores: Mapping[int, float]
+    resolution: float
+    images: Manifest
 
-    def variant(self, split: str, label: str) -> VariantScores:
-        """Summarize the scores of a split."""
-        scores, best = self.scores[split].values(), self.best.values() if split == "validation" else ()
+    @property
+    def summary(self) -> VariantScores:
+        """The mean and the spread of the scores."""
+        scores = self.scores.values()
         return VariantScores(
             name=self.name,
-            label=label,
             count=len(scores),
             mean=fmean(scores),
             sd=stdev(scores) if len(scores) > 1 else None,
-            best_mean=fmean(best) if best else None,
-            best_sd=stdev(best) if len(best) > 1 else None,
-            scale=1.0 if self.metric is None else self.metric.scale,
-            unit="" if self.metric is None else self.metric.unit,
+            scale=self.metric.scale,
+            unit=self.metric.unit,
         )
 
 
@@ -144,9 +125,9 @@ class Compared:
 def run_compare(*searches: Any, **options: Any) -> list[Compared]:
     """Compare the second and further models with the first.
 
-    Scores are those of the test split if all models have them, otherwise of the validation split. Models with
-    two or more common seeds are compared pair by pair. Holm's procedure covers all comparisons of the call.
-    It does not cover the choice of a finalist by the scores of its confirmation: for that, see the verdict.
+    Models are variants of confirmations, which have scores of the test split. Those with two or more common
+    seeds are compared pair by pair. Holm's procedure covers all comparisons of the call. It does not cover
+    the choice of a finalist by the scores of its confirmation: for that, see the verdict.
 
     Returns:
         A comparison for each model after the first.
@@ -162,9 +143,7 @@ def run_compare(*searches: Any, **options: Any) -> list[Compared]:
     """
     asked = CompareOptions(*searches, **options)
     if not asked.searches or isinstance(asked.searches, str):
-        raise InputError(
-            "name the models to compare in a list: searches, SEARCH:VARIANT, or MLflow run IDs with commas"
-        )
+        raise InputError("name the models to compare in a list: searches, or SEARCH:VARIANT")
     named = [resolve_search(search, asked.storage) for search in asked.searches]
     if len(named) == 1:
         latest = resolve_search(None, asked.storage or named[0][1])
@@ -177,29 +156,22 @@ def run_compare(*searches: Any, **options: Any) -> list[Compared]:
     first = samples[0]
     for other in samples[1:]:
         _check_comparable(first, other)
-    split = next((split for split in SPLITS if all(split in sample.scores for sample in samples)), None)
-    if split is None:
-        has = "; ".join(f"{sample.name} has {', '.join(sample.scores)}" for sample in samples)
-        raise InputError(f"no split has scores of all: {has}")
-    return _compare(samples, split, asked.margin)
+    return _compare(samples, asked.margin)
 
 
-def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> list[Compared]:
+def _compare(samples: Sequence[Sample], margin: float | None) -> list[Compared]:
     first, *others = samples
     metric = first.metric
-    assert metric is not None, "_check_comparable reports it"
-    resolution = max(sample.resolution for sample in samples) if split == "test" else 0.0
+    resolution = max(sample.resolution for sample in samples)
     margin = metric.margin_over(resolution) if margin is None else margin
     digits, gap = decimals(margin), signed_unit(metric.gap_unit, metric.maximize)
-    tests = [_test(first, other, split, margin, resolution) for other in others]
+    tests = [_test(first, other, margin, resolution) for other in others]
     ps = [test().p for test in tests]
     factors = holm_factors(ps)
     details = f", adjusted for {len(ps)} comparisons" if len(ps) > 1 else ""
     coarse = f", margin {margin:.3g}, the effect of one input" if 0 < margin == resolution else ""
-    reference_label, *labels = _labels(samples)
-    reference = first.variant(split, reference_label)
     comparisons = []
-    for i, (sample, label) in enumerate(zip(others, labels, strict=True)):
+    for i, sample in enumerate(others):
         d = tests[i](alpha=ALPHA / factors[i])
         p, is_paired = min(1.0, factors[i] * d.p), tests[i].func is paired
         outcome = _outcome(
@@ -207,14 +179,14 @@ def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> lis
         )
         seeds = f"{d.count} paired seeds" if is_paired else f"{d.count} or more seeds each, not paired"
         sentence = (
-            f"{label} against {reference_label}: {outcome}, {d.mean:+.{digits}f} {gap} "
-            f"({d.in_words(digits)}, p = {p:.2g}{details}, {seeds}, {split} split{coarse})"
+            f"{sample.name} against {first.name}: {outcome}, {d.mean:+.{digits}f} {gap} "
+            f"({d.in_words(digits)}, p = {p:.2g}{details}, {seeds}, test split{coarse})"
         )
         comparisons.append(
             Compared(
                 name=sample.name,
-                variant=sample.variant(split, label),
-                reference=reference,
+                variant=sample.summary,
+                reference=first.summary,
                 outcome=outcome,
                 paired=is_paired,
                 difference=d,
@@ -225,11 +197,10 @@ def _compare(samples: Sequence[Sample], split: str, margin: float | None) -> lis
     return comparisons
 
 
-def _test(first: Sample, other: Sample, split: str, margin: float, resolution: float) -> partial[Difference]:
+def _test(first: Sample, other: Sample, margin: float, resolution: float) -> partial[Difference]:
     """Return the test of two models' difference, which takes its level: pair by pair if possible."""
-    assert first.metric is not None, "_check_comparable reports it"
     sign = first.metric.sign * first.metric.scale
-    reference, scores = first.scores[split], other.scores[split]
+    reference, scores = first.scores, other.scores
     both = sorted(scores.keys() & reference.keys())
     if len(both) >= 2:
         gaps = [sign * (scores[seed] - reference[seed]) for seed in both]
@@ -237,7 +208,7 @@ def _test(first: Sample, other: Sample, split: str, margin: float, resolution: f
     if min(len(scores), len(reference)) < 2:
         raise InputError(
             f"one seed does not show the spread over seeds: {first.name} has {len(reference)} and "
-            f"{other.name} has {len(scores)}. Name runs with two or more seeds each."
+            f"{other.name} has {len(scores)}. Name variants with two or more seeds each."
         )
     ours, theirs = ([sign * score for score in by_seed.values()] for by_seed in (scores, reference))
     return partial(unpaired, ours, theirs, margin=margin)
@@ -251,70 +222,26 @@ def _outcome(d: Difference, *, is_claimed: bool, is_coarse: bool) -> Outcome:
     return "equivalent" if d.p_margin <= ALPHA else "undecided"
 
 
-def _labels(samples: Sequence[Sample]) -> list[str]:
-    """Return a unique short name for each sample."""
-    # Equal models are distinguished by the settings in which they differ, or else by the first run ID.
-    labels = [sample.label or sample.name for sample in samples]
-    flat = [  # the settings of each training, with those of its model
-        {**c.to_json()["training"], **c.model.options, "size": getattr(c.data, "size", None)}
-        for c in (sample.config for sample in samples)
-    ]
-    unique = []
-    for i, label in enumerate(labels):
-        same = [j for j, other in enumerate(labels) if other == label]
-        if len(same) > 1 and samples[i].label:
-            keys = [key for key in flat[i] if any(flat[j].get(key) != flat[i][key] for j in same)]
-            differing = format_options({key: flat[i][key] for key in keys})
-            label = f"{label}, {differing or samples[i].name.partition(',')[0][:8]}"
-        unique.append(label)
-    return unique
-
-
 def _check_comparable(sample: Sample, other: Sample) -> None:
     if sample.config.task != other.config.task:
         tasks = f"{sample.name} is of task {sample.config.task}, {other.name} of {other.config.task}"
         raise InputError(f"{tasks}; their scores are not comparable")
-    for compared in (sample, other):
-        if compared.metric is None:
-            raise InputError(
-                f"the metric of the user-defined task {compared.config.task} is not logged with "
-                f"{compared.name}, and compare does not run its code. Name the search and its variant."
-            )
-    first, second = (compared.metric.name for compared in (sample, other) if compared.metric)
-    if first != second:
-        metrics = f"{sample.name} has the metric {first}, {other.name} has {second}"
+    if sample.metric.name != other.metric.name:
+        metrics = f"{sample.name} has the metric {sample.metric.name}, {other.name} has {other.metric.name}"
         raise InputError(f"{metrics}; their scores are not comparable")
-    # The size of images is an option of the model. The set of images is not.
-    listed = sample.images is not None and other.images is not None  # then their folders do not matter
-    data = [
-        {**asdict(d), "size": None, "path": None if listed else d.path}
-        for d in (sample.config.data, other.config.data)
-    ]
+    # The size of images is an option of the model. The set of images is not, wherever its folder is.
+    data = [{**asdict(each.config.data), "size": None, "path": None} for each in (sample, other)]
     if data[0] != data[1]:
         raise InputError(
             f"{sample.name} and {other.name} have different data in their splits: "
             + " and ".join(json.dumps({k: v for k, v in d.items() if k != "size"}) for d in data)
         )
-    if sample.images is not None and other.images is not None:
-        check_same_manifests(sample.images, other.images, (sample.name, other.name))
-        return
-    digests = [compared.digest for compared in (sample, other) if compared.digest]
-    if sample.config.data == other.config.data and len(set(digests)) > 1:
-        raise InputError(
-            f"{sample.name} and {other.name} were trained on different data ({', '.join(digests)}); "
-            f"`automl compare` names the first that differ when both searches are named"
-        )
+    check_same_manifests(sample.images, other.images, (sample.name, other.name))
 
 
 def _read_sample(name: str, storage: str) -> Sample:
-    search, colon, variant = name.partition(":")
-    if "," not in search and exists(search, storage):  # Many IDs are too long for a file name.
-        folder, metadata = find_model_search(search, storage)
-        return _read_search_sample(name, folder, metadata, variant if colon else None)
-    return _read_runs_sample(name, storage)
-
-
-def _read_search_sample(name: str, folder: Path, metadata: SearchMetadata, wanted: str | None) -> Sample:
+    search, colon, wanted = name.partition(":")
+    folder, metadata = find_model_search(search, storage)
     folders, verdicts = confirmations(folder), read_verdicts(folder, metadata)
     confirm = format_command("confirm --search", metadata.name, metadata.storage)
     if not verdicts or verdicts[-1][0] != folders[-1]:
@@ -326,7 +253,7 @@ def _read_search_sample(name: str, folder: Path, metadata: SearchMetadata, wante
     variants = {variant.name: variant for variant in verdict.variants}
     if not verdict.complete:
         raise InputError(f"the confirmation of {metadata.name!r} has not ended; resume it: {confirm}")
-    text = wanted if wanted is not None else (verdict.finalist or "")
+    text = wanted if colon else (verdict.finalist or "")
     names = [key for key in variants if key == text]
     if text == Role.BASELINE:  # the tuned baseline, which is first
         names = list(variants)[:1]
@@ -343,53 +270,7 @@ def _read_search_sample(name: str, folder: Path, metadata: SearchMetadata, wante
         name=name,
         config=variant.config,
         metric=metadata.plan.metric,
-        scores={"test": variant.scores},
+        scores=variant.scores,
         resolution=verdict.design.resolution,
-        digest=metadata.data[:16],
         images=read_manifest(folder),
-    )
-
-
-def _read_runs_sample(name: str, storage: str) -> Sample:
-    from automl.tracking.runs import find_scores
-
-    if os.path.isdir(name):
-        raise InputError(
-            f"{name!r} is a folder. automl compare takes names of searches in {storage} and runs of MLflow; "
-            f"automl referee compares training commands of your own"
-        )
-    runs = []
-    for run_id in name.split(","):
-        try:
-            runs.append(find_scores(run_id.strip()))
-        except InputError as error:
-            raise InputError(f"{name!r} is neither a search in {storage} nor a run: {error}") from error
-    config, primary = runs[0].config, runs[0].primary
-    metric = "" if primary is None else primary.name
-    scores: dict[str, dict[int, float]] = {}
-    for run in runs:
-        if run.config.change(seed=0) != config.change(seed=0):
-            raise InputError(
-                f"the runs of {name!r} differ in more than their seeds. Join only runs of one configuration."
-            )
-        for split, key in (("test", f"test_{metric}"), ("validation", metric)):
-            if key in run.metrics:
-                if run.config.seed in scores.setdefault(split, {}):
-                    raise InputError(f"two runs of {name!r} have the seed {run.config.seed}")
-                scores[split][run.config.seed] = run.metrics[key]
-    whole = {split: values for split, values in scores.items() if len(values) == len(runs)}
-    if not whole and primary is not None:
-        raise InputError(f"not all runs of {name!r} have a score; have they completed?")
-    digests = {run.data for run in runs if run.data is not None}
-    if len(digests) > 1:
-        listed = ", ".join(sorted(digests))
-        raise InputError(f"the runs of {name!r} had different data ({listed}). Name the runs of one search.")
-    return Sample(
-        name=name,
-        config=config,
-        metric=primary,
-        scores=whole,
-        label=f"{model_name(config)} {placement_name(config)}",
-        best={run.config.seed: run.best for run in runs if run.best is not None},
-        digest=digests.pop() if digests else None,
     )

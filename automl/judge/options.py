@@ -62,10 +62,9 @@ class CompareOptions:
     """Arguments of `run_compare`, and options of `automl compare`.
 
     Attributes:
-        searches: Searches, SEARCH:VARIANT, or MLflow run IDs separated by commas. The first one is the
-            reference. If it is the only one, it is compared with the latest search. A confirmed search, by
-            name or result, stands for its winner or leading finalist. `SEARCH:VARIANT` names another variant
-            by a part of its name. MLflow runs joined by commas have one configuration.
+        searches: Confirmed searches, or SEARCH:VARIANT. The first one is the reference. If it is the only
+            one, it is compared with the latest search. A search, by name or result, stands for its winner or
+            leading finalist. `SEARCH:VARIANT` names another variant by a part of its name.
         margin: Least difference that matters, in the metric's unit. By default the metric's own, and at least
             the effect of one test input.
         storage: Folder of all searches, or its address. By default that of each result, or `searches`.

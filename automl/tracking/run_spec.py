@@ -23,7 +23,6 @@ from search.config import TrialConfig
 from search.metric import Metric
 from search.record import TrialRecord, attention_options, chosen_options, format_options, model_options
 
-METRIC_FILE = "metric.json"  # the metric of a user-defined task, whose code readers do not run
 RUNS_FILE = "mlflow.json"  # MLflow's environment of a trial, in the folder of the trial
 RUN_PATIENCE = 30.0  # time that the run of the trial may take to appear [s]
 EXPERIMENT, ID, TAGS = "MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID", "MLFLOW_RUN_CONTEXT"

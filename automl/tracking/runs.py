@@ -1,4 +1,4 @@
-"""Read runs from MLflow: of a trial, a training, a report. Register models."""
+"""Find the runs of trials and searches in MLflow, log reports to them, and register models."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,82 +10,12 @@ import mlflow
 from mlflow.entities import LoggedModelOutput, LoggedModelStatus
 from mlflow.exceptions import MlflowException
 
-from automl.base import loading
-from automl.base.errors import InputError, error_message
+from automl.base.errors import InputError
 from automl.base.escape import redact
 from automl.base.options import format_command
-from automl.base.serialise import from_json, parse_json
 from automl.storage.storage import Storage
-from automl.task import task_of
 from automl.tracking.client import find_runs, open_client, pages, without_twin
 from automl.tracking.names import CHECKPOINT, IDENTITY, PARENT, TRIAL
-from automl.tracking.run_spec import METRIC_FILE
-from search.config import TrialConfig
-from search.metric import Metric
-from search.record import State
-
-
-@dataclass(frozen=True)
-class ScoredRun:
-    """A training as MLflow has it.
-
-    primary: the metric that it goes by; None where it is of a user-defined task and was not logged.
-    metrics: its last ones. best: of the primary metric, over the epochs.
-    data: the digest of its search's data.
-    """
-
-    config: TrialConfig
-    primary: Metric | None
-    metrics: Mapping[str, float]
-    data: str | None = None
-    best: float | None = None
-
-
-def find_scores(run_id: str) -> ScoredRun:
-    """Return the run of a training. Raises InputError if there is none, or if another program wrote it."""
-    client = open_client()
-    try:
-        run = client.get_run(run_id)
-        config = TrialConfig.from_json(_artifact(run, "config.json"))
-        own = loading.is_user_defined(config.task)
-        primary = _metric(client, run) if own else task_of(config).metric_of(config)
-    except MlflowException as error:
-        reason = redact(error_message(error))[:200]
-        raise InputError(f"MLflow has no training {run_id!r} ({reason}); `mlflow ui` shows them") from error
-    state = run.data.tags.get("state")
-    if state != State.COMPLETE:
-        raise InputError(f"run {run_id!r} has not completed; its state is {state}")
-    best = None
-    if primary is not None:
-        values = [point.value for point in client.get_metric_history(run_id, primary.name)]
-        best = (max if primary.maximize else min)(values, default=None)
-    return ScoredRun(config, primary, run.data.metrics, _digest(client, run), best)
-
-
-def _metric(client: Any, run: Any) -> Metric | None:
-    """Return the metric that a training of a user-defined task has logged, without running its code."""
-    if all(file.path != METRIC_FILE for file in client.list_artifacts(run.info.run_id)):
-        return None
-    return from_json(Metric, _artifact(run, METRIC_FILE), METRIC_FILE)
-
-
-def _artifact(run: Any, name: str) -> Any:
-    """Read a JSON artifact of a run. Raise InputError if it is damaged, MlflowException if it is missing."""
-    address = f"{run.info.artifact_uri}/{name}"
-    try:
-        return parse_json(mlflow.artifacts.load_text(address))
-    except ValueError as error:
-        raise InputError(f"{redact(address)} is damaged ({error})") from error
-
-
-def _digest(client: Any, run: Any) -> str | None:
-    """Return the digest of the data of the search above a run, or None."""
-    while "data" not in run.data.params:
-        parent = run.data.tags.get(PARENT)
-        if not parent:
-            return None
-        run = client.get_run(parent)
-    return str(run.data.params["data"])
 
 
 def find_trial_run(identity: str, number: int, checkpoint: Storage | None = None) -> str:

@@ -15,12 +15,10 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunT
 from mlflow.exceptions import MlflowException
 from mlflow.utils.time import get_current_time_millis
 
-from automl.base import loading
 from automl.base.escape import markdown, mlflow_key, mlflow_value, redact, redact_all
-from automl.base.serialise import to_json
 from automl.tracking import client, names
 from automl.tracking.names import named, run_name, verdict_numbers
-from automl.tracking.run_spec import METRIC_FILE, RunSpec, announce, flat
+from automl.tracking.run_spec import RunSpec, announce, flat
 from search.config import TrialConfig
 from search.config.tasks import find_spec
 from search.record import (
@@ -194,8 +192,6 @@ class MlflowWriter:
         params = []
         if not run.state:
             self.client.log_dict(run.run_id, redact_all(trial.config.to_json()), "config.json")
-            if self.run_spec.primary and loading.is_user_defined(trial.config.task):
-                self.client.log_dict(run.run_id, to_json(self.run_spec.primary), METRIC_FILE)
             params = _params(flat(trial.config))
             self._log_data(run.run_id, trial.config)
             is_function = find_spec(trial.config.task).task and trial.config.training.reported is not None

@@ -10,7 +10,7 @@ import torch
 
 from automl.storage.storage import Storage, local_path
 from automl.task.initial import choose_weights
-from automl.tracking.client import artifact_location, open_client
+from automl.tracking.client import artifact_location, open_client, tag_filter
 
 NAMES = [
     "My%20Project", "100% cotton", "C# net", "what?", "x%", "%3F", "a&b=c+d;e", "it's \"é\"", "[a]{b}~\\x",
@@ -57,3 +57,8 @@ def test_paths_and_addresses_of_files(name: str, tmp_path: Path) -> None:
     file, key = choose_weights(str(folder / f"{name}.pt"))
     assert file == str(folder / f"{name}.pt")
     assert choose_weights((folder / f"{name}.pt").as_uri())[1] == key
+
+
+def test_a_filter_quotes_values_with_what_they_lack() -> None:
+    shown = tag_filter({"a": 'say "x"', "b": "it's", "c": 'it\'s "x"'})
+    assert shown == 'tags.`a` = \'say "x"\' and tags.`b` = "it\'s" and tags.`c` LIKE \'it_s "x"\''

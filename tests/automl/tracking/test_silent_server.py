@@ -9,7 +9,6 @@ import pytest
 
 from automl.base.errors import InputError
 from automl.export.run_export import run_export
-from automl.judge.compare import run_compare
 from automl.report.read import read_search
 from automl.report.run_report import _links, _track
 from automl.search.sync import run_sync
@@ -67,7 +66,6 @@ def test_commands_that_need_mlflow_say_what_they_wait_for(
 ) -> None:
     fake_search(tmp_path / "searches", RECORDS)
     commands: list[Callable[[], object]] = [
-        lambda: run_compare([RUN, RUN]),
         lambda: run_sync("mine"),
         lambda: run_export(tmp_path / "out", run=RUN),
         lambda: check_registry("digits", "champion"),

@@ -37,11 +37,13 @@ def saved(tmp_path: Path, state: TrainingState) -> Path:
 
 
 def test_round_trip(saved: Path, state: TrainingState) -> None:
+    drawn = torch.rand(3)
     content = checkpoint.read(Storage(saved.parent), CPU)
     assert TrialConfig.from_json(content["config"]) == CONFIG
     assert (content["history"], content["profile"]) == (HISTORY, PROFILE)
     other = start(Regression(epochs=1))
     checkpoint.restore(other, content)
+    assert torch.equal(torch.rand(3), drawn)
     assert other.epoch == state.epoch == 1
     for name, value in state.model.state_dict().items():
         assert torch.equal(other.model.state_dict()[name], value)
