@@ -57,12 +57,12 @@ if TYPE_CHECKING:
     from automl.judge.run_confirm import run_confirm
     from automl.judge.verdict import ConfirmResult, Verdict
     from automl.report.run_report import ReportResult, run_report
+    from automl.search.driver import run_sync
     from automl.search.preview import preview_search
     from automl.search.run_search import Search, load, run_search
     from automl.search.solve import run_solve
     from automl.search.status import list_searches, read_status
     from automl.search.studies import StudyResult, run_study
-    from automl.search.sync import run_sync
     from automl.storage.remove import run_clean, run_remove
     from automl.task import Task, register_task
     from automl.task.opening import describe_data

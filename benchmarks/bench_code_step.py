@@ -23,8 +23,8 @@ from automl.config.runtime import Runtime
 from automl.task import open_task
 from automl.tasks.code_retrieval import CodeData, CodeModel, RetrievalTraining
 from automl.tasks.code_retrieval.task import CodeRetrieval
-from automl.training.fast_step import make_step
 from automl.training.loop import start
+from automl.training.step import make_step
 from search.config import TrialConfig
 
 DEVICE = find_device()

@@ -39,8 +39,8 @@ from automl.config.runtime import Runtime
 from automl.task import Task, open_task
 from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.tasks.language_modelling import LanguageModel
-from automl.training.fast_step import make_step
 from automl.training.loop import start
+from automl.training.step import make_step
 from search.config import Model, TrialConfig
 from search.study import open_study, read_history
 

@@ -29,8 +29,8 @@ from automl.config.runtime import Runtime
 from automl.task import open_task
 from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
 from automl.tasks.language_modelling.task import LanguageModelling
-from automl.training.fast_step import make_step
 from automl.training.loop import start
+from automl.training.step import make_step
 from backbones.cost import count_macs
 from search.config import TrialConfig
 

@@ -27,8 +27,8 @@ from automl.config.runtime import Runtime
 from automl.config.search_options import Compile
 from automl.task import open_task
 from automl.tasks.image_classification import ImageData, ImageTraining
-from automl.training.fast_step import make_step
 from automl.training.loop import plan_course, start, train_epoch
+from automl.training.step import make_step
 from search.config import Model, TrialConfig
 
 DEVICE = find_device()

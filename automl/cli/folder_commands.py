@@ -103,7 +103,7 @@ def sync(
     storage: str = STORAGE_OPTION,
 ) -> None:
     """Write the missing runs of a search to MLflow."""
-    from automl.search.sync import run_sync
+    from automl.search.driver import run_sync
 
     name = _named(search)
     print(f"search {name}: {pluralize(run_sync(name, storage), 'trials are in MLflow')}")

@@ -174,7 +174,7 @@ def _of_any_task(options: TrainOptions, context: typer.Context) -> "TrialConfig"
 
 def _print_result(result: "TrainResult") -> None:
     from automl.storage.user_code import trust_option
-    from automl.tracking.names import EPOCH
+    from automl.tracking.run_spec import EPOCH
     from search.metric import show_metrics
 
     last, others = result.history[-1], {*EPOCH, "steps", "time", "train_loss", "train_accuracy"}

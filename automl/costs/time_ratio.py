@@ -39,9 +39,8 @@ from automl.config.runtime import Runtime
 from automl.costs.trimmed_mean import LEAST, trimmed_mean
 from automl.task import Task
 from automl.training.clock import elapsed, seconds, time_in_turn, time_lower_quartiles, time_rounds
-from automl.training.fast_step import make_step
 from automl.training.loop import endless_batches, start
-from automl.training.step import Step
+from automl.training.step import Step, make_step
 from backbones import call
 from backbones.torch_internals import TorchDispatchMode, tree_leaves
 

@@ -11,13 +11,13 @@ from mlflow.exceptions import MlflowException
 from automl.base.errors import InputError
 from automl.base.options import format_command
 from automl.judge.protocol import Confirmation, best_of_variant, study_name
-from automl.judge.recorded import latest_verdict
+from automl.judge.scheduler import latest_verdict
 from automl.judge.verdict import CONFIRM_FOLDER, Verdict
 from automl.storage.folder import check_not_lost, exists, find_model_search
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage, is_address
 from automl.tracking.client import find_runs, open_client
-from automl.tracking.names import CHECKPOINT, CONFIRMED, FIGURES, VERDICT
+from automl.tracking.run_spec import CHECKPOINT, CONFIRMED, FIGURES, VERDICT
 from search.record import CHECKPOINT_FILE, TRIALS_FOLDER, Role
 from search.study import STUDY_FILE, read_records
 from search.trial_scheduler import rank_trials

@@ -39,7 +39,7 @@ from automl.task.deployment import (
     iterate_batches,
 )
 from automl.task.same_data import check_source
-from automl.tracking.names import FIGURES, VERDICT
+from automl.tracking.run_spec import FIGURES, VERDICT
 from automl.tracking.runs import check_registry, find_trial_run, register
 from automl.training import checkpoint
 from search.config import TrialConfig

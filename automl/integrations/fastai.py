@@ -8,7 +8,7 @@ from fastai.learner import load_model, save_model
 
 from automl.base.errors import InputError
 from automl.config.device import all_generator_states, restore_all_generators
-from automl.integrations.checkpoint import CheckpointFiles
+from automl.integrations import CheckpointFiles
 from automl.tasks.function.trial import Trial
 
 

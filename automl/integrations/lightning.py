@@ -9,7 +9,7 @@ except ImportError:
     from pytorch_lightning import Callback, LightningModule, Trainer
 
 from automl.config.device import all_generator_states, restore_all_generators
-from automl.integrations.checkpoint import CheckpointFiles
+from automl.integrations import CheckpointFiles
 from automl.tasks.function.trial import Trial
 
 

@@ -9,7 +9,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoin
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 from automl.base.errors import InputError
-from automl.integrations.checkpoint import CheckpointFiles
+from automl.integrations import CheckpointFiles
 from automl.tasks.function.trial import Trial
 
 _NOT_METRICS = ("epoch", "_runtime", "_per_second")  # ends of names

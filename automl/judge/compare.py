@@ -15,7 +15,7 @@ from automl.data.manifest import Manifest
 from automl.judge.decision import Outcome, holm_factors, step_down
 from automl.judge.options import CompareOptions
 from automl.judge.protocol import confirmations
-from automl.judge.recorded import read_verdicts
+from automl.judge.scheduler import read_verdicts
 from automl.judge.statistics import ALPHA, Difference, paired, unpaired
 from automl.storage.folder import find_model_search, resolve_search
 from automl.task.same_data import check_same_manifests, read_manifest

@@ -24,8 +24,7 @@ from automl.judge.verdict import CONFIRM_FOLDER, VERDICT_FILE, confirm_folder, r
 from automl.storage.metadata import ComparisonMetadata, Provenance, SearchMetadata
 from automl.storage.storage import Storage
 from automl.storage.user_code import command_in
-from automl.tracking.names import CONFIRMS
-from automl.tracking.run_spec import RunSpec, below, source
+from automl.tracking.run_spec import CONFIRMS, RunSpec, below, source
 from search.config.sections import OwnTraining
 from search.metric import Chance, Metric
 from search.record import Role, State, TrialRecord

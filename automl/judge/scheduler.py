@@ -1,8 +1,10 @@
 """Decide which trainings a confirmation still needs, whenever a score arrives."""
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import inf, isfinite, nan
 from pathlib import Path
@@ -10,7 +12,8 @@ from statistics import fmean, stdev
 
 import numpy as np
 
-from automl.base.serialise import write_json
+from automl.base.errors import InputError
+from automl.base.serialise import parse_json, read_file, write_json
 from automl.base.units import format_duration, pluralize
 from automl.judge.decision import POWER, detectable
 from automl.judge.design import Design
@@ -21,7 +24,7 @@ from automl.judge.scores import Scores, collect, find_reached
 from automl.judge.statistics import paired
 from automl.judge.stream import Stream
 from automl.judge.variants import CONTROL_ROLES, LONGER, Variant, ablations, best_validated, lengthen
-from automl.judge.verdict import FORMAT, VERDICT_FILE, Verdict
+from automl.judge.verdict import CONFIRM_FOLDER, FORMAT, VERDICT_FILE, Verdict, read_verdict
 from automl.storage.metadata import SearchMetadata
 from automl.storage.trial_files import read_answers, read_left
 from search.callback import Callback
@@ -353,3 +356,39 @@ def lost_metrics(
                 f"{other.gap_unit} ({difference.in_words(2)}). Decide which metric counts."
             )
     return warnings
+
+
+def read_verdicts(folder: Path, metadata: SearchMetadata) -> list[tuple[Path, Verdict]]:
+    """Read the verdicts on a search, the latest last, each with its folder.
+
+    Those of an earlier version are judged again by their scores. Raise InputError for a damaged one.
+    """
+    return [(path, _read(path, metadata)) for path in _folders(folder)]
+
+
+def latest_verdict(
+    folder: Path, metadata: SearchMetadata, *, complete: bool = False
+) -> tuple[Path, Verdict] | None:
+    """Return the latest verdict on a search, with its folder. With `complete`, skip unfinished ones."""
+    verdicts = ((path, _read(path, metadata)) for path in reversed(_folders(folder)))
+    return next((pair for pair in verdicts if pair[1].complete or not complete), None)
+
+
+def _folders(folder: Path) -> list[Path]:
+    """Return the folders of confirmations with a verdict, in order of their numbers."""
+    folders = {}
+    for file in folder.glob(f"{CONFIRM_FOLDER}*/{VERDICT_FILE}"):
+        if match := re.fullmatch(rf"{CONFIRM_FOLDER}(?:-(\d+))?", file.parent.name):
+            folders[int(match[1] or 1)] = file.parent
+    return [folders[number] for number in sorted(folders)]
+
+
+def _read(path: Path, metadata: SearchMetadata) -> Verdict:
+    value = None
+    with suppress(InputError):  # `read_verdict` reports it
+        value = parse_json(read_file(path / VERDICT_FILE))
+    if isinstance(value, dict) and "headline" in value and "format" not in value:
+        scheduler = ConfirmationScheduler(path, metadata, Confirmation.read(path), retry=False)
+        scheduler.update(False)
+        return scheduler.verdict
+    return read_verdict(path)

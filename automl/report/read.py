@@ -16,7 +16,7 @@ from pathlib import Path
 from automl.base.errors import InputError
 from automl.base.options import advise_weights, format_command
 from automl.judge.protocol import study_name, trials_of
-from automl.judge.recorded import read_verdicts
+from automl.judge.scheduler import read_verdicts
 from automl.judge.verdict import Verdict, confirm_folder
 from automl.storage.folder import NamedSearch, check_not_lost, find_search, resolve_search
 from automl.storage.metadata import SearchMetadata, read_metadata

@@ -19,7 +19,7 @@ from automl.base import loading
 from automl.base.errors import InputError, unknown
 from automl.base.lazy import contributions
 from automl.base.serialise import to_json
-from automl.judge.recorded import latest_verdict
+from automl.judge.scheduler import latest_verdict
 from automl.storage.folder import find_model_search
 from backbones import find
 from search.config import TrialConfig

@@ -15,21 +15,25 @@ from optuna.study import StudyDirection
 from automl.base.errors import InputError
 from automl.base.options import format_command
 from automl.base.serialise import write_json
+from automl.base.units import pluralize
 from automl.callbacks.user import UserCallbacks
 from automl.costs.forecast import Forecast
-from automl.judge.recorded import read_verdicts
+from automl.judge.protocol import Confirmation, confirmations
+from automl.judge.run_confirm import conclude_in
+from automl.judge.scheduler import ConfirmationScheduler, read_verdicts
 from automl.maps.kept import save_differing
 from automl.report.read import answered
-from automl.search.earlier import learn
-from automl.search.prepare import cells_of, starts_from_sensitivity
+from automl.search.prepare import cells_of, learn, starts_from_sensitivity
 from automl.search.result import RESULT_FILE, SearchResult
-from automl.storage.metadata import SearchMetadata
+from automl.storage.folder import NamedSearch, check_not_lost, old_folder, resolve_search
+from automl.storage.metadata import ComparisonMetadata, SearchMetadata
 from automl.storage.storage import Storage
 from automl.storage.user_code import remember
 from automl.task import Split, Task
 from automl.tracking.process import MlflowProcess
-from automl.tracking.run_spec import search_run_spec
+from automl.tracking.run_spec import RunSpec, search_run_spec
 from automl.tracking.tracker import PATIENCE, MlflowSilent, Tracker
+from automl.tracking.writer import MlflowWriter
 from automl.trials.session import Stopped
 from search.callback import Callback
 from search.class_statistics import describe_imbalance
@@ -39,7 +43,7 @@ from search.placement_effects import NO_PRIOR, Prior, parse_placement, sensitivi
 from search.record import State, TrialRecord
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
-from search.study import STUDY_FILE, create_study, resume_study
+from search.study import STUDY_FILE, create_study, read_records, resume_study
 from search.trial_scheduler import Plan, rank_trials
 
 Result = TypeVar("Result", bound=SearchResult)
@@ -224,3 +228,57 @@ def _write_files(search: SearchResult, scheduler: Scheduler, task: Task | None) 
         from automl.report.grid_table import write_grid  # importing plots takes seconds
 
         write_grid(search, search.folder)
+
+
+SYNC_PATIENCE = 600.0  # maximum wait for MLflow [s]
+
+
+def run_sync(search: str | NamedSearch, storage: str | None = None) -> int:
+    """Write the missing runs of a search and its confirmations to MLflow.
+
+    Args:
+        search: The name of the search, or its result.
+        storage: The storage of the search. Default: that of the result, or `searches`.
+
+    Returns:
+        The number of trials that are in MLflow.
+
+    Raises:
+        InputError: The search does not exist, it is running, or MLflow rejects it.
+
+    Example:
+        After the example of `run_search`:
+
+        >>> automl.run_sync(result) >= 8
+        True
+    """
+    name, storage = resolve_search(search, storage)
+    with old_folder(name, storage) as (folder, metadata):
+        records = read_records(folder, metadata.name, metadata.plan.needed)
+        check_not_lost(folder, metadata)
+        trials = len(records)
+        missing = 0
+        if not isinstance(metadata, ComparisonMetadata):
+            tracker = _mirror(records, search_run_spec(metadata.location, metadata))
+            missing = end_tracking(tracker, records, metadata.plan, SYNC_PATIENCE)
+        for confirmation_folder in confirmations(folder):
+            confirmation = Confirmation.read(confirmation_folder)
+            scheduler = ConfirmationScheduler(confirmation_folder, metadata, confirmation, retry=False)
+            scheduler.update(False)
+            records = list(scheduler.planned.records.values())
+            tracker = _mirror(records, confirmation.run_spec(scheduler.location, metadata))
+            missing += conclude_in(tracker, metadata.identity, scheduler, patience=SYNC_PATIENCE)
+            trials += len(records)
+        if missing:
+            raise InputError(
+                f"{pluralize(missing, 'trials were')} not written to MLflow completely; try again when it "
+                "is available"
+            )
+    return trials
+
+
+def _mirror(records: Sequence[TrialRecord], spec: RunSpec) -> Tracker:
+    tracker = Tracker(MlflowWriter(spec))
+    for record in records:
+        tracker.update(record)
+    return tracker

@@ -141,7 +141,7 @@ class Search(SearchResult):
     @outside_imports
     def sync(self) -> int:
         """Write missing runs to MLflow, and return the number of trials there, as `run_sync` does."""
-        from automl.search.sync import run_sync
+        from automl.search.driver import run_sync
 
         return run_sync(self)
 

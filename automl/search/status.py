@@ -12,7 +12,7 @@ from automl.base.options import format_command
 from automl.base.serialise import convert_fields, without_torch
 from automl.base.units import format_duration, pluralize
 from automl.judge.protocol import confirmations, is_open, trials_of
-from automl.judge.recorded import latest_verdict
+from automl.judge.scheduler import latest_verdict
 from automl.storage import folder as search_folder
 from automl.storage.metadata import ComparisonMetadata, SearchMetadata
 from automl.storage.storage import Storage

@@ -5,7 +5,6 @@ process   Run the writer in a separate process
 writer    Write runs, metrics and artifacts to MLflow
 runs      Read runs from MLflow, and register models
 run_spec  What is tracked: experiment, names, tags and parameters; runs that a training function starts
-names     Names of tags, and of a trial's numbers with their units
 client    The connection to MLflow
 
 No other package imports MLflow's tracking. Runs are stored where MLflow itself would store them: at

@@ -15,7 +15,7 @@ from automl.base.escape import redact
 from automl.base.options import format_command
 from automl.storage.storage import Storage
 from automl.tracking.client import find_runs, open_client, pages, without_twin
-from automl.tracking.names import CHECKPOINT, IDENTITY, PARENT, TRIAL
+from automl.tracking.run_spec import CHECKPOINT, IDENTITY, PARENT, TRIAL
 
 
 def find_trial_run(identity: str, number: int, checkpoint: Storage | None = None) -> str:

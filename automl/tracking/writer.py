@@ -16,9 +16,30 @@ from mlflow.exceptions import MlflowException
 from mlflow.utils.time import get_current_time_millis
 
 from automl.base.escape import markdown, mlflow_key, mlflow_value, redact, redact_all
-from automl.tracking import client, names
-from automl.tracking.names import named, run_name, verdict_numbers
-from automl.tracking.run_spec import RunSpec, announce, flat
+from automl.tracking import client
+from automl.tracking.run_spec import (
+    BEST,
+    CHECKPOINT,
+    CONFIRMED,
+    DATA_CONTEXT,
+    EPOCH,
+    EPOCHS_DONE,
+    FIGURES,
+    IDENTITY,
+    NOTE,
+    PARENT,
+    PROFILE,
+    RANK,
+    TRIAL,
+    VERDICT,
+    VIEW,
+    RunSpec,
+    announce,
+    flat,
+    named,
+    run_name,
+    verdict_numbers,
+)
 from search.config import TrialConfig
 from search.config.tasks import find_spec
 from search.record import (
@@ -66,7 +87,7 @@ def datasets(config: TrialConfig, digest: str, splits: Sequence[str]) -> list[Da
     return [
         DatasetInput(
             Dataset(mlflow_value(f"{name} {split}"), digest[:DIGEST] or "unknown", kind, json.dumps(source)),
-            [InputTag(names.DATA_CONTEXT, split)],
+            [InputTag(DATA_CONTEXT, split)],
         )
         for split in splits
     ]
@@ -142,13 +163,13 @@ class MlflowWriter:
     def _set_view(self, order: str, *, ascending: bool) -> None:
         """Store the view of MLflow's page of the search, sorted by the column `order`."""
         score = f"metrics.`{mlflow_key(self.run_spec.metric)}`"
-        trials = client.tag_filter({names.PARENT: str(self.parent)})
+        trials = client.tag_filter({PARENT: str(self.parent)})
         state = {
             # A confirmation is also a child run of the search, but is not a trial.
-            "searchFilter": f"{trials} and tags.`{names.TRIAL}` LIKE '%'",
+            "searchFilter": f"{trials} and tags.`{TRIAL}` LIKE '%'",
             "selectedColumns": [
                 "tags.`state`",
-                f"metrics.`{names.RANK}`",
+                f"metrics.`{RANK}`",
                 score,
                 *(f"params.`{name}`" for name in COLUMNS),
                 "attributes.`Created`",
@@ -156,25 +177,25 @@ class MlflowWriter:
             "orderByKey": order,
             "orderByAsc": ascending,
         }
-        self.client.set_experiment_tag(self.experiment, names.VIEW + self._view, json.dumps(state))
+        self.client.set_experiment_tag(self.experiment, VIEW + self._view, json.dumps(state))
 
     def read_runs(self) -> None:
         """Learn how far the runs are: a write that failed may have been taken all the same."""
-        marks = {names.PARENT: self.parent} if self.parent else {names.IDENTITY: self.run_spec.alone}
+        marks = {PARENT: self.parent} if self.parent else {IDENTITY: self.run_spec.alone}
         if not all(marks.values()):
             return
         for run in client.find_runs(self.client, [self.experiment], marks):
             data = run.data
-            if names.TRIAL not in data.tags:
+            if TRIAL not in data.tags:
                 continue
             # A run without parameters was left in the middle of its making.
             state = data.tags["state"] if "epochs" in data.params else ""
             if state == "stopped" or (self.run_spec.alone and state == str(State.ERROR)):
                 state = str(State.RUNNING)
                 self.client.update_run(run.info.run_id, status="RUNNING")
-            epochs, rank = int(data.metrics.get(names.EPOCHS_DONE, 0)), int(data.metrics.get(names.RANK, 0))
-            self._runs[int(data.tags[names.TRIAL])] = _Run(
-                run.info.run_id, epochs, state, data.tags.get(names.CHECKPOINT, ""), rank
+            epochs, rank = int(data.metrics.get(EPOCHS_DONE, 0)), int(data.metrics.get(RANK, 0))
+            self._runs[int(data.tags[TRIAL])] = _Run(
+                run.info.run_id, epochs, state, data.tags.get(CHECKPOINT, ""), rank
             )
 
     def write(self, trial: TrialRecord) -> str:
@@ -204,15 +225,15 @@ class MlflowWriter:
             self.client.set_terminated(run.run_id, _ENDS[trial.state])
         self._log(run, trial, params, end)
         run.state = end.get("state") or run.state or str(State.RUNNING)
-        run.checkpoint = end.get(names.CHECKPOINT, run.checkpoint)
+        run.checkpoint = end.get(CHECKPOINT, run.checkpoint)
         return run.run_id
 
     def _tags(self, trial: TrialRecord) -> dict[str, str]:
-        tags = {"state": str(State.RUNNING), "role": str(trial.role), names.TRIAL: str(trial.number)}
+        tags = {"state": str(State.RUNNING), "role": str(trial.role), TRIAL: str(trial.number)}
         tags |= self.run_spec.source
         if self.run_spec.alone:
-            tags[names.IDENTITY] = self.run_spec.alone
-        return {**tags, names.PARENT: self.parent} if self.parent else tags
+            tags[IDENTITY] = self.run_spec.alone
+        return {**tags, PARENT: self.parent} if self.parent else tags
 
     def _log_data(self, run_id: str, config: TrialConfig) -> None:
         """Log the datasets of a trial's run. With the first trial, also log those of the parent run."""
@@ -225,7 +246,7 @@ class MlflowWriter:
         """Return the tags of a trial's end that the run does not have yet."""
         storage = self.run_spec.checkpoint(trial)
         checkpoint = str(storage) if storage.exists(CHECKPOINT_FILE) else ""
-        tags = {names.CHECKPOINT: checkpoint} if run.checkpoint != checkpoint else {}
+        tags = {CHECKPOINT: checkpoint} if run.checkpoint != checkpoint else {}
         if run.state != str(trial.state):
             tags["state"] = str(trial.state)
             if trial.reason:
@@ -242,13 +263,11 @@ class MlflowWriter:
         for record in new:
             at = int(1e3 * record["time"]) if "time" in record else get_current_time_millis()
             step = int(record["epoch"])
-            values = named({key: value for key, value in record.items() if key != "time"}, names.EPOCH)
+            values = named({key: value for key, value in record.items() if key != "time"}, EPOCH)
             metrics += [Metric(key, value, at, step) for key, value in values.items()]
         if (new and not run.epochs) or ("state" in tags and not trial.history):
             at = metrics[0].timestamp if metrics else get_current_time_millis()
-            metrics += [
-                Metric(key, value, at, 0) for key, value in named(trial.profile, names.PROFILE).items()
-            ]
+            metrics += [Metric(key, value, at, 0) for key, value in named(trial.profile, PROFILE).items()]
         if params or metrics or tags:
             written = [RunTag(key, mlflow_value(value)) for key, value in tags.items()]
             self.client.log_batch(run.run_id, metrics=metrics, params=params, tags=written)
@@ -284,8 +303,8 @@ class MlflowWriter:
         self.client.log_batch(self.parent, metrics=metrics)
         self._rank(ranking)
         if best is not None and best.number in self._runs:
-            self.client.set_tag(self.parent, names.BEST, self._runs[best.number].run_id)
-        confirmed = names.VERDICT in self.client.get_run(self.parent).data.tags
+            self.client.set_tag(self.parent, BEST, self._runs[best.number].run_id)
+        confirmed = VERDICT in self.client.get_run(self.parent).data.tags
         if best is not None and metric is not None and not confirmed:
             options = format_options(model_options(best.config))
             what = markdown(placement_name(best.config) + (f", {options}" if options else ""))
@@ -307,11 +326,11 @@ class MlflowWriter:
         for rank, number in enumerate(ranking, 1):
             run = self._runs.get(number)
             if run is not None and run.rank != rank and (run.rank or rank <= RANKED):
-                self.client.log_metric(run.run_id, names.RANK, rank, now, 0)
+                self.client.log_metric(run.run_id, RANK, rank, now, 0)
                 run.rank = rank
         if ranking and self.run_spec.metric:
             with suppress(MlflowException):  # as in `page`
-                self._set_view(f"metrics.`{names.RANK}`", ascending=True)
+                self._set_view(f"metrics.`{RANK}`", ascending=True)
 
     def conclude(self, identity: str, verdict: Mapping[str, Any], winner: str | None) -> None:
         """Write a verdict to the run of the search with this identity: its lines, file and winner.
@@ -320,7 +339,7 @@ class MlflowWriter:
         """
         headline, figures = verdict["headline"], f"{verdict['figures']} {verdict['cost']}".strip()
         first = f"**{markdown(headline)}.** {markdown(verdict['advice'])}".strip()
-        tags = {names.VERDICT: mlflow_value(headline), names.FIGURES: mlflow_value(figures)}
+        tags = {VERDICT: mlflow_value(headline), FIGURES: mlflow_value(figures)}
         text = f"{first}  \n{markdown(figures)}"
         if self.parent is not None:
             now = get_current_time_millis()
@@ -338,23 +357,23 @@ class MlflowWriter:
         self._describe(run_id, text)
         self.client.log_dict(run_id, dict(verdict), "verdict.json")
         if winner is not None:
-            self.client.set_tag(run_id, names.CONFIRMED, winner)
-        elif names.CONFIRMED in self.client.get_run(run_id).data.tags:
-            self.client.delete_tag(run_id, names.CONFIRMED)
+            self.client.set_tag(run_id, CONFIRMED, winner)
+        elif CONFIRMED in self.client.get_run(run_id).data.tags:
+            self.client.delete_tag(run_id, CONFIRMED)
 
     def _describe(self, run_id: str | None, text: str) -> None:
         """Put what was found before what the run's description says of how it was made."""
-        origin = self.client.get_run(run_id).data.tags.get(names.NOTE, "").rpartition(PARAGRAPH)[2]
-        self.client.set_tag(run_id, names.NOTE, f"{text}{PARAGRAPH}{origin}" if origin else text)
+        origin = self.client.get_run(run_id).data.tags.get(NOTE, "").rpartition(PARAGRAPH)[2]
+        self.client.set_tag(run_id, NOTE, f"{text}{PARAGRAPH}{origin}" if origin else text)
 
     def _create_parent(self, name: str) -> str:
         run_spec = self.run_spec
         tags = {**run_spec.tags, **run_spec.source, "state": str(State.RUNNING)}
-        tags[names.IDENTITY] = run_spec.identity
+        tags[IDENTITY] = run_spec.identity
         if run_spec.note:
-            tags[names.NOTE] = run_spec.note
+            tags[NOTE] = run_spec.note
         if over := self._find_parent(run_spec.above):
-            tags[names.PARENT] = over
+            tags[PARENT] = over
         run_id = self._create(name, tags)
         self.client.log_batch(run_id, params=_params(run_spec.params))
         self.client.log_dict(run_id, dict(run_spec.settings), "search.json")
@@ -368,5 +387,5 @@ class MlflowWriter:
     def _find_parent(self, identity: str) -> str | None:
         if not identity:
             return None
-        run = next(client.find_runs(self.client, [self.experiment], {names.IDENTITY: identity}), None)
+        run = next(client.find_runs(self.client, [self.experiment], {IDENTITY: identity}), None)
         return None if run is None else str(run.info.run_id)

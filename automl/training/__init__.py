@@ -2,7 +2,6 @@
 
 loop             The training loop: a generator that yields one record of metrics per epoch; averaged weights
 step             One training step, the modes of running it, and the compiled layers
-fast_step        A step on a CUDA GPU that measures its first steps, then runs in the fastest way
 optimiser        Optimisers and learning-rate schedules, as functions of the training's configuration
 checkpoint       Checkpoints: configuration, weights and optimiser state in one file
 shared_training  Stores and loads shared partial trainings, and continues them with attention inserted

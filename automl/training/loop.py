@@ -19,9 +19,8 @@ from automl.task.base import Batch, Task
 from automl.task.evaluator import Evaluator
 from automl.task.task_data import Split
 from automl.training.clock import processor_time
-from automl.training.fast_step import make_step
 from automl.training.optimiser import build_optimizer, compute_relative_rate
-from automl.training.step import Step
+from automl.training.step import Step, make_step
 from automl.training.sync_norm import synchronise
 from backbones import gates
 from search.record import Metrics

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from automl.base.errors import InputError
 from automl.task import Task
-from automl.training.fast_step import make_step
 from automl.training.loop import endless_batches, start
+from automl.training.step import make_step
 
 
 @dataclass(frozen=True)

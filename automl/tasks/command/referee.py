@@ -19,13 +19,12 @@ from automl.base.options import STORAGE, format_command, with_keywords_of
 from automl.callbacks.user import UserCallbacks
 from automl.config.nouns import REFEREE, Place, Question, SearchPlan, Terms
 from automl.config.settings import ParsedSettings, normalise
-from automl.judge import changes
 from automl.judge.evalues import SCREEN
 from automl.judge.options import RefereeOptions
 from automl.judge.protocol import Confirmation, Options, confirmations, study_name
-from automl.judge.run_confirm import SEEDS, begin, run_confirm
+from automl.judge.run_confirm import SEEDS, begin, run_confirm, run_trainings
 from automl.judge.scheduler import PAIRS
-from automl.judge.trainings import run_trainings
+from automl.judge.stream import complete, enter
 from automl.judge.variants import Variant, VariantSet
 from automl.judge.verdict import VERDICT_FILE, ConfirmResult
 from automl.storage.cache_folder import cache_root
@@ -86,7 +85,7 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
     """
     asked = RefereeOptions(*arguments, **options)
     if asked.ledger is not None and asked.resume is None:
-        asked = changes.complete(asked)
+        asked = complete(asked)
     if asked.resume is not None:
         return _resume(replace(asked, storage=asked.ledger or asked.storage, ledger=None))
     check_not_temporary(asked.storage)
@@ -123,7 +122,7 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
     configs = [config.change(training={"guard": guard}) for config in configs]
     change = None
     if asked.ledger is not None:
-        change = changes.enter(asked, commands, [commit.digest for commit in commits], configs)
+        change = enter(asked, commands, [commit.digest for commit in commits], configs)
     settings = ParsedSettings(
         question=Question(space=REFEREE, seed=first),
         plan=SearchPlan(),

@@ -14,11 +14,10 @@ from automl.base.serialise import to_json
 from automl.base.summary import Summary
 from automl.base.units import pluralize
 from automl.judge import evalues
-from automl.judge.changes import describe, find_again
 from automl.judge.ledger import ACCEPTED, COMPARISON, FINAL, TEST, VERDICT, Decision, Ledger, Program
 from automl.judge.protocol import Confirmation, confirmations
-from automl.judge.recorded import latest_verdict
-from automl.judge.stream import METRIC
+from automl.judge.scheduler import latest_verdict
+from automl.judge.stream import METRIC, describe, find_again
 from automl.storage.folder import exists, find_search
 from automl.storage.user_code import check_trusted, command_in
 from automl.tasks.command import CommandTraining

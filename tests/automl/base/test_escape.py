@@ -27,8 +27,7 @@ from automl.export.run_maps import _page, _Picture
 from automl.report.figure import Figure, inline
 from automl.storage.storage import Storage
 from automl.tracking.client import find_runs
-from automl.tracking.names import NOTE, TRIAL
-from automl.tracking.run_spec import RunSpec
+from automl.tracking.run_spec import NOTE, TRIAL, RunSpec
 from automl.tracking.writer import MlflowWriter
 from search.config import TrialConfig
 from search.metric import Metric

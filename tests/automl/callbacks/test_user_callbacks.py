@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import automl
-import automl.judge.trainings
+import automl.judge.run_confirm
 import automl.search.run_search
 import automl.tracking.process
 import automl.trials.session

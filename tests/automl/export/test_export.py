@@ -31,8 +31,7 @@ from automl.storage.storage import Storage
 from automl.task import open_task
 from automl.task.same_data import write_manifest
 from automl.tasks.image_classification.task import Probabilities
-from automl.tracking.names import CONFIRMED, VERDICT
-from automl.tracking.run_spec import RunSpec, search_run_spec
+from automl.tracking.run_spec import CONFIRMED, VERDICT, RunSpec, search_run_spec
 from automl.tracking.runs import Registered
 from automl.tracking.tracker import Tracker
 from automl.tracking.writer import MlflowWriter

@@ -14,12 +14,12 @@ import automl.trials.session
 from automl.base.errors import InputError
 from automl.base.serialise import to_json
 from automl.judge.protocol import confirmations
-from automl.judge.recorded import read_verdicts
 from automl.judge.run_confirm import run_confirm
+from automl.judge.scheduler import read_verdicts
 from automl.report.per_class import per_class
 from automl.report.read import read_search
+from automl.search.driver import run_sync
 from automl.search.status import read_status
-from automl.search.sync import run_sync
 from automl.storage.metadata import read_metadata
 from automl.task import open_task
 from automl.trials.session import Stopped

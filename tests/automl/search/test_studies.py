@@ -31,8 +31,7 @@ from automl.tasks.detection import BOX_AP
 from automl.tasks.image_classification.equal_time import best_rate, comparison_tables, sweep_table
 from automl.tasks.image_classification.study import RATES
 from automl.tasks.sequence_classification import rounds
-from automl.tracking.names import NOTE, SCALE, VERSION
-from automl.tracking.run_spec import search_run_spec
+from automl.tracking.run_spec import NOTE, SCALE, VERSION, search_run_spec
 from search.class_metrics import ACCURACY
 from search.grid import SMALL, grid_cells
 from search.record import State

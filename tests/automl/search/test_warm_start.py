@@ -13,7 +13,7 @@ from optuna.study import StudyDirection
 from attention import Spec
 from automl.config.settings import Settings
 from automl.report.listing import listing
-from automl.search.earlier import incomparable
+from automl.search.prepare import incomparable
 from automl.search.run_search import load
 from automl.storage.folder import new_folder
 from automl.storage.metadata import Provenance, SearchMetadata

@@ -12,7 +12,7 @@ import pytest
 from optuna.study import StudyDirection
 from PIL import Image
 
-import automl.judge.trainings
+import automl.judge.run_confirm
 import automl.trials.session
 from automl.base.errors import InputError
 from automl.data import shared
@@ -22,7 +22,7 @@ from automl.export.chosen import Chosen
 from automl.export.run_export import run_export
 from automl.judge.compare import run_compare
 from automl.judge.run_confirm import run_confirm
-from automl.search.earlier import learn
+from automl.search.prepare import learn
 from automl.search.run_search import resume_search
 from automl.storage.folder import find_search
 from automl.storage.storage import Storage
@@ -125,8 +125,8 @@ def quiet(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return 0.9 + 0.001 * (seed % 3)
 
     monkeypatch.setattr(automl.trials.session, "open_workers", FakeWorkers(score).open)
-    monkeypatch.setattr(automl.judge.trainings, "MlflowProcess", nullcontext)
-    monkeypatch.setattr(automl.judge.trainings, "Tracker", NoTracker)
+    monkeypatch.setattr(automl.judge.run_confirm, "MlflowProcess", nullcontext)
+    monkeypatch.setattr(automl.judge.run_confirm, "Tracker", NoTracker)
     folder = Storage("searches") / "mine" / "confirm" / "trials" / "0000"
     chosen = Chosen(name="000", checkpoint=folder, what="the run that was named", run_id="abc")
     monkeypatch.setattr(export, "choose_run", lambda run: chosen)

@@ -16,9 +16,8 @@ from mlflow import MlflowClient
 from automl.base.errors import InputError
 from automl.storage.storage import Storage
 from automl.tracking.client import open_client
-from automl.tracking.names import BEST, SEARCH, TRIAL
 from automl.tracking.process import _IDLE, MlflowProcess, prepared
-from automl.tracking.run_spec import RunSpec, below
+from automl.tracking.run_spec import BEST, SEARCH, TRIAL, RunSpec, below
 from automl.tracking.tracker import Tracker
 from automl.tracking.writer import MlflowWriter
 from search.config import TrialConfig

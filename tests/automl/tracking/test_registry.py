@@ -12,7 +12,7 @@ from automl.export.run_export import ExportResult, run_export
 from automl.storage.storage import Storage
 from automl.task import open_task
 from automl.tasks.image_classification.task import Probabilities
-from automl.tracking.names import VERDICT
+from automl.tracking.run_spec import VERDICT
 from automl.tracking.runs import check_registry, register
 from automl.training import checkpoint
 from automl.trials.train import TrainResult

@@ -11,7 +11,7 @@ from automl.base.errors import InputError
 from automl.export.run_export import run_export
 from automl.report.read import read_search
 from automl.report.run_report import _links, _track
-from automl.search.sync import run_sync
+from automl.search.driver import run_sync
 from automl.storage.storage import Storage
 from automl.tracking import client
 from automl.tracking.process import MlflowProcess

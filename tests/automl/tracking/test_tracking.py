@@ -16,11 +16,11 @@ from automl.base.errors import InputError
 from automl.config.settings import Settings
 from automl.costs.profile import CostProfile
 from automl.export.chosen import choose_run
-from automl.search.sync import run_sync
+from automl.search.driver import run_sync
 from automl.storage.folder import new_folder
 from automl.storage.storage import Storage
 from automl.tracking import tracker as tracking
-from automl.tracking.names import (
+from automl.tracking.run_spec import (
     BEST,
     CHECKPOINT,
     COMMIT,
@@ -30,10 +30,12 @@ from automl.tracking.names import (
     SEARCH,
     TRIAL,
     VIEW,
+    RunSpec,
+    flat,
     named,
     run_name,
+    search_run_spec,
 )
-from automl.tracking.run_spec import RunSpec, flat, search_run_spec
 from automl.tracking.runs import find_trial_run
 from automl.tracking.tracker import Tracker
 from automl.tracking.writer import MlflowWriter

@@ -11,10 +11,9 @@ import torch
 from torch import nn
 
 from automl.config.runtime import Runtime
-from automl.training import fast_step, step
-from automl.training.fast_step import WARM_UP, FastStep, Pace
+from automl.training import step
 from automl.training.loop import fit, start
-from automl.training.step import Regions, find_layers
+from automl.training.step import WARM_UP, FastStep, Pace, Regions, find_layers
 from tests.helpers.automl_cases import CPU, Regression
 
 SLOW = Pace(seconds=1.0, waiting=0.0)  # a pace at which a capture pays
@@ -42,8 +41,8 @@ def replays(monkeypatch):
 
         return replay, values
 
-    monkeypatch.setattr(fast_step, "capture", capture)
-    monkeypatch.setattr(fast_step, "synchronising_calls", lambda run: (run(), []))
+    monkeypatch.setattr(step, "capture", capture)
+    monkeypatch.setattr(step, "synchronising_calls", lambda run: (run(), []))
     monkeypatch.setattr(step, "has_graphs", lambda device: True)
     monkeypatch.setattr(FastStep, "_time", _slow)
     return count
@@ -78,7 +77,7 @@ def test_batches_of_another_shape_run_step_by_step(replays):
     task = Regression(epochs=1)
     task.runtime = Runtime(device=CPU, precision="fp32", compile="graphs")
     state = start(task)
-    run = fast_step.make_step(task, state.model, state.optimizer, state.scaler)
+    run = step.make_step(task, state.model, state.optimizer, state.scaler)
     for size in (8, 8, 8, 8, 8, 8, 8, 4, 8):
         before = [p.clone() for p in state.model.parameters()]
         run((task.x[:size], task.y[:size]), 0.1)
@@ -125,7 +124,7 @@ def test_changes_on_the_host_are_not_replayed(replays, kind, reason, caplog, mon
 
 
 def test_waiting_for_the_gpu_is_named(replays, caplog, monkeypatch):
-    monkeypatch.setattr(fast_step, "synchronising_calls", lambda run: (run(), ["own.py:12"]))
+    monkeypatch.setattr(step, "synchronising_calls", lambda run: (run(), ["own.py:12"]))
     with caplog.at_level(logging.WARNING, "automl"):
         losses, _ = train()
     assert len(losses) == 3
@@ -139,7 +138,7 @@ def test_a_failed_capture_falls_back(replays, caplog, monkeypatch):
     def fail(run, device):
         raise RuntimeError("CUDA error: operation not permitted\nwhen capturing")
 
-    monkeypatch.setattr(fast_step, "capture", fail)
+    monkeypatch.setattr(step, "capture", fail)
     expected, _ = train("off")
     with caplog.at_level(logging.WARNING, "automl"):
         losses, state = train()

@@ -9,7 +9,7 @@ import torch
 from automl.base.errors import InputError
 from automl.config.device import find_device
 from automl.config.runtime import Runtime
-from automl.training import fast_step, step
+from automl.training import step
 from automl.training.loop import fit, start
 from tests.helpers.automl_cases import CPU, HERE, Regression
 
@@ -85,7 +85,7 @@ def test_accumulated_gradients_equal_those_of_one_large_batch(clip):
         task = Regression(batch_size=size, accumulate=accumulate, clip=clip, optimizer="sgd")
         task.runtime = replace(HERE, precision="fp32")
         state = start(task)
-        run_step = fast_step.make_step(task, state.model, state.optimizer, state.scaler)
+        run_step = step.make_step(task, state.model, state.optimizer, state.scaler)
         for i in range(0, 80, size):
             rows = slice(i, i + size)
             run_step((task.x[rows], task.y[rows]), 0.1)

@@ -18,13 +18,12 @@ import numpy as np
 import pytest
 
 from automl.base.errors import InputError
-from automl.judge.changes import describe
 from automl.judge.evalues import POOL, SCREEN
 from automl.judge.ledger import COMPARISON, TEST, VERDICT, Ledger
 from automl.judge.protocol import Confirmation
 from automl.judge.run_confirm import run_confirm
 from automl.judge.statistics import NO_LONGER, paired_ratio
-from automl.judge.stream import _lasting_ratio
+from automl.judge.stream import _lasting_ratio, describe
 from automl.judge.verdict import ConfirmResult, read_verdict
 from automl.report.run_report import run_report
 from automl.storage.folder import find_search

@@ -11,8 +11,7 @@ from automl.storage.trial_files import read_answers
 from automl.tasks.function import FunctionModel
 from automl.tasks.function.start import find_function
 from automl.tracking.client import find_runs
-from automl.tracking.names import PARENT
-from automl.tracking.run_spec import RunSpec
+from automl.tracking.run_spec import PARENT, RunSpec
 from automl.tracking.writer import MlflowWriter
 from automl.training import checkpoint
 from automl.trials.trial import Trainings, build_assignment, train_trial
