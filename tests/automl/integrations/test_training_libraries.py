@@ -137,7 +137,7 @@ def run(
     )
 
 
-VARIANTS = ("Lightning with a plateau scheduler", "timm", "segmentation_models_pytorch")
+VARIANTS = ("Lightning with a plateau scheduler", "transformers", "timm", "segmentation_models_pytorch")
 
 
 @pytest.mark.parametrize(
@@ -179,6 +179,7 @@ def test_pruned_training_ends_and_continues_exactly(
     assert left == set(), "a trial leaves no files"
 
 
+@pytest.mark.slow("imports transformers, which takes seconds")
 def test_trainer_must_write_to_the_folder_of_its_callback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

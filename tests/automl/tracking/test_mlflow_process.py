@@ -6,8 +6,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -15,6 +17,7 @@ from mlflow import MlflowClient
 
 from automl.base.errors import InputError
 from automl.storage.storage import Storage
+from automl.tracking import process
 from automl.tracking.client import open_client
 from automl.tracking.process import _IDLE, MlflowProcess, prepared
 from automl.tracking.run_spec import BEST, SEARCH, TRIAL, RunSpec, below
@@ -41,71 +44,91 @@ def trained(number: int, folder: Path) -> TrialRecord:
     return trial
 
 
-def test_writes_of_the_process_are_in_mlflow(store: MlflowClient, tmp_path: Path) -> None:
-    with MlflowProcess(run_spec(tmp_path)) as writer:
-        tracker = Tracker(writer)
-        trials = [trained(number, tmp_path) for number in range(3)]
-        for trial in trials:
-            tracker.on_trial_end(trial)
-        assert tracker.finish(best=trials[1], metric="accuracy", counts={State.COMPLETE: 3}) == 0
-        assert (
-            tracker.conclude(
-                "it",
-                {"headline": "it is better", "advice": "", "figures": "by 2 points", "cost": ""},
-                tracker.runs[1],
-            )
-            == 0
-        )
-    (parent,) = store.search_runs(
-        [store.get_experiment_by_name("space").experiment_id], f"tags.`{SEARCH}` = 'mine'"
-    )
-    assert parent.data.tags[BEST] == tracker.runs[1]
-    for number, run_id in tracker.runs.items():
-        run = store.get_run(run_id)
-        assert run.data.tags[TRIAL] == str(number)
-        assert run.info.status == "FINISHED"
-        assert [m.value for m in store.get_metric_history(run_id, "accuracy")] == [0.5, 0.75]
-
-
-def test_a_process_that_was_killed_is_replaced(
+@pytest.mark.slow("starts two processes of MLflow")
+def test_writes_are_in_mlflow_also_those_to_a_process_that_was_killed(
     store: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("automl.tracking.tracker.PAUSE", (0.01, 0.02))
     with MlflowProcess(run_spec(tmp_path)) as writer:
         tracker = Tracker(writer)
-        for number in range(3):
-            tracker.on_trial_end(trained(number, tmp_path))
-            if number % 2:
+        trials = [trained(number, tmp_path) for number in range(3)]
+        for trial in trials:
+            tracker.on_trial_end(trial)
+            if trial.number == 1:
                 writer.process.kill()  # in the middle of a write, or of its own start
             else:
                 assert tracker.drain() == 0
-        assert tracker.drain() == 0
-        assert tracker.runs.keys() == set(range(3))
-        runs = store.search_runs([store.get_run(tracker.runs[0]).info.experiment_id])
-        assert len(runs) == 4, "no run twice"
+        assert tracker.finish(best=trials[1], metric="accuracy", counts={State.COMPLETE: 3}) == 0
+        verdict = {"headline": "it is better", "advice": "", "figures": "by 2 points", "cost": ""}
+        assert tracker.conclude("it", verdict, tracker.runs[1]) == 0
+    assert writer.process.poll() is not None
+    experiments = [store.get_experiment_by_name("space").experiment_id]
+    assert len(store.search_runs(experiments)) == 4, "no run twice"
+    (parent,) = store.search_runs(experiments, f"tags.`{SEARCH}` = 'mine'")
+    assert parent.data.tags[BEST] == tracker.runs[1]
+    for number, run_id in tracker.runs.items():
+        run = store.get_run(run_id)
+        assert (run.data.tags[TRIAL], run.info.status) == (str(number), "FINISHED")
+        assert [m.value for m in store.get_metric_history(run_id, "accuracy")] == [0.5, 0.75]
+
+
+ECHO = """
+import sys
+from multiprocessing.connection import Connection
+line = Connection(int(sys.argv[1]))
+while True:
+    method, arguments = line.recv()
+    line.send((method, RuntimeError("wrong") if method == "finish" else None, []))
+"""
+NOTHING = SimpleNamespace(experiment="space")  # a specification that a process without MLflow can read
+
+
+@pytest.fixture
+def echo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that answer with the name of the method, or an error to `finish`, and import nothing."""
+
+    def begin() -> tuple[subprocess.Popen[bytes], Connection]:
+        line, theirs = Pipe()
+        with theirs:
+            command = [sys.executable, "-I", "-S", "-c", ECHO, str(theirs.fileno())]
+            return subprocess.Popen(command, pass_fds=[theirs.fileno()]), line
+
+    monkeypatch.setattr(process, "_begin", begin)
+
+
+def test_a_process_that_was_killed_is_replaced(echo: None) -> None:
+    with MlflowProcess(NOTHING) as writer:
+        first = writer.process
+        assert writer.page() == "page"
+        first.kill()
+        first.wait()
+        assert writer.page() == "page"
+        assert writer.process is not first
+        with pytest.raises(RuntimeError, match="wrong"):
+            writer.finish()
     assert writer.process.poll() is not None
 
 
-def test_a_prepared_process_is_taken_once_and_ends_with_its_block(tmp_path: Path) -> None:
+def test_a_prepared_process_is_taken_once_and_ends_with_its_block(echo: None) -> None:
     with prepared():
-        ((process, _),) = _IDLE
-        writer = MlflowProcess(run_spec(tmp_path))
-        assert writer.process is process
+        ((idle, _),) = _IDLE
+        writer = MlflowProcess(NOTHING)
+        assert writer.process is idle
         assert not _IDLE
     writer.process.kill()
     with prepared():
-        ((process, _),) = _IDLE
-    assert process.poll() is not None
+        ((idle, _),) = _IDLE
+    assert idle.poll() is not None
 
 
 @pytest.mark.slow("starts several processes")
 def test_one_process_writes_two_searches_in_turn(store: MlflowClient, tmp_path: Path) -> None:
     with prepared():
-        ((process, _),) = _IDLE
+        ((idle, _),) = _IDLE
         for name in ("mine", "other"):
             spec = replace(run_spec(tmp_path), tags={SEARCH: name})
             with prepared(), MlflowProcess(spec) as writer:
-                assert writer.process is process
+                assert writer.process is idle
                 tracker = Tracker(writer)
                 tracker.on_trial_end(trained(0, tmp_path))
                 assert tracker.finish(best=None, metric=None, counts={State.COMPLETE: 1}) == 0
@@ -113,7 +136,7 @@ def test_one_process_writes_two_searches_in_turn(store: MlflowClient, tmp_path: 
             (parent,) = store.search_runs(experiments, f"tags.`{SEARCH}` = '{name}'")
             children = store.search_runs(experiments, f"tags.mlflow.parentRunId = '{parent.info.run_id}'")
             assert [run.info.run_id for run in children] == [tracker.runs[0]]
-    assert process.poll() is not None
+    assert idle.poll() is not None
 
 
 def test_a_process_that_ended_or_hangs_is_not_used_again(
@@ -127,34 +150,32 @@ def test_a_process_that_ended_or_hangs_is_not_used_again(
         assert not _IDLE
 
 
-@pytest.mark.slow("starts another process of MLflow")
-def test_a_process_that_owes_an_answer_is_not_used_again(store: MlflowClient, tmp_path: Path) -> None:
+def test_a_process_that_owes_an_answer_is_not_used_again(echo: None) -> None:
     with prepared():
-        with MlflowProcess(run_spec(tmp_path)) as writer:
+        with MlflowProcess(NOTHING) as writer:
             writer.contact()
             writer._send("read_runs")  # Ctrl-C came before the answer
         assert writer.process.poll() is not None
         assert not _IDLE
+        with MlflowProcess(NOTHING) as writer:
+            writer.contact()
+        assert _IDLE[0][0] is writer.process
 
 
 def test_a_call_after_an_interrupted_one_gets_its_own_answer(
-    store: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    echo: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(line: Connection, timeout: float) -> bool:
         raise KeyboardInterrupt
 
-    with MlflowProcess(run_spec(tmp_path)) as writer:
+    with MlflowProcess(NOTHING) as writer:
         writer.read_runs()
-        with monkeypatch.context() as patched:
-            patched.setattr(Connection, "poll", interrupt)
-            with pytest.raises(KeyboardInterrupt):
-                writer.runs()
-        assert writer.page() == MlflowWriter(run_spec(tmp_path)).page()
-        with monkeypatch.context() as patched:
-            patched.setattr(Connection, "poll", interrupt)
-            with pytest.raises(KeyboardInterrupt):
-                writer.finish(None, None, {}, "not a flag", "no trials")
-        assert writer.page() == MlflowWriter(run_spec(tmp_path)).page(), "its error is not that of this call"
+        for call in (writer.runs, writer.finish):
+            with monkeypatch.context() as patched:
+                patched.setattr(Connection, "poll", interrupt)
+                with pytest.raises(KeyboardInterrupt):
+                    call()
+            assert writer.page() == "page", "its answer, or its error, is not that of this call"
 
 
 @pytest.mark.slow("starts several processes")
@@ -210,11 +231,8 @@ def test_it_ends_with_the_driver_and_not_before(
     script = DRIVER.format(tests=str(HERE), root=str(HERE.parents[2]), folder=str(tmp_path))
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as driver:
         writer = psutil.Process(int(driver.stdout.readline()))
-        for signal_number in (
-            signal.SIGINT,
-            signal.SIGTERM,
-        ):  # as a terminal and a job's stop send to all processes
-            writer.send_signal(signal_number)
+        for number in (signal.SIGINT, signal.SIGTERM):  # which a terminal and a job send to all processes
+            writer.send_signal(number)
         time.sleep(0.5)
         assert writer.is_running()
         driver.send_signal(how)

@@ -107,25 +107,16 @@ def test_the_first_signal_is_recorded(number: int, capsys: pytest.CaptureFixture
     assert capsys.readouterr().err == "stopping; once more to stop at once\n"
 
 
-def test_the_second_signal_ends_the_process() -> None:
-    code = """
-import os, signal
-from automl.trials.session import record_signals
-with record_signals("resume with: x"):
-    for number in (signal.SIGINT, signal.SIGTERM):
-        os.kill(os.getpid(), number)
-    print("still here")
-"""
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (process.returncode, process.stdout) == (128 + signal.SIGTERM, "")
-    assert process.stderr.splitlines() == ["stopping; once more to stop at once", "resume with: x"]
-
-
-def test_the_end_of_ray_after_a_signal_ends_the_process(
+def test_the_second_signal_or_the_end_of_ray_after_one_ends_the_process(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Slurm and systemd send a signal to the processes of Ray, too."""
     monkeypatch.setattr(os, "_exit", sys.exit)
+    with record_signals("resume with: x"):
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(SystemExit, match="143"):
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert capsys.readouterr().err == "stopping; once more to stop at once\nresume with: x\n"
     interrupt = Interrupt()
     interrupt.signal = signal.SIGTERM
     with pytest.raises(SystemExit, match="143"):
