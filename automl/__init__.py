@@ -72,10 +72,9 @@ if TYPE_CHECKING:
     from automl.tasks.function.trial import Trial
     from automl.trials.train import TrainResult, run_train
     from backbones import Site, insert, sites
-    from search.callback import Callback, SearchRecord
     from search.config import TaskSpec, TrialConfig
     from search.metric import Metric
-    from search.record import TrialRecord
+    from search.record import Callback, SearchRecord, TrialRecord
     from search.space import Space
 
 __all__ = [

@@ -5,7 +5,6 @@ backbone_table   The table of backbones
 libraries        Models of torchvision, timm, segmentation_models_pytorch and fastai, and their normalisation
 vit              Vision transformers with a choice of block
 take_over        Trained weights for a new model: selects them, and copies those of replaced attention
-stages           For models on top of a backbone: maps of its stages, one network for several inputs
 padded           Padded sequences: checks of input and mask, last state, mean, reversal, batch norm
 site             The sites of a model, and the error for an unknown one
 locations        Names of the positions at which a module can be inserted
@@ -14,8 +13,7 @@ influence        Tests by changing inputs: causality, separation of examples, pa
 torch_internals  Everything used of PyTorch besides its public API
 trace            A forward pass on fake tensors that records the outputs of submodules
 trace_record     The record of that pass: outputs, additions, and which tensors were computed from which
-channels         Infers which dimension of a tensor holds the channels
-memory_format    Checks whether a model of images can be channels_last
+channels         Which dimension of a tensor holds the channels, and whether they can be last in memory
 example          The example input that a model is traced with; the feature map or the logits in an output
 cost             Multiply-adds of a forward pass, and the cost of an attention module at a site
 contract         Checks of an attention module at a site, before anything is trained

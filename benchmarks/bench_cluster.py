@@ -38,7 +38,7 @@ from automl.storage.storage import Storage
 from automl.tracking.process import MlflowProcess
 from automl.tracking.run_spec import RunSpec, below
 from automl.tracking.tracker import Tracker
-from cluster.capacity import ClusterCapacity
+from cluster.connect import ClusterCapacity
 from cluster.ray_internals import replace_actors
 from cluster.resources import TrialResources
 from search.class_metrics import ACCURACY

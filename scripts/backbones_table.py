@@ -37,7 +37,7 @@ from attention import Spec
 from automl.export.formats import bake, for_onnx
 from automl.tasks.image_classification import ImageData
 from backbones import Site, build, gates, insert, sites
-from backbones.memory_format import find_crashing_layer
+from backbones.channels import find_crashing_layer
 from search.config import Model, TrialConfig
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "reference" / "backbones.md"

@@ -4,8 +4,7 @@ config               The configuration of one trial
 metric               Metrics: direction, unit, display, and the score of guessing
 class_metrics        Metrics of classifiers, with their computation
 class_statistics     Arithmetic of classes: imbalance, guessing, recall, precision and F1
-record               The record of a trial, and its reports
-callback             Callbacks on the events of a search, a confirmation and their trials
+record               The record of a trial, its reports, and callbacks on its events
 space                A search space: a function that draws configurations; the spaces by name
 choices              Building blocks of spaces: draw placement and hyperparameters, read them back
 drawn                The draws of a space that all checks share: fingerprint, baseline, size, cells
@@ -21,8 +20,7 @@ shared_trainings     Chooses the shared partial training that a trial continues
 halving              Asynchronous successive halving
 study                The Optuna study of a search: one file in its folder
 journal              The file of a study: Optuna's journal with a single writer, and checks of its lines
-time_left            Estimates how long the rest of a search takes
-trial_scheduler      Base class of schedulers: state, reports and ends of trials
+trial_scheduler      Base class of schedulers: state, reports and ends of trials, time left
 search_scheduler     The scheduler of a search: chooses and prunes trials
 fixed_scheduler      The schedulers of a fixed list of trials, for confirmations, and of a grid
 grid                 Grids: the cells of a space in order, and the spaces of published tables

@@ -21,8 +21,6 @@ SAMPLERS: Mapping[str, Callable[[int], BaseSampler]] = {
     "placement": lambda seed: PlacementSampler(seed),
     "gp": lambda seed: optuna.samplers.GPSampler(seed=seed),
     "nsga2": lambda seed: optuna.samplers.NSGAIISampler(seed=seed),
-    # CMA-ES cannot draw categories or parameters of some trials only. These are drawn at random.
-    "cmaes": lambda seed: optuna.samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False),
 }
 
 
@@ -39,8 +37,8 @@ def choose_sampler(name: str, drawn: Drawn, *, objectives: int = 1) -> str:
 
 def load_sampler(name: str, *, seed: int, objectives: int = 1) -> BaseSampler:
     """Load a sampler by name or `package.module:Sampler`, or raise InputError if it is unknown or unfit."""
-    if name in ("cmaes", "placement") and objectives > 1:
-        raise InputError(f"--sampler {name} takes one objective; use tpe or nsga2 for several")
+    if name == "placement" and objectives > 1:
+        raise InputError("--sampler placement takes one objective; use tpe or nsga2 for several")
     if name in SAMPLERS:
         return SAMPLERS[name](seed)
     module, colon, attribute = name.partition(":")
@@ -63,32 +61,19 @@ def load_sampler(name: str, *, seed: int, objectives: int = 1) -> BaseSampler:
 
 def check_sampler(name: str, drawn: Drawn) -> None:
     """Raise InputError if the sampler cannot draw from the space."""
-    if name not in (GRID, "cmaes", "placement"):
-        return
     if name == "placement":
         check_has_placements("--sampler placement", drawn, "use tpe")
-        return
-    space, draws = drawn.space, [trial.distributions for trial in drawn.trials(FEW)]
     if name == GRID:
+        draws = [trial.distributions for trial in drawn.trials(FEW)]
         continuous = {
             key for draw in draws for key, kind in draw.items() if not (kind.single() or list_values(kind))
         }
         if continuous:
             raise InputError(
                 f"--sampler grid needs finitely many choices; {', '.join(sorted(continuous))} of space "
-                f"{space.name!r} have no step. Use another sampler, or set a step."
+                f"{drawn.space.name!r} have no step. Use another sampler, or set a step."
             )
         _ = drawn.cells  # raises InputError
-        return
-    common = set.intersection(*(set(draw) for draw in draws))
-    numbers = [
-        key for key in common if not isinstance(draws[0][key], optuna.distributions.CategoricalDistribution)
-    ]
-    if len(numbers) < 2:
-        raise InputError(
-            f"--sampler cmaes needs two or more numbers that every trial draws; space {space.name!r} has "
-            f"{len(numbers)}. Use tpe, gp or random."
-        )
 
 
 def check_has_placements(option: str, drawn: Drawn, advice: str) -> None:

@@ -15,7 +15,7 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.train import WorkerGroupError
 from ray.tune.experiment import Trial as TuneTrial
 
-from cluster.capacity import ClusterCapacity
+from cluster.connect import ClusterCapacity
 from cluster.ray_internals import end_process, error_of, error_text, prepare_tune, skip_first_result
 from search.record import Report, TrialRecord
 from search.trial_scheduler import TrialScheduler

@@ -6,9 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from automl.storage.storage import Storage
-from search.callback import Callback
 from search.halving import dominates
-from search.record import CHECKPOINT_FILE, State, TrialRecord
+from search.record import CHECKPOINT_FILE, Callback, State, TrialRecord
 from search.trial_scheduler import Plan, rank_trials, select_leaders
 
 log = logging.getLogger("automl")

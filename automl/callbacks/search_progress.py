@@ -14,10 +14,8 @@ from rich.text import Text
 from automl.base.escape import printable
 from automl.base.terminal import plain
 from automl.base.units import format_duration, pluralize
-from search.callback import Callback
-from search.record import NOT_NEEDED, State, TrialRecord, model_name, placement_name
-from search.time_left import estimate_left
-from search.trial_scheduler import Plan, select_leaders
+from search.record import NOT_NEEDED, Callback, State, TrialRecord, model_name, placement_name
+from search.trial_scheduler import Plan, estimate_left, select_leaders
 
 ROWS = 15
 QUIET = 60.0  # time without a line in a log after which an epoch is logged [s]

@@ -6,8 +6,7 @@ from typing import Any
 
 from automl.base import loading
 from automl.base.errors import InputError
-from search.callback import Callback, SearchRecord
-from search.record import TrialRecord
+from search.record import Callback, SearchRecord, TrialRecord
 
 log = logging.getLogger("automl")
 

@@ -127,7 +127,7 @@ class PlanOptions:
             measured.
         seeds: Seeds of each cell with --sampler grid, or of each variant with --confirm. Those of a cell
             start at `seed`. In Python, only those of a cell.
-        sampler: auto, tpe, placement, random, gp, nsga2, cmaes, grid, module:Sampler. `auto` is `placement`
+        sampler: auto, tpe, placement, random, gp, nsga2, grid, module:Sampler. `auto` is `placement`
             if the space draws placements and there is one objective, otherwise `tpe`.
         objective: Comma-separated list of 1 to 3: the metric, latency, params, macs. Default: the metric.
         baseline_share: Fraction of the trials that tune the baseline.

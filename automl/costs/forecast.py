@@ -19,9 +19,8 @@ from automl.task import open_task
 from backbones import Site, sites
 from backbones.cost import attention_cost, count_macs
 from backbones.site import unknown_site
-from search.callback import Callback
 from search.config import TrialConfig
-from search.record import TrialRecord
+from search.record import Callback, TrialRecord
 
 MIN_TRIALS = 4  # number of trials from which a line is fitted
 # Fraction by which a predicted measurement must exceed the limit. Nearer configurations are measured.

@@ -33,8 +33,8 @@ from automl.training.clock import time_lower_quartiles
 from automl.training.loop import start
 from automl.training.step import choose_mode
 from backbones import BACKBONES, Example, call, insert
+from backbones.channels import set_format
 from backbones.cost import count_macs
-from backbones.memory_format import set_format
 from backbones.torch_internals import tree_leaves, tree_map_only
 from search.config import TrialConfig
 

@@ -8,7 +8,7 @@ from automl.base.options import STORAGE, WRITES, option, required
 
 if TYPE_CHECKING:
     from automl.storage.folder import NamedSearch
-    from search.callback import Callback
+    from search.record import Callback
     from search.space import Space, SpaceFunction
 
 # The groups of the options in `automl referee --help`.

@@ -27,10 +27,9 @@ from automl.judge.variants import CONTROL_ROLES, LONGER, Variant, ablations, bes
 from automl.judge.verdict import CONFIRM_FOLDER, FORMAT, VERDICT_FILE, Verdict, read_verdict
 from automl.storage.metadata import SearchMetadata
 from automl.storage.trial_files import read_answers, read_left
-from search.callback import Callback
 from search.config.tasks import find_spec
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
-from search.record import NOT_STARTED, Metrics, Role, State, TrialRecord
+from search.record import NOT_STARTED, Callback, Metrics, Role, State, TrialRecord
 from search.shared_trainings import is_shared_training
 
 PAIRS = 10  # of a referee

@@ -35,12 +35,11 @@ from automl.tracking.run_spec import RunSpec, search_run_spec
 from automl.tracking.tracker import PATIENCE, MlflowSilent, Tracker
 from automl.tracking.writer import MlflowWriter
 from automl.trials.session import Stopped
-from search.callback import Callback
 from search.class_statistics import describe_imbalance
 from search.drawn import Drawn
 from search.fixed_scheduler import GridScheduler
 from search.placement_effects import NO_PRIOR, Prior, parse_placement, sensitivity_effects, write_prior
-from search.record import State, TrialRecord
+from search.record import Callback, State, TrialRecord
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
 from search.study import STUDY_FILE, create_study, read_records, resume_study

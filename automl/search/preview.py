@@ -28,7 +28,7 @@ from cluster.connect import connect, joins_cluster
 from cluster.resources import TrialResources, count_slots
 from search.drawn import Size
 from search.record import describe_placement, model_name
-from search.time_left import expected_resource
+from search.trial_scheduler import expected_resource
 
 CountUntil = Callable[[Callable[[], bool]], None]
 

@@ -18,8 +18,7 @@ from automl.storage.metadata import ComparisonMetadata, SearchMetadata
 from automl.storage.storage import Storage
 from search.record import NOT_NEEDED, State, TrialRecord
 from search.study import STUDY_FILE, read_records
-from search.time_left import estimate_left
-from search.trial_scheduler import Plan
+from search.trial_scheduler import Plan, estimate_left
 
 INTERRUPTED = "interrupted"  # state of a running trial without a process
 

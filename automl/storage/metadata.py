@@ -19,9 +19,8 @@ from automl.config.nouns import REFEREE
 from automl.config.settings import ParsedSettings
 from automl.storage.git import GitError, run_git
 from automl.storage.storage import Storage
-from search.callback import SearchRecord
 from search.drawn import Drawn
-from search.record import TrialRecord
+from search.record import SearchRecord, TrialRecord
 from search.space import Space, SpaceFunction, space_name
 from search.trial_scheduler import Plan, select_leaders
 

@@ -25,9 +25,9 @@ from automl.config.runtime import Runtime
 from automl.task import open_task
 from automl.task.memo import remember
 from backbones import BACKBONES, Example, Site, call, sites
+from backbones.channels import find_crashing_layer, set_format
 from backbones.contract import check_contract, find_padded
 from backbones.influence import is_causal
-from backbones.memory_format import find_crashing_layer, set_format
 from backbones.site import unknown_site
 from backbones.torch_internals import tree_leaves, tree_map_only
 from search.config import Model, TrialConfig

@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, Protocol
 
 from automl.base.errors import InputError
-from search.callback import Callback
-from search.record import State, TrialRecord
+from search.record import Callback, State, TrialRecord
 
 log = logging.getLogger("mlflow")
 

@@ -30,11 +30,9 @@ from automl.task import Split, Task
 from automl.trials.measurements import find_fraction, trial_resources
 from automl.trials.multi_worker import PLACEMENT_LIMIT, RAY, make_trainable
 from automl.trials.trial import Trainings, TrialActor, build_assignment, make_sender
-from cluster.capacity import ClusterCapacity
-from cluster.connect import connect, joins_cluster, list_nodes, wait_for_capacity, watch_head
+from cluster.connect import ClusterCapacity, connect, joins_cluster, list_nodes, wait_for_capacity, watch_head
 from cluster.resources import TrialResources, count_slots
-from search.callback import Callback
-from search.record import TRIALS_FOLDER, TrialRecord
+from search.record import TRIALS_FOLDER, Callback, TrialRecord
 from search.study import STUDY_FILE
 from search.trial_scheduler import TrialScheduler
 from search.tuner import run_trials

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from cluster.capacity import FRESH, GRACE, REMIND, ClusterCapacity
-from cluster.connect import Node
+from cluster.connect import FRESH, GRACE, REMIND, ClusterCapacity, Node
 from cluster.resources import TrialResources
 
 ASKED = "a trial asks for 1 CPUs and 0 GPUs on one node; the cluster has"

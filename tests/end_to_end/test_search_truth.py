@@ -27,8 +27,7 @@ from automl.storage.folder import old_folder
 from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.tasks.image_classification.data import open_split
 from automl.trials.trial import Trainings, TrialActor, build_assignment
-from cluster.capacity import ClusterCapacity
-from cluster.connect import connect
+from cluster.connect import ClusterCapacity, connect
 from cluster.resources import TrialResources
 from search.class_metrics import ACCURACY
 from search.config import Model, TrialConfig

@@ -29,7 +29,7 @@ from automl.task.same_data import write_manifest
 from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.trials.session import Interrupt
 from automl.trials.trial import Trainings
-from cluster.capacity import ClusterCapacity
+from cluster.connect import ClusterCapacity
 from cluster.resources import TrialResources
 from search.class_metrics import ACCURACY
 from search.config import Model, TrialConfig

@@ -18,9 +18,8 @@ import automl
 from automl.callbacks.user import UserCallbacks
 from automl.cli.main import app
 from backbones.contract import check_contract
-from search.callback import SearchRecord
 from search.config import TrialConfig
-from search.record import State, TrialRecord
+from search.record import SearchRecord, State, TrialRecord
 from search.space import draw_randomly, load_space
 
 ROOT = Path(__file__).parents[2]

@@ -45,8 +45,7 @@ def draw_placement(trial: optuna.Trial) -> TrialConfig:
 
 PLACEMENTS = Space(name="places", draw=draw_placement, baseline={"modules": 0}, summary="")
 NUMBERS = Space(name="numbers", draw=numbers, baseline={}, plain={}, summary="")
-OWN_SPACES = {"cmaes": NUMBERS, "placement": PLACEMENTS}  # of samplers that do not draw from every space
-CASES = [*((name, OWN_SPACES.get(name, SMALL)) for name in SAMPLERS), ("gp", NUMBERS)]
+CASES = [*((name, PLACEMENTS if name == "placement" else SMALL) for name in SAMPLERS), ("gp", NUMBERS)]
 
 
 @pytest.mark.parametrize(("name", "space"), CASES, ids=lambda value: getattr(value, "name", value))
@@ -103,7 +102,6 @@ def test_samplers_depend_on_the_seed() -> None:
     ("name", "space", "message"),
     [
         ("grid", SPACES["digits"], r"grid needs finitely many choices; .*adamw\.learning_rate"),
-        ("cmaes", SMALL, "cmaes needs two or more numbers that every trial draws; space .* has 1. Use tpe"),
         ("placement", NUMBERS, "placement needs a space that draws placements .* 'numbers' draws none"),
     ],
 )  # fmt: skip
@@ -166,10 +164,9 @@ def test_an_unknown_sampler_is_rejected(name: str, message: str) -> None:
         load_sampler(name, seed=0)
 
 
-@pytest.mark.parametrize("name", ["cmaes", "placement"])
-def test_several_objectives_are_rejected(name: str) -> None:
-    with pytest.raises(InputError, match=f"{name} takes one objective; use tpe or nsga2 for several"):
-        load_sampler(name, seed=0, objectives=2)
+def test_several_objectives_are_rejected() -> None:
+    with pytest.raises(InputError, match="placement takes one objective; use tpe or nsga2 for several"):
+        load_sampler("placement", seed=0, objectives=2)
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,7 @@ from automl.task.subject import OBJECTS, Subject
 from automl.tasks.detection import DetectionModel
 from backbones import find
 from backbones.example import Example
-from backbones.site import Site, sites
-from backbones.stages import StoreOutput, remove_head
+from backbones.site import Site, StoreOutput, remove_head, sites
 from backbones.torch_internals import AnyBatchNorm, tree_map
 from backbones.trace import trace
 

@@ -27,8 +27,8 @@ from automl.tasks.detection.graph import DetectorGraph
 from automl.tasks.detection.model import STRIDES, build_detector, sum_losses
 from automl.tasks.detection.score import DetectionEvaluator, Truth, metric_names
 from backbones import find
+from backbones.channels import set_format
 from backbones.libraries import LIBRARIES
-from backbones.memory_format import set_format
 from search.config import TrialConfig
 
 Target = dict[str, Tensor]

@@ -37,7 +37,7 @@ from automl.tasks.image_classification.data.feed import (
     make_policy,
 )
 from backbones import IMAGENET, Normalisation, find
-from backbones.memory_format import set_format
+from backbones.channels import set_format
 from backbones.torch_internals import standard_gamma
 from search.config import TrialConfig
 

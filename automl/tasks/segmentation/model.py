@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from automl.base.errors import InputError
-from backbones.stages import StoreOutput, remove_head
+from backbones.site import StoreOutput, remove_head
 from backbones.trace import trace
 from backbones.trace_record import Output
 

@@ -30,8 +30,8 @@ from automl.tasks.segmentation import SPEC, SegmentationData, SegmentationModel,
 from automl.tasks.segmentation.data import IGNORE, LabelledImages, open_labelled_images, shared_name
 from automl.tasks.segmentation.model import STRIDES, UNet
 from backbones import find
+from backbones.channels import find_crashing_layer, set_format
 from backbones.libraries import Normalisation
-from backbones.memory_format import find_crashing_layer, set_format
 from search.class_statistics import pseudo_values
 from search.config import Model, TrialConfig
 

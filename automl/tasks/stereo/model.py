@@ -22,7 +22,7 @@ from automl.base.errors import InputError, unknown
 from automl.task.subject import Subject
 from backbones.backbone_table import Backbone, table, with_defaults
 from backbones.example import Example, sum_outputs
-from backbones.stages import Siamese
+from backbones.site import Siamese
 
 Aggregation = Literal["hourglass", "basic"]
 

@@ -14,8 +14,7 @@ import automl.tracking.process
 import automl.trials.session
 from automl.base.errors import InputError
 from automl.callbacks.user import UserCallbacks, check_callbacks
-from search.callback import Callback
-from search.record import State, TrialRecord
+from search.record import Callback, State, TrialRecord
 from tests.helpers.automl_cases import tiny
 from tests.helpers.confirm_cases import FakeWorkers, PlayedWorkers, fake_search
 

@@ -13,7 +13,7 @@ from automl.config.nouns import Place, Terms
 from automl.storage.storage import Storage
 from automl.trials.session import Interrupt, Workers
 from automl.trials.trial import Trainings
-from cluster.capacity import ClusterCapacity
+from cluster.connect import ClusterCapacity
 from cluster.resources import TrialResources
 from search.config import TrialConfig
 from search.fixed_scheduler import FixedScheduler

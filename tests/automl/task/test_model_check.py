@@ -19,7 +19,7 @@ from automl.task.checks import ModelCheck, check_model
 from automl.task.deployment import Deployment
 from automl.tasks.detection import DetectionData, DetectionTraining
 from backbones import BACKBONES, build
-from backbones.memory_format import find_crashing_layer
+from backbones.channels import find_crashing_layer
 from search.config import TrialConfig
 from tests.helpers.automl_cases import HERE, opened, sequence_config, tiny
 from tests.helpers.detection_cases import SMALL, few_scenes

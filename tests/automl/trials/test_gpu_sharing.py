@@ -23,7 +23,7 @@ from automl.trials import measurements, session
 from automl.trials.measurements import find_fraction, trial_resources
 from automl.trials.session import Interrupt, Workers
 from automl.trials.trial import Trainings
-from cluster.capacity import ClusterCapacity
+from cluster.connect import ClusterCapacity
 from search.class_metrics import ACCURACY
 from search.trial_scheduler import Plan
 from tests.helpers.automl_cases import TINY
