@@ -186,7 +186,6 @@ class Confirmation:
             above="" if alone else metadata.identity,
             experiment=metadata.settings.question.title,
             checkpoint=partial(below, location),
-            primary=metadata.plan.metric,
             params={**vars(self.options), "first_seed": self.seeds[0]},
             settings=redact_all(to_json(self)),
         )

@@ -205,14 +205,12 @@ def end_tracking(
     tracker: Tracker, records: Sequence[TrialRecord], plan: Plan, patience: float = PATIENCE
 ) -> int:
     """Write the end of a search to MLflow. Return the number of trials that it lacks after `patience` [s]."""
-    leading = rank_trials(records, plan)
     counts = Counter(record.state for record in records)
     return tracker.finish(
-        best=next(iter(leading), None),
+        best=next(iter(rank_trials(records, plan)), None),
         metric=plan.metric.name,
         counts=counts,
         stopped=counts[State.RUNNING] > 0,
-        ranking=[record.number for record in leading],
         patience=patience,
     )
 

@@ -49,7 +49,6 @@ class RunSpec:
     params: its parameters. settings: an artifact of it.
     source: tags of every run: the command and the code's commit.
     data: the digest of the data. splits: of it that are used.
-    primary: the primary metric of the trials.
     alone: the name of the only trial, where there is no run above it; its run is found and continued by that.
     """
 
@@ -60,14 +59,12 @@ class RunSpec:
     identity: str = ""
     above: str = ""
     note: str = ""
-    metric: str = ""
-    maximize: bool = True
+    metric: Metric | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     source: Mapping[str, str] = field(default_factory=dict)
     data: str = ""
     splits: Sequence[str] = ("training", "validation")
-    primary: Metric | None = None
     alone: str = ""
 
 
@@ -82,9 +79,7 @@ def search_run_spec(location: Storage, metadata: SearchMetadata) -> RunSpec:
         tags={SEARCH: metadata.name},
         identity=metadata.identity,
         experiment=settings.question.title,
-        metric=plan.metric.name,
-        maximize=plan.metric.maximize,
-        primary=plan.metric,
+        metric=plan.metric,
         checkpoint=partial(below, location),
         note=f"{note} {markdown(metadata.scale)}".rstrip(),
         source=source(metadata.provenance, metadata.scale),
@@ -157,7 +152,6 @@ def join_runs(folder: Storage, function: str) -> None:
 
 
 EPOCHS_DONE = "epochs_done"  # MLflow's steps are epochs
-RANK = "rank"  # of a completed trial in its search, from 1 on
 
 # Keys of an epoch's record and of a profile, with the name in MLflow and the factor to its unit.
 EPOCH: Mapping[str, tuple[str, float]] = {

@@ -9,7 +9,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, Protocol
 
 from automl.base.errors import InputError
@@ -33,7 +33,6 @@ class Writes(Protocol):
         metric: str | None,
         counts: Mapping[State, int],
         stopped: bool,
-        ranking: Sequence[int],
     ) -> None: ...
     def conclude(self, identity: str, verdict: Mapping[str, Any], winner: str | None) -> None: ...
 
@@ -144,7 +143,6 @@ class Tracker(Callback):
         metric: str | None,
         counts: Mapping[State, int],
         stopped: bool = False,
-        ranking: Sequence[int] = (),
         patience: float = PATIENCE,
     ) -> int:
         """End the run of the search.
@@ -154,7 +152,6 @@ class Tracker(Callback):
             metric: As in `MlflowWriter.finish`.
             counts: Number of trials in each state.
             stopped: True if the search was interrupted. Its running trials are marked as stopped.
-            ranking: As in `MlflowWriter.finish`.
             patience: Maximum wait [s].
 
         Returns:
@@ -165,7 +162,7 @@ class Tracker(Callback):
         missing = self.close(patience)
         if self.silent or self._busy:  # it would be silent again
             return max(1, missing)
-        ended = self._insist(lambda: self.writer.finish(best, metric, counts, stopped, ranking), "end", until)
+        ended = self._insist(lambda: self.writer.finish(best, metric, counts, stopped), "end", until)
         return missing if ended else max(1, missing)
 
     def conclude(self, identity: str, verdict: Mapping[str, Any], winner: str | None) -> int:

@@ -6,7 +6,6 @@ when to write.
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,6 @@ from automl.tracking.run_spec import (
     NOTE,
     PARENT,
     PROFILE,
-    RANK,
     TRIAL,
     VERDICT,
     VIEW,
@@ -55,7 +53,6 @@ from search.record import (
 NONE: Mapping[str, str] = {}
 DIGEST = 36  # characters that MLflow takes of one
 PARAGRAPH = "\n\n"
-RANKED = 100  # trials that get a rank, each by a request
 # Columns of parameters in the table.
 COLUMNS = ("types", "sites", "attention_options", "learning_rate", "backbone", "options", "epochs")
 EPOCHS = 50  # that are written at once; MLflow takes no more than 1000 numbers
@@ -95,13 +92,12 @@ def datasets(config: TrialConfig, digest: str, splits: Sequence[str]) -> list[Da
 
 @dataclass
 class _Run:
-    """Progress of a run in MLflow: its epochs, end, checkpoint and rank."""
+    """Progress of a run in MLflow: its epochs, end and checkpoint."""
 
     run_id: str
     epochs: int = 0
     state: str = ""
     checkpoint: str = ""
-    rank: int = 0
 
 
 class MlflowWriter:
@@ -143,41 +139,31 @@ class MlflowWriter:
     def page(self) -> str:
         """Return the address of the table of runs, on the server or in `mlflow ui` on this machine.
 
-        It refers to a stored view of the table, with the trials of this search and useful columns. They are
-        sorted by the metric, and by rank after the search has ended.
+        It refers to a stored view of the table, with the trials of this search and useful columns, sorted by
+        the metric.
         """
-        table = f"{client.pages(self.client)}/#/experiments/{self.experiment}/runs"
-        if not self.run_spec.metric or self.parent is None:
+        table, metric = (
+            f"{client.pages(self.client)}/#/experiments/{self.experiment}/runs",
+            self.run_spec.metric,
+        )
+        if metric is None or self.parent is None:
             return table
-        score = f"metrics.`{mlflow_key(self.run_spec.metric)}`"
-        try:
-            self._set_view(score, ascending=not self.run_spec.maximize)
-        except MlflowException:  # the server does not allow writing tags
-            return table
-        return f"{table}?viewStateShareKey={self._view}"
-
-    @property
-    def _view(self) -> str:
-        return f"automl-{self.parent}"
-
-    def _set_view(self, order: str, *, ascending: bool) -> None:
-        """Store the view of MLflow's page of the search, sorted by the column `order`."""
-        score = f"metrics.`{mlflow_key(self.run_spec.metric)}`"
-        trials = client.tag_filter({PARENT: str(self.parent)})
-        state = {
+        score = f"metrics.`{mlflow_key(metric.name)}`"
+        trials = client.tag_filter({PARENT: self.parent})
+        parameters = (f"params.`{name}`" for name in COLUMNS)
+        view = {
             # A confirmation is also a child run of the search, but is not a trial.
             "searchFilter": f"{trials} and tags.`{TRIAL}` LIKE '%'",
-            "selectedColumns": [
-                "tags.`state`",
-                f"metrics.`{RANK}`",
-                score,
-                *(f"params.`{name}`" for name in COLUMNS),
-                "attributes.`Created`",
-            ],
-            "orderByKey": order,
-            "orderByAsc": ascending,
+            "selectedColumns": ["tags.`state`", score, *parameters, "attributes.`Created`"],
+            "orderByKey": score,
+            "orderByAsc": not metric.maximize,
         }
-        self.client.set_experiment_tag(self.experiment, VIEW + self._view, json.dumps(state))
+        name = f"automl-{self.parent}"
+        try:
+            self.client.set_experiment_tag(self.experiment, VIEW + name, json.dumps(view))
+        except MlflowException:  # the server does not allow writing tags
+            return table
+        return f"{table}?viewStateShareKey={name}"
 
     def read_runs(self) -> None:
         """Learn how far the runs are: a write that failed may have been taken all the same."""
@@ -193,9 +179,9 @@ class MlflowWriter:
             if state == "stopped" or (self.run_spec.alone and state == str(State.ERROR)):
                 state = str(State.RUNNING)
                 self.client.update_run(run.info.run_id, status="RUNNING")
-            epochs, rank = int(data.metrics.get(EPOCHS_DONE, 0)), int(data.metrics.get(RANK, 0))
+            epochs = int(data.metrics.get(EPOCHS_DONE, 0))
             self._runs[int(data.tags[TRIAL])] = _Run(
-                run.info.run_id, epochs, state, data.tags.get(CHECKPOINT, ""), rank
+                run.info.run_id, epochs, state, data.tags.get(CHECKPOINT, "")
             )
 
     def write(self, trial: TrialRecord) -> str:
@@ -279,17 +265,15 @@ class MlflowWriter:
         metric: str | None,
         counts: Mapping[State, int],
         stopped: bool,
-        ranking: Sequence[int] = (),
     ) -> None:
         """End the parent run, and the runs of trials that have not ended.
 
         Args:
             best: The best trial.
-            metric: The metric that ranks trials, logged with the value of the best one. None for a
+            metric: The metric of the trials, logged with the value of the best one. None for a
                 confirmation, where the best of all seeds has no meaning.
             counts: Number of trials in each state.
             stopped: True if the search was interrupted.
-            ranking: Numbers of the completed trials, the best first.
         """
         for run in self._runs.values():
             if run.state == str(State.RUNNING):
@@ -301,15 +285,14 @@ class MlflowWriter:
             numbers[f"best_{metric}"] = best.value(metric)
         metrics = [Metric(key, value, now, 0) for key, value in numbers.items()]
         self.client.log_batch(self.parent, metrics=metrics)
-        self._rank(ranking)
         if best is not None and best.number in self._runs:
             self.client.set_tag(self.parent, BEST, self._runs[best.number].run_id)
         confirmed = VERDICT in self.client.get_run(self.parent).data.tags
         if best is not None and metric is not None and not confirmed:
             options = format_options(model_options(best.config))
             what = markdown(placement_name(best.config) + (f", {options}" if options else ""))
-            primary, value = self.run_spec.primary, best.value(metric)
-            score = primary.show(value) if primary and primary.name == metric else f"{value:.4g}"
+            shown, value = self.run_spec.metric, best.value(metric)
+            score = f"{value:.4g}" if shown is None else shown.show(value)
             best_text = f"{markdown(metric)} **{score}** on the validation split, {what}"
             self._describe(
                 self.parent, f"Best trial {best.number}: {best_text}. Not confirmed on fresh seeds."
@@ -317,20 +300,6 @@ class MlflowWriter:
         end = State.ERROR if best is None else State.COMPLETE
         self.client.set_tag(self.parent, "state", "stopped" if stopped else str(end))
         self.client.set_terminated(self.parent, "KILLED" if stopped else _ENDS[end])
-
-    def _rank(self, ranking: Sequence[int]) -> None:
-        """Log the rank of leading trials and of those with an earlier rank, and sort the page by it."""
-        # The metric alone does not identify the best trial: several may have the same value, a pruned trial
-        # may have a higher one, and a model of placements may expect more of another.
-        now = get_current_time_millis()
-        for rank, number in enumerate(ranking, 1):
-            run = self._runs.get(number)
-            if run is not None and run.rank != rank and (run.rank or rank <= RANKED):
-                self.client.log_metric(run.run_id, RANK, rank, now, 0)
-                run.rank = rank
-        if ranking and self.run_spec.metric:
-            with suppress(MlflowException):  # as in `page`
-                self._set_view(f"metrics.`{RANK}`", ascending=True)
 
     def conclude(self, identity: str, verdict: Mapping[str, Any], winner: str | None) -> None:
         """Write a verdict to the run of the search with this identity: its lines, file and winner.

@@ -189,7 +189,6 @@ def _train(
         checkpoint=lambda trial: location,
         source=source(collect_provenance()),
         data=task.manifest(task.config).digest,
-        primary=task.metric.declaration,
         alone=folder.name,
     )
     writer: Writes

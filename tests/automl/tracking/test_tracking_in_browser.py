@@ -8,6 +8,7 @@ import pytest
 from mlflow import MlflowClient
 from test_tracking import PLACEMENT, live, make, trial
 
+from search.class_metrics import ACCURACY
 from search.record import State
 from tests.helpers.services import serve_mlflow_ui
 
@@ -16,7 +17,7 @@ from tests.helpers.services import serve_mlflow_ui
 def test_placement_learning_rate_and_accuracy_are_there(
     browser: Any, store: MlflowClient, tmp_path: Path
 ) -> None:
-    tracker = make(tmp_path / "checkpoints", metric="accuracy")
+    tracker = make(tmp_path / "checkpoints", metric=ACCURACY)
     plain, placed = trial(0), trial(1, placement=PLACEMENT)
     for record, value in ((plain, 0.625), (placed, 0.875)):
         live(tracker, record, State.COMPLETE, [value])
