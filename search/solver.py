@@ -139,27 +139,6 @@ class PlacementSolver:
         is_valid = self._includes(placement) and self.meets(placement, limits or {})
         return placement if is_valid else None
 
-    def front(self, cost: str, limits: Mapping[str, float], points: int) -> list[IndexedPlacement]:
-        """Return placements of the Pareto front of posterior mean and a cost, cheapest first.
-
-        Each is better than the one before, and the best one under one of `points` equidistant limits of the
-        cost, from the cheapest placement to the best one without a limit on this cost. The limits on the
-        other costs hold for all points.
-        """
-        value, others = self.costs[cost], {name: limit for name, limit in limits.items() if name != cost}
-        cheapest, best = self.cheapest(cost, others), self.solve(others)
-        if cheapest is None or best is None:
-            return []
-        swept = [
-            self.solve({**others, cost: limit})
-            for limit in np.linspace(value(cheapest), value(best), points)[:-1]
-        ]
-        front: list[IndexedPlacement] = []
-        for placement in [*swept, best]:
-            if placement is not None and (not front or self._total(placement) > self._total(front[-1])):
-                front.append(placement)
-        return front
-
     def meets(self, placement: IndexedPlacement, limits: Mapping[str, float]) -> bool:
         """Return True if no cost of a placement exceeds its limit."""
         return all(self.costs[name](placement) <= limit for name, limit in limits.items())

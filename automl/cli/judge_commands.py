@@ -29,7 +29,7 @@ from automl.judge.options import CompareOptions, ConfirmOptions, RefereeOptions
 if TYPE_CHECKING:
     from automl.judge.compare import VariantScores
     from automl.judge.verdict import ConfirmResult
-    from automl.search.solve import SolvedPoint, SolveResult
+    from automl.search.solve import SolveResult
 
 LEDGER_ARGUMENT = with_effect(typer.Argument(help="Folder of the ledger."), WRITES)  # with --final
 CODES = {"better": 0, "worse": 3}  # of a referee; 1 for other outcomes, 2 for mistakes and failed runs
@@ -215,11 +215,7 @@ def lines(result: "SolveResult", out: Path | None) -> Iterator[str]:
     from automl.search.solve import show_cost, show_limit
 
     metric, best = result.metric, result.best
-
-    def gain(point: "SolvedPoint") -> str:
-        interval = f"{metric.scale * point.low:+.3g} to {metric.scale * point.high:+.3g}"
-        return f"{metric.scale * point.gain:+.3g} ({interval})"
-
+    gain, low, high = (f"{metric.scale * value:+.3g}" for value in (best.gain, best.low, best.high))
     if result.likeliest != best.placement:
         yield printable(
             f"likelier  {result.likeliest}, which is as good or better with {1 - best.better:.0%}"
@@ -228,8 +224,8 @@ def lines(result: "SolveResult", out: Path | None) -> Iterator[str]:
     if best.outcome is not None:
         yield printable(f"confirmed {best.outcome}: {best.verdict}")
     yield (
-        f"gain      {gain(best)} {metric.gap_unit} in {metric.name} over {result.baseline}, expected with "
-        f"90 % interval"
+        f"gain      {gain} ({low} to {high}) {metric.gap_unit} in {metric.name} over {result.baseline}, "
+        f"expected with 90 % interval"
     )
     yield f"          better than {result.baseline} with {best.better:.0%}"
     if result.matters < 1:
@@ -239,19 +235,6 @@ def lines(result: "SolveResult", out: Path | None) -> Iterator[str]:
     for name, limit in result.limits.items():
         how = "" if name in ("params", "macs") else ", predicted from its modules"
         yield f"{name:9} {show_cost(name, best.costs[name])} ({show_limit(name, limit)}){how}"
-    for name, front in result.fronts.items():
-        yield f"front     {name}, {metric.name} gained with 90 % interval, placement"
-        rows = [
-            (
-                show_cost(name, point.costs[name]),
-                gain(point),
-                f"{point.placement}{f', confirmed: {point.outcome}' if point.outcome else ''}",
-            )
-            for point in front
-        ]
-        widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:2]]
-        for cost, gained, placement in rows:
-            yield printable(f"          {cost:>{widths[0]}}  {gained:{widths[1]}}  {placement}")
     if out is not None:
         confirm = format_command("confirm --search", result.search, result.storage, "--solve", str(out))
         yield f"next      {confirm}"

@@ -5,15 +5,15 @@ space. `search.solver` ranks what was tried and plans what was not, within the l
 is a sum over its modules.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from optuna import Study
 from optuna.trial import FixedTrial, TrialState
 from scipy.special import ndtr, ndtri
@@ -59,7 +59,6 @@ from search.space import Space, SpaceFunction
 from search.study import open_study, read_record, read_records
 from search.trial_scheduler import select_leaders
 
-POINTS = 8  # limits of a Pareto front
 LEAST = 4  # number of different placements from which measured costs are fitted
 LIMIT_SETTINGS = {
     "params": "max_params", "macs": "max_macs", "memory": "max_memory", "latency": "max_latency_ms"
@@ -264,8 +263,6 @@ class SolveResult:
         config: The configuration of the best placement.
         best: The best placement. None that a confirmation has shown to be worse than the baseline.
         limits: The limits by name.
-        fronts: For each limit's name, the Pareto front of gain and this cost, cheapest first. The other
-            limits hold.
     """
 
     search: str
@@ -278,7 +275,6 @@ class SolveResult:
     config: TrialConfig
     best: SolvedPoint
     limits: dict[str, float]
-    fronts: dict[str, list[SolvedPoint]] = field(default_factory=dict)
 
     @property
     def likeliest(self) -> str:
@@ -318,7 +314,7 @@ def run_solve(
         trust: Allow running the user-defined code that the files of the search name.
 
     Returns:
-        The placement with its gain and costs, and the Pareto fronts.
+        The placement with its gain and costs.
 
     Raises:
         InputError: The search has no completed trial with a placement or several objectives, no placement
@@ -407,14 +403,9 @@ def _solve(
         raise InputError("a confirmation has shown each placement within the limits to be worse; raise them")
     if solved is None:
         raise _nothing_meets(limits, solver, problem)
-    fronts = {limit: solver.front(limit, limits, POINTS) for limit in limits}
-    chosen = list(dict.fromkeys([solved, *(placement for front in fronts.values() for placement in front)]))
     metric = metadata.plan.metric
-    against, matters, solved_points = _points(chosen, model, metric, baseline, problem, costs)
-    points = {}
-    for placement, point in zip(chosen, solved_points, strict=True):
-        outcome, verdict = find_outcome(placement)
-        points[placement] = replace(point, outcome=outcome, verdict=verdict)
+    against, matters, point = _describe(solved, model, metric, baseline, problem, costs)
+    outcome, verdict = find_outcome(solved)
     return SolveResult(
         search=metadata.name,
         identity=metadata.identity,
@@ -424,9 +415,8 @@ def _solve(
         baseline=against,
         matters=matters,
         config=problem.config(solved),
-        best=points[solved],
+        best=replace(point, outcome=outcome, verdict=verdict),
         limits=limits,
-        fronts={limit: [points[placement] for placement in front] for limit, front in fronts.items()},
     )
 
 
@@ -477,15 +467,15 @@ def show_limit(name: str, limit: float) -> str:
     return f"{option_name(LIMIT_SETTINGS[name])} {value}"
 
 
-def _points(
-    placements: Sequence[IndexedPlacement],
+def _describe(
+    placement: IndexedPlacement,
     model: EffectModel,
     metric: Metric,
     baseline: TrialRecord | None,
     problem: PlacementProblem,
     costs: Mapping[str, AdditiveCost],
-) -> tuple[str, float, list[SolvedPoint]]:
-    """Return the name of the baseline, the probability that placements matter, and their gains over it."""
+) -> tuple[str, float, SolvedPoint]:
+    """Return the name of the baseline, the probability that placements matter, and the gain over it."""
     # In most spaces the baseline is a placement without modules, and the model predicts the difference.
     # Hybrid decoders have uniform baselines, which are no placements. There the score of the best one is
     # subtracted.
@@ -493,32 +483,28 @@ def _points(
         name = "no attention"
         base = {effect: -weight for effect, weight in placement_weights(IndexedPlacement("", ())).items()}
         score, noise = 0.0, 0.0
-        weights = [effects for trial in problem.complete if (effects := trial_weights(trial)) is not None]
-        matters = probability_of_effects(model, weights, without=(*UNKNOWN, Term.IN_BLOCK))
+        trials = [effects for trial in problem.complete if (effects := trial_weights(trial)) is not None]
+        matters = probability_of_effects(model, trials, without=(*UNKNOWN, Term.IN_BLOCK))
     else:
         name = f"{describe_placement(baseline.config)} (trial {baseline.number})"
         own = trial_weights(problem.best) or {}
         base = {effect: weight for effect, weight in own.items() if is_setting(effect)}
         score = metric.sign * baseline.value(metric.name) - float(model.centres.mean())
         noise, matters = model.noise, 1.0
-    sums = [{**placement_weights(placement)} for placement in placements]
-    for effects in sums:
-        for effect, weight in base.items():
-            effects[effect] = effects.get(effect, 0.0) + weight
-    means, covariance = model.predict(sums)
-    means, deviations = means - score, np.sqrt(np.maximum(np.diag(covariance), 0) + noise**2)
-    half = ndtri((1 + LEVEL) / 2) * deviations
-    points = [
-        SolvedPoint(
-            placement=problem.words(placement),
-            params=problem.params(placement),
-            gain=float(mean),
-            low=float(mean - width),
-            high=float(mean + width),
-            better=matters * float(ndtr(mean / deviation)) if deviation else 0.0,
-            costs={limit: cost(placement) for limit, cost in costs.items()},
-            trials=problem.tried[placement],
-        )
-        for placement, mean, deviation, width in zip(placements, means, deviations, half, strict=True)
-    ]
-    return name, matters, points
+    weights = {**placement_weights(placement)}
+    for effect, weight in base.items():
+        weights[effect] = weights.get(effect, 0.0) + weight
+    means, covariance = model.predict([weights])
+    mean, deviation = float(means[0]) - score, math.sqrt(max(float(covariance[0, 0]), 0.0) + noise**2)
+    width = float(ndtri((1 + LEVEL) / 2)) * deviation
+    point = SolvedPoint(
+        placement=problem.words(placement),
+        params=problem.params(placement),
+        gain=mean,
+        low=mean - width,
+        high=mean + width,
+        better=matters * float(ndtr(mean / deviation)) if deviation else 0.0,
+        costs={limit: cost(placement) for limit, cost in costs.items()},
+        trials=problem.tried[placement],
+    )
+    return name, matters, point

@@ -1,6 +1,5 @@
 """`automl solve`: the best placement of a search under limits, without training."""
 
-import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +40,6 @@ def test_the_best_placement_has_gain_and_probability(cli: Cli, storage: str) -> 
     assert best["low"] < best["gain"] < best["high"]
     assert 0 < best["better"] <= answer["matters"] < 1
     assert answer["baseline"] == "no attention"
-    assert answer["fronts"] == {}
     placement = answer["config"]["model"]["placement"]
     assert len(placement) == answer["params"]["modules"]
     assert all(site in best["placement"] for site in placement)
@@ -63,7 +61,6 @@ def test_a_placement_that_was_confirmed_as_worse_is_not_the_answer(cli: Cli, tmp
     assert (code, first["best"]["outcome"]) == (0, None)
     assert answer["best"]["placement"] != first["best"]["placement"]
     assert answer["best"]["gain"] <= first["best"]["gain"]
-    assert f"{first['best']['placement']}, confirmed: worse" in err
     likelier = answer["best"]["better"] >= 0.5
     assert answer["likeliest"] == (answer["best"]["placement"] if likelier else "no attention")
     assert likelier is ("likelier  no attention, which is as good or better with" not in err)
@@ -74,7 +71,7 @@ def test_a_placement_that_was_confirmed_as_worse_is_not_the_answer(cli: Cli, tmp
         assert (shown, text) == (outcome, verdict.sentence(lead))
 
 
-def test_limits_are_met_and_swept(cli: Cli, storage: str, tmp_path: Path) -> None:
+def test_limits_are_met(cli: Cli, storage: str, tmp_path: Path) -> None:
     file = tmp_path / "solved.json"
     limits = ("--max-params", "740k", "--max-latency-ms", "3.6", "--max-memory", "1GB", "--out", str(file))
     code, out, err = cli("solve", "made-up", "--storage", storage, *limits, "--json")
@@ -84,12 +81,6 @@ def test_limits_are_met_and_swept(cli: Cli, storage: str, tmp_path: Path) -> Non
     costs = answer["best"]["costs"]
     assert costs["params"] <= 740_000
     assert costs["latency"] <= 3.6
-    for name, front in answer["fronts"].items():
-        for cheaper, point in itertools.pairwise(front):
-            assert cheaper["costs"][name] < point["costs"][name]
-            assert cheaper["gain"] <= point["gain"] + 1e-6
-            others = {"params": 740_000, "latency": 3.6} | {name: float("inf")}
-            assert all(point["costs"][other] <= limit for other, limit in others.items())
     assert "predicted from its modules" in err
     assert f"automl confirm --search made-up --storage {storage} --solve {file}" in err
 
