@@ -1,7 +1,6 @@
-"""Devices, and generators of random numbers. Only this module contains code specific to CUDA or Apple's MPS.
+"""Devices, and generators of random numbers. Only this module contains code specific to CUDA.
 
-It is not in `automl/training` because data and storage use it and must not import training. MPS is only
-tested on a fake device, so `auto` never selects it.
+It is not in `automl/training` because data and storage use it and must not import training.
 """
 
 import os
@@ -9,7 +8,7 @@ import random
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,12 +23,11 @@ from backbones.torch_internals import cpu_computes_bfloat16
 T = TypeVar("T")
 Replay = Callable[[], None]
 
-CHOICES = "auto, cpu, cuda, cuda:N or mps"
+CHOICES = "auto, cpu, cuda or cuda:N"
 SHARING = "auto, cpu or cuda"  # the choices for several workers of one training
 
 # Beginnings of the messages of errors that are no `torch.OutOfMemoryError`.
 OUT_OF_MEMORY = (
-    "MPS backend out of memory",
     "CUDA error: out of memory",
     "CUDA error: CUBLAS_STATUS_ALLOC_FAILED",
 )
@@ -54,6 +52,8 @@ def find_device(name: str = "auto") -> torch.device:
     try:
         device = with_index(torch.device(name))
         torch.empty(0, device=device)
+        if device.type not in ("cpu", "cuda"):
+            raise RuntimeError("other devices are not supported")
     except (RuntimeError, AssertionError) as error:
         reason = error_message(error)
         if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
@@ -82,7 +82,7 @@ def device_for(gpus: float) -> torch.device:
     if not gpus:
         return find_device("cpu")
     try:
-        return find_device("mps" if torch.backends.mps.is_available() else "cuda")
+        return find_device("cuda")
     except InputError as error:
         raise UnusableGpu(
             f"Ray assigned {gpus:g} GPUs to the trial, but torch {torch.__version__} cannot use any on this "
@@ -92,25 +92,16 @@ def device_for(gpus: float) -> torch.device:
 
 
 def is_gpu(device: torch.device) -> bool:
-    return device.type in ("cuda", "mps")
-
-
-def can_share_batches(device: torch.device) -> bool:
-    """Return True if several processes can train one model on such devices."""
-    return device.type in ("cpu", "cuda")
+    return device.type == "cuda"
 
 
 def device_name(device: torch.device) -> str:
     """Return the name of the GPU or the processor. Devices of different names differ in speed."""
-    if device.type == "mps":
-        return "Apple GPU"
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
+    return torch.cuda.get_device_name(device) if is_gpu(device) else processor()
 
 
 def gpu_names() -> list[str]:
     """Return the name of each GPU of this machine."""
-    if torch.backends.mps.is_available():
-        return [device_name(torch.device("mps"))]
     return [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
 
 
@@ -132,24 +123,22 @@ def configure(device: torch.device, memory_fraction: float) -> None:
     A trial that uses more than its fraction then runs out of memory without affecting others.
     """
     make_current(device)
-    if device.type == "cuda":
+    if is_gpu(device):
         torch.backends.cuda.matmul.allow_tf32 = True
         torch.backends.cudnn.allow_tf32 = True
         if memory_fraction < 1:
             torch.cuda.set_per_process_memory_fraction(memory_fraction, device)
-    elif device.type == "mps" and memory_fraction < 1:
-        torch.mps.set_per_process_memory_fraction(memory_fraction)
 
 
 def make_current(device: torch.device) -> None:
     """Make a GPU the current one of this thread. A new thread begins with the first GPU."""
-    if device.type == "cuda":
+    if is_gpu(device):
         torch.cuda.set_device(device)
 
 
 def fast_dtype(device: torch.device) -> torch.dtype:
     """Return the data type of `--precision auto`: the fastest in which the device trains well."""
-    if device.type == "cuda":
+    if is_gpu(device):
         fast = torch.cuda.is_bf16_supported(including_emulation=False)
         return torch.bfloat16 if fast else torch.float16
     if device.type == "cpu" and cpu_computes_bfloat16():
@@ -162,17 +151,13 @@ def fast_dtype(device: torch.device) -> torch.dtype:
 
 def empty_cache(device: torch.device) -> None:
     """Return the freed memory that torch keeps to the GPU's driver."""
-    if device.type == "cuda":
+    if is_gpu(device):
         torch.cuda.empty_cache()
-    elif device.type == "mps":
-        torch.mps.empty_cache()
 
 
 def free_memory(device: torch.device) -> int:
     """Return the bytes of a GPU that are free to allocate."""
     empty_cache(device)  # the driver counts memory that torch keeps as used
-    if device.type == "mps":
-        return max(0, torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory())
     free, _ = torch.cuda.mem_get_info(device)
     return free
 
@@ -180,11 +165,6 @@ def free_memory(device: torch.device) -> int:
 def total_memory(device: torch.device) -> int:
     """Return the bytes of memory of a GPU."""
     return int(torch.cuda.get_device_properties(device).total_memory)
-
-
-def measures_peak_memory(device: torch.device) -> bool:
-    """Return True if the device records its peak memory. MPS and CPUs do not."""
-    return device.type == "cuda"
 
 
 def start_peak_memory(device: torch.device) -> int:
@@ -207,7 +187,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def check_memory_of_others(device: torch.device, memory_fraction: float) -> None:
     """Raise UnusableGpu if a process has run out of memory that others hold, outside its fraction."""
-    if device.type != "cuda":
+    if not is_gpu(device):
         return
     free, total = torch.cuda.mem_get_info(device)
     others = total - free - torch.cuda.memory_reserved(device)
@@ -218,14 +198,9 @@ def check_memory_of_others(device: torch.device, memory_fraction: float) -> None
         )
 
 
-def pins_memory(device: torch.device) -> bool:
-    """Return True if copies from pinned memory overlap with computation. MPS shares the CPU's memory."""
-    return device.type == "cuda"
-
-
 def copy_ahead(tensor: Tensor, device: torch.device) -> Tensor:
     """Copy a tensor of the CPU to the device without waiting for the device's earlier work."""
-    return (tensor.pin_memory() if pins_memory(device) else tensor).to(device, non_blocking=True)
+    return (tensor.pin_memory() if is_gpu(device) else tensor).to(device, non_blocking=True)
 
 
 # Time
@@ -233,17 +208,14 @@ def copy_ahead(tensor: Tensor, device: torch.device) -> Tensor:
 
 def synchronise(device: torch.device) -> None:
     """Wait until the device has done all its work."""
-    if device.type == "cuda":
+    if is_gpu(device):
         torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()
 
 
 def event_seconds(run: Callable[[], object], device: torch.device) -> float:
     """Return the time [s] between two events of a GPU, before and after `run`."""
-    module = torch.get_device_module(device)
-    with module.device(device) if device.type == "cuda" else nullcontext():
-        begun, ended = (module.Event(enable_timing=True) for _ in range(2))
+    with torch.cuda.device(device):
+        begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begun.record()
         run()
         ended.record()
@@ -253,7 +225,7 @@ def event_seconds(run: Callable[[], object], device: torch.device) -> float:
 
 def busy_seconds(run: Callable[[], object], device: torch.device) -> float | None:
     """Return the time [s] in which a GPU computes or copies for `run`. None if it cannot be traced."""
-    if device.type != "cuda" or ProfilerActivity.CUDA not in supported_activities():
+    if not is_gpu(device) or ProfilerActivity.CUDA not in supported_activities():
         return None
     with profile(activities=[ProfilerActivity.CUDA]) as trace:
         run()
@@ -278,8 +250,6 @@ def generator_states() -> dict[str, Tensor]:
     states = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_initialized():
         states["cuda"] = torch.cuda.get_rng_state()
-    if torch.backends.mps.is_available():
-        states["mps"] = torch.mps.get_rng_state()
     return states
 
 
@@ -288,23 +258,14 @@ def restore_generator_states(states: Mapping[str, Tensor]) -> None:
     torch.set_rng_state(states["cpu"].cpu())
     if "cuda" in states and torch.cuda.is_available():
         torch.cuda.set_rng_state(states["cuda"].cpu())
-    if "mps" in states and torch.backends.mps.is_available():
-        torch.mps.set_rng_state(states["mps"].cpu())
 
 
 def forked_generators(device: torch.device) -> AbstractContextManager[None]:
     """Restore the generators of the CPU and of `device` after the block."""
-    if is_gpu(device):
-        return torch.random.fork_rng(devices=[device], device_type=device.type)
-    return torch.random.fork_rng(devices=[])
+    return torch.random.fork_rng(devices=[device] if is_gpu(device) else [])
 
 
 # Graphs
-
-
-def has_graphs(device: torch.device) -> bool:
-    """Return True if the device can capture and replay CUDA graphs."""
-    return device.type == "cuda"
 
 
 def synchronising_calls(run: Callable[[], T]) -> tuple[T, list[str]]:

@@ -224,7 +224,7 @@ def measure_step_memory(task: Task, model: nn.Module | None = None) -> int:
     The task's model is built if it is None.
     """
     runtime = task.runtime
-    measured = device.measures_peak_memory(runtime.device)
+    measured = device.is_gpu(runtime.device)
     batch = next(iter(task.batches(0)))
     if measured:
         _release(runtime)

@@ -25,7 +25,6 @@ from torch.optim import Optimizer
 from automl.base.errors import describe_error
 from automl.config.device import (
     capture,
-    has_graphs,
     is_gpu,
     is_out_of_memory,
     synchronise,
@@ -43,7 +42,7 @@ def choose_mode(runtime: Runtime, accumulate: int = 1) -> Mode:
     """Return the mode of the steps. `accumulate` is the number of batches whose gradients are accumulated."""
     # A replay overwrites the gradients of the previous one, and the scale of a loss is a number of the host.
     simple = runtime.workers == 1 and accumulate == 1 and runtime.dtype != torch.float16
-    possible = simple and has_graphs(runtime.device)
+    possible = simple and is_gpu(runtime.device)
     if runtime.compile == "graphs" and not possible:
         log.warning(
             "--compile graphs needs a CUDA GPU, one worker, no accumulated gradients, and another precision "

@@ -18,7 +18,7 @@ from automl.base.escape import shell
 from automl.base.options import with_keywords_of
 from automl.base.text import check_name
 from automl.base.units import pluralize
-from automl.config.device import SHARING, can_share_batches, find_device
+from automl.config.device import SHARING, find_device
 from automl.config.runtime import Runtime
 from automl.storage.metadata import collect_provenance
 from automl.storage.storage import Storage
@@ -151,7 +151,7 @@ def _open(config: TrialConfig, runtime: Runtime, workers: int) -> Task:
     if workers < 1:
         raise InputError(f"--workers must be 1 or more; got {workers}")
     if workers > 1:
-        if runtime.device.index or not can_share_batches(runtime.device):
+        if runtime.device.index:
             raise InputError(
                 f"--device {runtime.device} trains in one process; with --workers {workers} give {SHARING}"
             )

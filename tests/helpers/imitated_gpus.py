@@ -27,7 +27,7 @@ class OnCpu(TorchFunctionMode):
 
 
 def _replace(argument: Any) -> Any:
-    is_gpu = isinstance(argument, torch.device) and argument.type in ("cuda", "mps")
+    is_gpu = isinstance(argument, torch.device) and argument.type == "cuda"
     return torch.device("cpu") if is_gpu else argument
 
 

@@ -1,11 +1,9 @@
-"""Devices, on a machine that has a CPU alone: CUDA's and Apple's are imitated."""
+"""Devices, on a machine that has a CPU alone: CUDA's are imitated."""
 
 import inspect
 import subprocess
 import warnings
-from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,75 +11,30 @@ import torch
 from automl.base.errors import InputError
 from automl.config import device
 from automl.config.runtime import Runtime
-from automl.task import open_task
 from automl.task.checks import check_model
-from automl.training import clock, step
-from automl.training.loop import fit, start
-from automl.trials import train
-from tests.helpers.automl_cases import CPU, timeless, tiny
-from tests.helpers.imitated_gpus import SIZE, OnCpu
+from tests.helpers.automl_cases import CPU
+from tests.helpers.imitated_gpus import SIZE
 
-MPS = torch.device("mps")
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture
-def mps(monkeypatch):
-    """Replace MPS by a fake. Return the calls to it."""
-    calls = []
-
-    class Event:
-        def __init__(self, enable_timing):
-            assert enable_timing
-
-        def record(self):
-            calls.append("record")
-
-        def synchronize(self):
-            calls.append("wait")
-
-        def elapsed_time(self, ended):
-            return 1500.0
-
-    fake = SimpleNamespace(
-        Event=Event,
-        empty_cache=lambda: calls.append("empty_cache"),
-        recommended_max_memory=lambda: 10**9,
-        driver_allocated_memory=lambda: 4 * 10**8,
-        set_per_process_memory_fraction=lambda part: calls.append(part),
-        synchronize=lambda: calls.append("synchronize"),
-        get_rng_state=lambda device="mps": torch.tensor([1, 2, 3], dtype=torch.uint8),
-        set_rng_state=lambda state, device="mps": calls.append(state.tolist()),
-    )
-    for name, value in vars(fake).items():
-        monkeypatch.setattr(torch.mps, name, value)
-    monkeypatch.setattr(torch.backends.mps, "is_available", cache(lambda: True))  # as torch wraps it
-    with OnCpu():
-        yield calls
 
 
 def test_no_other_file_names_a_kind_of_gpu():
     """Neither the product nor a benchmark does; they use `automl.config.device`."""
     tracked = subprocess.run(
-        ["git", "grep", "-lwE", "cuda|mps", "--", "*.py", ":!tests"], cwd=ROOT, capture_output=True, text=True
+        ["git", "grep", "-lw", "cuda", "--", "*.py", ":!tests"], cwd=ROOT, capture_output=True, text=True
     )
     assert tracked.stdout.split() == ["automl/config/device.py"]
 
 
-def test_auto_does_not_select_mps(mps):
-    assert device.find_device() == CPU
-    assert device.find_device("mps") == MPS
-
-
-def test_without_mps_its_name_is_an_error():
-    with pytest.raises(InputError, match="device 'mps' cannot be used; try auto, cpu, cuda, cuda:N or mps"):
-        device.find_device("mps")
-
-
-def test_a_trial_with_a_gpu_runs_on_it(mps):
-    assert device.device_for(1) == MPS
-    assert device.device_for(0) == CPU
-    assert device.gpu_names() == [device.device_name(MPS)]
+def test_missing_devices_are_named(monkeypatch):
+    for name in ("mps", "meta"):
+        with pytest.raises(
+            InputError, match=f"device '{name}' cannot be used; try auto, cpu, cuda or cuda:N"
+        ):
+            device.find_device(name)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(InputError, match=r"device 'cuda' cannot be used; .*; CUDA_VISIBLE_DEVICES is ''\)"):
+        device.find_device("cuda")
 
 
 OLD = "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver"
@@ -112,76 +65,17 @@ def test_an_old_driver_is_named(old_driver, capsys):
     assert str(error.value).startswith("Ray assigned 0.5 GPUs to the trial, but torch ")
 
 
-def test_hidden_gpus_are_named(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with pytest.raises(InputError, match=r"device 'cuda' cannot be used; .*; CUDA_VISIBLE_DEVICES is ''\)"):
-        device.find_device("cuda")
-
-
-def test_memory_of_mps(mps):
-    Runtime(device=MPS, memory_fraction=0.5)
-    assert mps == [0.5]
-    assert device.free_memory(MPS) == 6 * 10**8
-    assert mps[1:] == ["empty_cache"]
-    assert not device.measures_peak_memory(MPS)
-    assert not device.pins_memory(MPS)
-
-
-def test_out_of_memory_error_of_mps_is_recognised():
-    assert device.is_out_of_memory(RuntimeError("MPS backend out of memory (MPS allocated: 1 GB)"))
+def test_errors_of_little_memory():
+    assert device.is_out_of_memory(RuntimeError("CUDA error: out of memory, as another process holds it"))
     assert device.is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
     assert not device.is_out_of_memory(RuntimeError("shapes differ"))
-    assert not device.is_out_of_memory(ValueError("MPS backend out of memory"))
-
-
-def test_model_too_large_for_mps_is_not_reported_as_invalid(mps):
-    def build():
-        raise RuntimeError("MPS backend out of memory (MPS allocated: 1 GB)")
+    assert not device.is_out_of_memory(ValueError("CUDA error: out of memory"))
 
     def forward(count):
-        return build()
+        raise RuntimeError("CUDA error: out of memory")
 
-    with pytest.raises(RuntimeError, match="MPS backend out of memory"):
-        check_model("model", lambda: torch.nn.Linear(3, 2), forward, Runtime(device=MPS), images=False)
-
-
-def test_mps_is_timed_by_events(mps):
-    runtime = Runtime(device=MPS)
-    assert clock.seconds(lambda: mps.append("run"), runtime) == 1.5
-    assert mps == ["record", "run", "record", "wait"]
-    device.synchronise(MPS)
-    assert mps[-1] == "synchronize"
-
-
-def test_generators_of_mps_are_kept(mps):
-    states = device.generator_states()
-    assert states.keys() == {"cpu", "mps"}
-    expected = torch.rand(3)
-    device.restore_generator_states(states)
-    assert torch.equal(torch.rand(3), expected)
-    assert mps == [[1, 2, 3]]
-    with device.forked_generators(MPS):
-        torch.rand(1)
-    assert mps == [[1, 2, 3]] * 2
-
-
-def test_mps_runs_step_by_step_in_one_process(mps):
-    runtime = Runtime(device=MPS, compile="graphs")
-    assert step.choose_mode(runtime) == "off"
-    with pytest.raises(
-        InputError, match="--device mps trains in one process; with --workers 2 give auto, cpu"
-    ):
-        train._open(tiny(), runtime, 2)
-
-
-def test_training_on_mps_computes_the_same(mps):
-    """A training on MPS does not call CUDA."""
-    histories = []
-    for where in (CPU, MPS):
-        task = open_task(tiny(), Runtime(device=where, precision="fp32"))
-        histories.append(timeless(fit(task, start(task))))
-    assert histories[0] == histories[1]
-    assert "empty_cache" in mps, "as it fills the device with images"
+    with pytest.raises(RuntimeError, match="CUDA error: out of memory"):
+        check_model("model", lambda: torch.nn.Linear(3, 2), forward, Runtime(device=CPU), images=False)
 
 
 GRAPHS = ("capture",)  # It needs a real GPU.
@@ -221,8 +115,17 @@ def test_a_gpu_always_has_its_index(source, current, gpus):
     assert {call[0] for call in named} >= {"fraction", "record", "reset", "synchronize"}
 
 
-def test_the_device_of_a_runtime_is_the_current_one(gpus):
-    """Otherwise a checkpoint would keep the generator of another card, and `.cuda()` would use that."""
+def test_figures_of_cuda_and_the_device_of_a_runtime(gpus):
+    gpu = device.find_device("cuda:1")
+    gpus.used = [0, SIZE // 4]
+    assert device.event_seconds(lambda: None, gpu) == 2
+    assert device.free_memory(gpu) == SIZE * 3 // 4
+    assert (device.start_peak_memory(gpu), device.peak_memory(gpu)) == (5, 7)
+    assert gpus.calls == [("record", 1), ("record", 1), ("wait",), ("empty",), ("reset", 1)]
+    assert gpus.current == 0
+    assert device.gpu_names() == ["GPU 0", "GPU 1"]
+    assert device.device_name(gpu) == "GPU 1"
+    # Otherwise a checkpoint would keep the generator of another card, and `.cuda()` would use that.
     gpu = device.find_device(device.gpu_with_number(1))
     Runtime(device=gpu)
     assert gpus.current == 1
@@ -235,15 +138,3 @@ def test_the_device_of_a_runtime_is_the_current_one(gpus):
     assert gpus.generators[1].initial_seed() == 6
     device.restore_generator_states(states)
     assert gpus.generators[1].initial_seed() == 5
-
-
-def test_figures_of_cuda(gpus):
-    gpu = device.find_device("cuda:1")
-    gpus.used = [0, SIZE // 4]
-    assert device.event_seconds(lambda: None, gpu) == 2
-    assert device.free_memory(gpu) == SIZE * 3 // 4
-    assert (device.start_peak_memory(gpu), device.peak_memory(gpu)) == (5, 7)
-    assert gpus.calls == [("record", 1), ("record", 1), ("wait",), ("empty",), ("reset", 1)]
-    assert gpus.current == 0
-    assert device.gpu_names() == ["GPU 0", "GPU 1"]
-    assert device.device_name(gpu) == "GPU 1"

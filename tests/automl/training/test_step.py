@@ -13,8 +13,6 @@ from automl.training import step
 from automl.training.loop import fit, start
 from tests.helpers.automl_cases import CPU, HERE, Regression
 
-MPS = torch.device("mps")
-
 
 @pytest.fixture
 def gpu(gpus):
@@ -27,9 +25,7 @@ def test_auto_measures_on_a_gpu_alone(gpu):
     assert step.choose_mode(HERE) == "off"
 
 
-@pytest.mark.parametrize(
-    ("change", "accumulate"), [({"workers": 2}, 1), ({"device": CPU}, 1), ({"device": MPS}, 1), ({}, 2)]
-)
+@pytest.mark.parametrize(("change", "accumulate"), [({"workers": 2}, 1), ({"device": CPU}, 1), ({}, 2)])
 def test_a_warning_is_logged_if_graphs_cannot_work(gpu, change, accumulate, caplog):
     with caplog.at_level(logging.WARNING, "automl"):
         assert step.choose_mode(replace(gpu, compile="graphs", **change), accumulate) == "off"

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import torch
 from torch import Tensor
 
-from automl.config.device import free_memory, is_gpu, pins_memory
+from automl.config.device import free_memory, is_gpu
 from automl.tasks.image_classification.data.dataset import Images
 
 RESIDENT_FRACTION = 0.4  # of the free memory of a trial, for its images; the rest is for the model
@@ -56,7 +56,7 @@ def copy_to_device(images: Images, device: torch.device) -> Tensor:
 
 def prefetch(images: Images, order: Sequence[Tensor], device: torch.device) -> Iterator[Tensor]:
     """Yield batches that a thread gathers, up to `AHEAD` in advance. It ends with the consumer."""
-    pin = pins_memory(device)
+    pin = is_gpu(device)
 
     def gather(index: Tensor) -> Tensor:
         rows = images.gather(index)
