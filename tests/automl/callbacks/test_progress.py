@@ -105,11 +105,30 @@ def test_a_log_has_one_line_for_each_ended_trial(capsys: pytest.CaptureFixture[s
     ]
 
 
-def test_models_are_named_where_they_differ(capsys: pytest.CaptureFixture[str]) -> None:
+def test_models_and_the_best_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     progress = make(2)
     progress.records[1] = TrialRecord(1, TrialConfig(model=Model(backbone="xresnet34")))  # type: ignore[index]
     tell(progress, 0, State.COMPLETE, 0.9)
     assert "000 xresnet18 plain 90 %" in events(lines(capsys))[0]
+    progress = make(3, metric="error", maximize=False)
+    for number, value in enumerate([0.5, 0.25, 0.75]):
+        tell(progress, number, State.COMPLETE, value)
+    printed_lines = lines(capsys)
+    assert [match for match in matches(r"best (\S+) \(trial (\d+)", printed_lines) if match] == [
+        ("0.5", "0"),
+        ("0.25", "1"),
+    ]
+    assert "left" not in printed_lines[-1]  # all have ended
+    progress = make(None)
+    for number, value in enumerate([0.5, 0.75, 0.25]):
+        tell(progress, number, State.COMPLETE, value)
+        if number == 0:
+            progress.records[0].role = type(progress.records[0].role).BASELINE
+    printed_lines = lines(capsys)
+    assert [line.strip() for line in printed_lines if "best" in line] == [
+        "best 50 % (trial 0)",
+        "best 75 % (trial 1), +25 points to the baseline (trial 0)",
+    ]
 
 
 @pytest.mark.parametrize("variant", ["", f"sagan @ {', '.join(f'stage{i}.block1.branch' for i in range(9))}"])
@@ -144,18 +163,15 @@ def test_few_lines_summarise_many_trials(
     assert matches(r"best (\S+)", lines(capsys)[1:]) == [None, ("50",), None, None, ("70",), None]
 
 
-def test_quiet_log_gets_an_epoch(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_quiet_log_gets_epochs_and_the_progress_within(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     progress = make(5)
     progress.printed -= 61
     tell(progress, 0, State.COMPLETE, 0.9)
     epoch, end = events(lines(capsys))
     assert epoch == "000 plain 90 % 21 steps running 0/5"
     assert end.startswith("000 plain 90 % 21 steps 1/5")
-
-
-def test_progress_within_a_long_epoch_is_shown(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
     for interval in ("QUIET", "READ_INTERVAL"):
         monkeypatch.setattr(automl.callbacks.search_progress, interval, 0.0)
     with make(trials=4, part=lambda trial: 0.4 if trial.number else None) as progress:
@@ -170,31 +186,6 @@ def test_progress_within_a_long_epoch_is_shown(
         trial.history.append({"epoch": 1, "resource": 1.5, "accuracy": 0.5, "seconds": 90.0})
         progress.on_epoch_end(trial)
         assert progress._epochs(trial) == "1.5/9"
-
-
-def test_with_minimize_the_least_is_the_best(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = make(3, metric="error", maximize=False)
-    for number, value in enumerate([0.5, 0.25, 0.75]):
-        tell(progress, number, State.COMPLETE, value)
-    printed_lines = lines(capsys)
-    assert [match for match in matches(r"best (\S+) \(trial (\d+)", printed_lines) if match] == [
-        ("0.5", "0"),
-        ("0.25", "1"),
-    ]
-    assert "left" not in printed_lines[-1]  # all have ended
-
-
-def test_the_best_is_compared_with_the_best_baseline(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = make(None)
-    for number, value in enumerate([0.5, 0.75, 0.25]):
-        tell(progress, number, State.COMPLETE, value)
-        if number == 0:
-            progress.records[0].role = type(progress.records[0].role).BASELINE
-    printed_lines = lines(capsys)
-    assert [line.strip() for line in printed_lines if "best" in line] == [
-        "best 50 % (trial 0)",
-        "best 75 % (trial 1), +25 points to the baseline (trial 0)",
-    ]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -78,7 +78,7 @@ def test_checkpoints_of_unfinished_trials_are_deleted(state: State, tmp_path: Pa
     assert checkpoints(tmp_path) == []
 
 
-def test_checkpoint_of_a_running_trial_is_kept(tmp_path: Path) -> None:
+def test_running_trials_and_other_files_stay(tmp_path: Path) -> None:
     running = trial(tmp_path, 1, 0.1, State.RUNNING)
     retention = CheckpointRetention(Storage(tmp_path), plan(), [running, trial(tmp_path, 2, 0.5)], keep=1)
     retention.on_trial_start(running)
@@ -150,7 +150,7 @@ def test_noise_pushes_nobody_off_the_front(cost: str, other: float, numbers: lis
     assert [record.number for record in front(worse, plan("accuracy", cost))] == [0]
 
 
-def test_trials_at_chance_are_on_no_front_and_lead_nothing() -> None:
+def test_trials_at_chance_lead_nothing_but_one_stays(tmp_path: Path) -> None:
     both = plan("latency", "accuracy", guessing=0.15)
     records = [measured(0, 0.12, latency=1.0), measured(1, 0.8, latency=5.0), measured(2, 0.9, latency=9.0)]
     assert [record.number for record in front(records, both)] == [1, 2]
@@ -158,9 +158,6 @@ def test_trials_at_chance_are_on_no_front_and_lead_nothing() -> None:
     assert best is records[1]
     assert front(records[:1], both) == []
     assert select_leaders(records[:1], both)[0] is records[0], "where all guess, one is named all the same"
-
-
-def test_where_all_guess_the_one_that_is_named_stays(tmp_path: Path) -> None:
     retention = CheckpointRetention(Storage(tmp_path), plan("accuracy", "macs", guessing=0.15), [], keep=3)
     for number, value in ((1, 0.1), (2, 0.12), (3, 0.11)):
         retention.on_trial_end(trial(tmp_path, number, value))

@@ -84,7 +84,7 @@ def test_a_callback_sees_every_event_of_a_confirmation(played, tmp_path, monkeyp
     assert heard.events[-1] == ("on_confirmation_end", result)
 
 
-def test_records_are_frozen() -> None:
+def test_records_are_frozen_and_reach_every_event() -> None:
     trial = TrialRecord(3, tiny(), history=[{"epoch": 1, "accuracy": 0.5}], profile={"params": 3.0})
     heard = Heard()
     UserCallbacks([heard]).on_epoch_end(trial)
@@ -100,10 +100,13 @@ def test_records_are_frozen() -> None:
         with pytest.raises(AttributeError):
             change()
     assert isinstance(record, TrialRecord)
-
-
-def test_every_event_reaches_the_users_callbacks() -> None:
     assert {name for name in vars(UserCallbacks) if name.startswith("on_")} == set(EVENTS)
+    settings = automl.Settings(space="digits", callbacks=["mine.py:Name", Heard()]).parsed
+    assert settings.to_json()["callbacks"] == ["mine.py:Name"]
+    assert settings.absolute().to_json()["callbacks"] == [f"{Path.cwd()}/mine.py:Name"]
+    assert settings.user_code() == ["mine.py:Name"], "which resuming the search names"
+    callback = Heard()
+    assert automl.Settings(space="digits", callbacks=callback).callbacks == (callback,)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -127,12 +130,3 @@ def test_objects_that_are_no_callback_are_rejected(
     with pytest.raises(InputError) as error:
         check_callbacks([callback])
     assert message in str(error.value)
-
-
-def test_settings_keep_callbacks_by_name_alone() -> None:
-    settings = automl.Settings(space="digits", callbacks=["mine.py:Name", Heard()]).parsed
-    assert settings.to_json()["callbacks"] == ["mine.py:Name"]
-    assert settings.absolute().to_json()["callbacks"] == [f"{Path.cwd()}/mine.py:Name"]
-    assert settings.user_code() == ["mine.py:Name"], "which resuming the search names"
-    callback = Heard()
-    assert automl.Settings(space="digits", callbacks=callback).callbacks == (callback,)  # type: ignore[arg-type]

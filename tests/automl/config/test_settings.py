@@ -21,6 +21,7 @@ from cluster.connect import connect
 from search.config import Model, TrialConfig
 from search.drawn import Drawn
 from search.space import SPACES, Space, draw_randomly
+from tests.helpers import others_slow
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"trials": 0}, "--trials must be 1 or more; got 0"),
@@ -61,17 +62,17 @@ def test_invalid_value_is_rejected(values: dict[str, Any], message: str) -> None
     assert message in str(error.value)
 
 
-def test_positional_setting_is_rejected() -> None:
+def test_positional_settings_and_other_types(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"as in run_search\(space='digits'\); got 'woof' without a name"):
         Settings("woof")  # type: ignore[misc]
-
-
-def test_paths_and_numbers_become_text(tmp_path: Path) -> None:
     settings = Settings(
         space="folder", data=tmp_path, storage=tmp_path / "kept", max_params=5e6, max_memory=2**31, subset=1
     )
     assert (settings.data, settings.storage) == (str(tmp_path), f"{tmp_path}/kept")
     assert settings.parsed.terms.limits == Limits(params=5e6, memory=2.0**31)
+    terms = Terms(max_params="5M", max_macs="1.8G", max_memory="2GB", max_latency_ms=20.0)
+    assert terms.limits == Limits(params=5e6, macs=1.8e9, memory=2e9, latency=20.0)
+    assert Terms().limits == Limits()
 
 
 @pytest.mark.parametrize(
@@ -86,12 +87,6 @@ def test_paths_and_numbers_become_text(tmp_path: Path) -> None:
 def test_trials_and_budget(values: dict[str, Any], trials: int | None, seconds: float | None) -> None:
     plan = SearchPlan(**values)
     assert (plan.most, plan.seconds) == (trials, seconds)
-
-
-def test_limits() -> None:
-    terms = Terms(max_params="5M", max_macs="1.8G", max_memory="2GB", max_latency_ms=20.0)
-    assert terms.limits == Limits(params=5e6, macs=1.8e9, memory=2e9, latency=20.0)
-    assert Terms().limits == Limits()
 
 
 @pytest.mark.parametrize(
@@ -138,16 +133,16 @@ def test_settings_are_applied_to_a_configuration() -> None:
     assert isinstance(training, ImageTraining)
     assert (training.class_weights, training.policy, training.cutmix) == ("balanced", "rand", 1.0)
     assert adjust(config) == config
-
-
-def test_bytes_do_not_fit_a_tokenizer() -> None:
     _, config = next(draw_randomly(SPACES["hybrid"], 1, first=SPACES["hybrid"].baseline))
     config = config.change(data={"tokenizer": "tokenizer.json"})
     with pytest.raises(InputError, match="--vocabulary 0 is of bytes, and the backbone has a tokenizer"):
         adjust(config, vocabulary=0)
 
 
-@pytest.mark.parametrize("name", SPACES)
+LARGE = ("resnext101-da", "coco-da", "sceneflow", "scenes")  # spaces whose models take seconds
+
+
+@pytest.mark.parametrize("name", others_slow(SPACES, *(name for name in SPACES if name not in LARGE)))
 def test_settings_that_are_left_out_keep_the_choices_of_the_space(name: str) -> None:
     _, drawn = next(draw_randomly(SPACES[name], 1, first=SPACES[name].baseline))
     config = drawn.change(data={"subset": 0.3}, training={"epochs": 7}, seed=0)
@@ -162,7 +157,7 @@ def test_placements_are_inserted_late_in_the_flat_phase(epochs: int, at: int) ->
         adjust(TrialConfig(), init="shared", epochs=1)
 
 
-def test_json_and_back() -> None:
+def test_settings_are_written_read_and_changed() -> None:
     settings = Settings(
         space="a.py:f",
         trials=3,
@@ -181,6 +176,12 @@ def test_json_and_back() -> None:
     assert ParsedSettings.from_json(written) == settings.parsed
     with pytest.raises(InputError, match="unknown key 'colour'; known: space, "):
         ParsedSettings.from_json({**written, "colour": "red"})
+    settings = Settings(space="digits", label=["zone=a"], concurrent=3).parsed
+    assert settings.change() == settings
+    moved = settings.change(place={"label": ["zone=b"]}).place
+    assert (moved.shape.labels, moved.concurrent) == ({"zone": "b"}, 3)
+    with pytest.raises(InputError, match="--concurrent must be 1 or more; got 0"):
+        settings.change(place={"concurrent": 0})
 
 
 @pytest.mark.parametrize(
@@ -206,15 +207,6 @@ def test_invalid_extension_is_rejected(trials: str) -> None:
         SearchPlan().extended(trials, None, 10)
 
 
-def test_scheduling_is_changed_on_resume() -> None:
-    settings = Settings(space="digits", label=["zone=a"], concurrent=3).parsed
-    assert settings.change() == settings
-    moved = settings.change(place={"label": ["zone=b"]}).place
-    assert (moved.shape.labels, moved.concurrent) == ({"zone": "b"}, 3)
-    with pytest.raises(InputError, match="--concurrent must be 1 or more; got 0"):
-        settings.change(place={"concurrent": 0})
-
-
 @pytest.mark.parametrize(
     ("space", "short"),
     [("digits", "digits"), ("a/b.py:draw", "draw"), ("package.module:draw", "draw"), ("/a/b.py:f", "f")],
@@ -223,7 +215,7 @@ def test_short_name(space: str, short: str) -> None:
     assert short_name(space) == short
 
 
-def test_baseline_is_the_configuration_of_trial_0() -> None:
+def test_the_baseline_is_the_configuration_of_trial_0() -> None:
     question = Question(space="digits", epochs=2, seed=3)
     config = question.open().baseline
     assert (config.model.placement, config.training.epochs, config.seed) == ({}, 2, 3)
@@ -231,8 +223,6 @@ def test_baseline_is_the_configuration_of_trial_0() -> None:
     assert question.open().baseline == config
     assert config.model == Model(backbone="xresnet18", options={"width": 0.25})
 
-
-def test_space_that_prunes_its_baseline_is_rejected() -> None:
     def never(trial: optuna.Trial) -> TrialConfig:
         raise optuna.TrialPruned
 

@@ -87,7 +87,7 @@ def test_measurements_are_predicted_after_a_few_trials() -> None:
     )
 
 
-def test_limits_that_no_configuration_keeps_are_rejected() -> None:
+def test_limits_that_nothing_keeps_are_rejected() -> None:
     least = predict_cost(tiny(), HERE).params
     configs = [tiny(model={"placement": EVERY_ATTENTION}), tiny()]
     check_limits(configs, Limits(params=least), HERE)
@@ -97,11 +97,10 @@ def test_limits_that_no_configuration_keeps_are_rejected() -> None:
             InputError, match=rf"nothing in this space meets --max-{option} 1k: the smallest of 2"
         ):
             check_limits(configs, Limits(**{option: 1000.0}), HERE)
-
-
-def test_an_unknown_site_is_named() -> None:
     with pytest.raises(InputError, match=r"'4\.1': that is a module, whose site is called 'stage1\.block2'"):
         predict_cost(tiny(model={"placement": {"4.1": "ssa"}}), HERE)
+    with pytest.raises(InputError, match="--max-cache is for language models; leave it out for task image"):
+        check_limits([TrialConfig()], Limits(cache=1e6), HERE)
 
 
 CONTEXT = 24
@@ -128,19 +127,13 @@ def test_the_formula_is_what_a_decoder_keeps(kind: str) -> None:
     assert config.cache_bytes() == BYTES * sum(tensor.numel() for state in states for tensor in state)
 
 
-def test_another_task_keeps_nothing() -> None:
+def test_the_cache_is_limited_where_there_is_one() -> None:
     assert TrialConfig().cache_bytes() == 0
-
-
-def test_a_forecast_rejects_what_keeps_too_much() -> None:
     limit = configured("full", "linear").cache_bytes()
     forecast = Forecast(Terms(max_cache=f"{limit}"))
     assert forecast(configured("full", "linear"))["cache"] == 0
     assert forecast(configured("full", "full"))["cache"] > 0
     assert forecast(configured("full", "linear", context=2 * CONTEXT))["cache"] > 0
-
-
-def test_a_limit_that_no_placement_meets_names_the_cheapest() -> None:
     question = Question(space="hybrid", full=2, context=8192)
     draws = [config for config in question.open().configs(20) if "full" in config.model.kinds]
     with pytest.raises(
@@ -149,17 +142,9 @@ def test_a_limit_that_no_placement_meets_names_the_cheapest() -> None:
         r"full attention and keeps [\d.]+M bytes. Raise the limit, or shorten --context",
     ):
         check_limits(draws, Limits(cache=1000), HERE)
-
-
-def test_a_type_without_a_state_cannot_be_limited() -> None:
     config = configured("linear").change(model={"placement": {"block1.mixer": Spec("conv1x1")}})
     with pytest.raises(InputError, match="--max-cache needs the state of attention conv1x1, which has none"):
         config.cache_bytes()
-
-
-def test_a_limit_is_for_language_models() -> None:
-    with pytest.raises(InputError, match="--max-cache is for language models; leave it out for task image"):
-        check_limits([TrialConfig()], Limits(cache=1e6), HERE)
 
 
 @pytest.mark.parametrize("context", [1, -1])

@@ -40,7 +40,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_baseline_has_a_time_ratio_of_exactly_one() -> None:
+def test_the_baseline_has_a_ratio_of_one_and_a_latency_of_its_architecture() -> None:
     measured = measure(TINY, TINY, HERE)
     assert (measured.time_ratio, measured.time_ratio_low, measured.time_ratio_high) == (1.0, 1.0, 1.0)
     assert measured.time_ratio_counted == 0.0
@@ -50,6 +50,9 @@ def test_baseline_has_a_time_ratio_of_exactly_one() -> None:
     assert min(measured.memory, measured.latency, measured.epoch, measured.validation) > 0
     # The profile does not depend on the seed or on the learning rate.
     assert measure(tiny(seed=5, training={"epochs": 9, "learning_rate": 1.0}), TINY, HERE) == measured
+    measured = measure(tiny(training={"optimizer": "sgd"}), TINY, HERE)
+    assert measured.latency == measure(tiny(training={"batch_size": 16}), TINY, HERE).latency
+    assert measured.latency != measure(tiny(model={"backbone": "xresnet34"}), TINY, HERE).latency
 
 
 @pytest.mark.usefixtures("quick")
@@ -99,13 +102,6 @@ def test_imprecise_ratio_is_not_cached_but_its_timings_are(monkeypatch: pytest.M
     assert first.latency == second.latency, "latency is measured once per architecture"
 
 
-@pytest.mark.usefixtures("quick")
-def test_latency_is_measured_once_per_architecture() -> None:
-    measured = measure(tiny(training={"optimizer": "sgd"}), TINY, HERE)
-    assert measured.latency == measure(tiny(training={"batch_size": 16}), TINY, HERE).latency
-    assert measured.latency != measure(tiny(model={"backbone": "xresnet34"}), TINY, HERE).latency
-
-
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -130,7 +126,7 @@ def test_ratio_is_bounded_only_if_modules_are_added(
     assert recorded == [expected]
 
 
-def test_memory_grows_with_the_batch() -> None:
+def test_memory_and_latency_have_their_units(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = [measure_step_memory(opened(training={"batch_size": size})) for size in (8, 16, 32)]
     assert sizes[0] < sizes[1] < sizes[2]
     # The memory independent of the batch is the same for all.
@@ -138,8 +134,5 @@ def test_memory_grows_with_the_batch() -> None:
     # Without a batch: weights, gradients, AdamW's two moments, and buffers of the model.
     weights = sum(parameter.nbytes for parameter in opened().model().parameters())
     assert 4 * weights < 2 * sizes[0] - sizes[1] < 5 * weights
-
-
-def test_latencies_are_in_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profile, "time_lower_quartiles", lambda runs, *_: [0.002 for _ in runs])
     assert measure_latencies([lambda: None], HERE, 1) == [2.0]

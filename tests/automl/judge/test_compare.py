@@ -121,16 +121,13 @@ def test_a_search_stands_for_its_winner_and_has_other_variants(confirmed, cli) -
     assert "test split" in lines[4]
 
 
-def test_margin_below_one_input_gives_cannot_tell(confirmed, cli) -> None:
+def test_the_margin_and_one_input(confirmed, cli) -> None:
     verdict = json.loads((confirmed / "confirm" / "verdict.json").read_text())
     for factor, outcome in ((0.9, "cannot tell"), (1.1, "equivalent")):
         margin = str(factor * 100 * verdict["design"]["chance"]["step"])
         _, out, _ = cli("compare", "mine:baseline", "mine:control", "--margin", margin, "--json")
         (comparison,) = json.loads(out)["comparisons"]
         assert comparison["outcome"] == outcome
-
-
-def test_default_margin_is_at_least_one_input(confirmed, cli) -> None:
     file = confirmed / "confirm" / "verdict.json"
     verdict = json.loads(file.read_text())
     verdict["design"]["chance"]["step"] = 0.025

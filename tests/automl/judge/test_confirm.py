@@ -356,7 +356,7 @@ def test_the_winner_without_its_module(search, at_work):
     assert run_confirm("mine").value == result.value
 
 
-def test_another_confirmation_has_other_seeds(search, at_work):
+def test_another_confirmation_has_other_seeds_and_folders(search, at_work):
     at_work(FakeWorkers(gain))
     run_confirm("mine", top=1, seeds=6)
     workers = at_work(FakeWorkers(gain))
@@ -364,6 +364,9 @@ def test_another_confirmation_has_other_seeds(search, at_work):
     assert {seed for _, seed in workers.trained} == set(range(7, 14))
     assert (result.number, result.folder.name) == (2, "confirm-2")
     assert [folder.name for folder in confirmations(search)] == ["confirm", "confirm-2"]
+    (search / "confirm").rename(search / "confirm-old")
+    assert [folder.name for folder in confirmations(search)] == ["confirm-2"]
+    assert run_confirm("mine", top=1, seeds=6, again=True).folder.name == "confirm-3"
 
 
 @pytest.mark.parametrize("over", [False, True])
@@ -492,15 +495,6 @@ def test_killed_while_the_study_was_made(search, at_work):
     (search / "confirm" / "confirm.json").write_text((search / "kept-apart" / "confirm.json").read_text())
     (search / "confirm" / "study.journal").touch()
     assert run_confirm("mine").verdict.final == "better"
-
-
-def test_folders_with_other_names_are_ignored(search, at_work):
-    at_work(FakeWorkers(gain))
-    run_confirm("mine", top=1, seeds=6)
-    run_confirm("mine", top=1, seeds=6, again=True)
-    (search / "confirm").rename(search / "confirm-old")
-    assert [folder.name for folder in confirmations(search)] == ["confirm-2"]
-    assert run_confirm("mine", top=1, seeds=6, again=True).folder.name == "confirm-3"
 
 
 @pytest.mark.parametrize(

@@ -27,15 +27,12 @@ def test_the_mean_over_all_signs_is_one(sizes: tuple[float, ...]) -> None:
     assert values.mean(axis=0) == pytest.approx(np.ones(len(sizes)))
 
 
-def test_a_worse_candidate_has_a_smaller_mean() -> None:
+def test_neither_a_worse_candidate_nor_adapting_gains() -> None:
     signs = np.array(list(itertools.product([-1, 1], repeat=8)))
     probability = np.prod(np.where(signs > 0, 0.4, 0.6), axis=1)
     values = np.exp(evalues.log_e_values(signs * np.arange(1.0, 9), np.zeros((1, 0))))[:, -1]
     assert probability @ values < 1
-
-
-def test_a_caller_who_adapts_gains_nothing() -> None:
-    """It chooses each size by the signs so far, and stops at its best: also then the mean is at most 1."""
+    # It chooses each size by the signs so far, and stops at its best: also then the mean is at most 1.
     rng, rows = np.random.default_rng(0), 40_000
     signs = rng.choice([-1.0, 1.0], size=(rows, 12))
     lead = np.cumsum(signs, axis=1) - signs
@@ -79,12 +76,16 @@ def test_streams_with_real_changes() -> None:
     assert np.mean(power) > 0.8
 
 
-def test_levels_add_up_to_five_percent() -> None:
+def test_levels_add_up_and_an_interval_needs_pairs() -> None:
     levels = evalues.level(np.arange(1, 10_001), 0)
     assert levels[0] == pytest.approx(0.05 * (1 - evalues.share_left(1)))
     assert levels.sum() == pytest.approx(0.05 * (1 - evalues.share_left(10_000)))
     assert evalues.level(7, 3) == pytest.approx(4 * levels[6])
     assert evalues.share_left(0) == pytest.approx(1)
+    assert evalues.interval(np.array([1.0, 2.0, 1.5]), np.zeros(0)) == (-math.inf, math.inf)
+    low, high = evalues.interval(np.full(12, 2.0), np.zeros(0))
+    assert low == pytest.approx(2, abs=1e-4)
+    assert high == pytest.approx(2, abs=1e-4)
 
 
 @pytest.mark.parametrize("shift", [0.0, 3.0])
@@ -99,13 +100,6 @@ def test_intervals_cover_whenever_they_stop(shift: float) -> None:
         widths.append(high - low)
     assert np.mean(held) >= 0.95
     assert min(widths) > 0
-
-
-def test_an_interval_needs_pairs() -> None:
-    assert evalues.interval(np.array([1.0, 2.0, 1.5]), np.zeros(0)) == (-math.inf, math.inf)
-    low, high = evalues.interval(np.full(12, 2.0), np.zeros(0))
-    assert low == pytest.approx(2, abs=1e-4)
-    assert high == pytest.approx(2, abs=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_killed_callers_lose_nothing(tmp_path: Path) -> None:
     check(Ledger(tmp_path), names)
 
 
-def test_each_step_counts_once(tmp_path: Path) -> None:
+def test_each_step_counts_once_and_facts_are_set_once(tmp_path: Path) -> None:
     ledger = begin(tmp_path)
     ledger.set_once("7", "a", POOL.format(1))
     assert ledger.begin_head(program("other")).program == BASE
@@ -93,6 +93,10 @@ def test_each_step_counts_once(tmp_path: Path) -> None:
         assert ledger.decide("a", Decision(outcome="not shown", interval=(1.0, 2.0))).interval == [1.0, 2.0]
     assert ledger.decide("a", Decision(outcome=ACCEPTED)).outcome == "not shown"
     assert (len(ledger.rows(TEST)), len(ledger.heads())) == (1, 1)
+    ledger = begin(tmp_path)
+    assert ledger.rows("fact") == {}
+    assert ledger.set_once("metric", {"name": "acc"}) == {"name": "acc"}
+    assert ledger.set_once("metric", {"name": "loss"}) == {"name": "acc"}
 
 
 def test_nobody_else_writes_during_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,13 +133,6 @@ def test_two_changes_of_one_head(tmp_path: Path) -> None:
     assert head.seeds != first.seeds
 
 
-def test_facts_are_set_once(tmp_path: Path) -> None:
-    ledger = begin(tmp_path)
-    assert ledger.rows("fact") == {}
-    assert ledger.set_once("metric", {"name": "acc"}) == {"name": "acc"}
-    assert ledger.set_once("metric", {"name": "loss"}) == {"name": "acc"}
-
-
 def test_a_ledger_only_grows(tmp_path: Path) -> None:
     begin(tmp_path).set_once("metric", 1)
     database = sqlite3.connect(tmp_path / "ledger.db")
@@ -144,7 +141,7 @@ def test_a_ledger_only_grows(tmp_path: Path) -> None:
             database.execute(change)
 
 
-def test_missing_and_damaged_ledgers(tmp_path: Path) -> None:
+def test_missing_damaged_and_growing_ledgers(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no ledger in"):
         Ledger(tmp_path)
     (tmp_path / "ledger.db").write_bytes(b"no database" * 100)

@@ -58,7 +58,7 @@ RECORDS = [
 ]
 
 
-def test_best_complete_trials_are_the_finalists():
+def test_finalists_are_different_trials_by_their_scores():
     variant_set = choose(*RECORDS)
     assert named(variant_set, Role.BASELINE) == ["baseline (trial 1)"]
     assert named(variant_set, Role.FINALIST) == [
@@ -67,18 +67,22 @@ def test_best_complete_trials_are_the_finalists():
     assert named(variant_set, Role.CONTROL) == ["control: conv1x1 @ stage1.block1 (trial 5)"]
     assert variant_set.variants[0].role is Role.BASELINE
     assert variant_set.warnings == []
+    again = record(7, 0.94, SAGAN)
+    again.config = again.config.change(seed=9)
+    assert finalists(choose(*RECORDS[:5], again, top=3)) == [3, 7, 2]
+    variant_set = choose(*RECORDS[:3], top=3)
+    assert variant_set.warnings[0].startswith("Only 1 of 3 finalists are confirmed: the search has no other")
+    plan = Plan(trials=9, budget=1, metric=replace(ACCURACY, maximize=False), objectives=["accuracy"])
+    assert finalists(choose(*RECORDS, plan=plan)) == [2, 4]
 
 
-def test_further_plain_trials_and_the_plain_backbone_of_each_finalist_may_become_the_baseline():
+def test_plain_trials_that_may_become_the_baseline():
     variant_set = choose(*RECORDS)
     assert [variant.name for variant in variant_set.baseline_candidates] == ["baseline (trial 0)", OF_3]
     assert [variant.plain for variant in variant_set.variants[1:3]] == [OF_3, "baseline (trial 0)"]
     assert variant_set.baseline_candidates[1].config.training.learning_rate == 2e-3
     assert variant_set.baseline_candidates[1].config.model.placement == {}
-
-
-def test_finalist_is_compared_with_its_own_plain_trial_even_if_that_was_bad():
-    """A lucky plain trial with other hyperparameters does not replace it."""
+    # A lucky plain trial with other hyperparameters does not replace it.
     better = [record(10 + i, 0.86 + i / 100, training={"learning_rate": (11 + i) * 1e-3}) for i in range(4)]
     variant_set = choose(*RECORDS, *better)
     assert variant_set.variants[0].trial == 13
@@ -98,7 +102,7 @@ def test_plain_trials_far_behind_the_best_are_no_candidates(spread, near):
     assert [variant.trial for variant in with_noise.baseline_candidates if variant.trial is not None] == [0]
 
 
-def test_each_seed_has_another_random_placement_with_as_many_modules():
+def test_random_placements_differ_and_prefer_no_sites():
     variant_set = choose(*RECORDS, seeds=4)
     (chance,) = (variant for variant in variant_set.variants if variant.role is Role.RANDOM)
     finalist, other = variant_set.variants[1:3]
@@ -114,10 +118,7 @@ def test_each_seed_has_another_random_placement_with_as_many_modules():
     assert chance.config.model == chance.with_seed(0).model
     assert from_json(Variant, to_json(chance), "chance") == chance
     assert choose(*RECORDS, seeds=4) == variant_set, "the draws depend only on the seed of the search"
-
-
-def test_random_placements_prefer_no_sites():
-    """The space draws two of six sites in order: the last two in a fifth of its draws, others in a 25th."""
+    # The space draws two of six sites in order: the last two in a fifth of its draws, others in a 25th.
     sites = [f"stage{stage}.block{block}" for stage in (1, 2, 3) for block in (1, 2)]
 
     def ordered(trial):
@@ -131,40 +132,17 @@ def test_random_placements_prefer_no_sites():
     pairs = [frozenset(placement) for placement in chance.placements]
     assert len(chance.placements) == 30
     assert set(pairs[:15]) == set(pairs[15:]) == set(map(frozenset, combinations(sites, 2)))
-
-
-def test_control_is_created_if_the_search_has_none():
-    (control,) = (variant for variant in choose(*RECORDS[:5]).variants if variant.role is Role.CONTROL)
-    assert control.trial is None
-    assert control.config.model.placement == {site: Spec("conv1x1") for site in TWO}
-    assert control.config.training.learning_rate == 2e-3
-
-
-def test_repetitions_of_a_configuration_count_once():
-    again = record(7, 0.94, SAGAN)
-    again.config = again.config.change(seed=9)
-    assert finalists(choose(*RECORDS[:5], again, top=3)) == [3, 7, 2]
-
-
-def test_fewer_finalists_than_asked():
-    variant_set = choose(*RECORDS[:3], top=3)
-    assert variant_set.warnings[0].startswith("Only 1 of 3 finalists are confirmed: the search has no other")
-
-
-def test_space_without_another_placement_gives_a_warning():
     only = Space(name="only", draw=lambda trial: TrialConfig(), baseline={}, summary="")
     variant_set = choose(*RECORDS, space=only)
     assert named(variant_set, Role.RANDOM) == []
     assert "No variant has a random placement" in variant_set.warnings[0]
 
 
-@pytest.mark.parametrize(("records", "missing"), [(RECORDS[2:], "baseline"), (RECORDS[:2], "other trial")])
-def test_nothing_to_confirm(records, missing):
-    with pytest.raises(InputError, match=f"no {missing} has completed.*--resume mine"):
-        choose(*records)
-
-
-def test_ablations_lack_one_module_each():
+def test_controls_and_ablations():
+    (control,) = (variant for variant in choose(*RECORDS[:5]).variants if variant.role is Role.CONTROL)
+    assert control.trial is None
+    assert control.config.model.placement == {site: Spec("conv1x1") for site in TWO}
+    assert control.config.training.learning_rate == 2e-3
     variant = choose(*RECORDS).variants[1]
     variants = ablations(variant)
     names = [variant.name for variant in variants]
@@ -172,9 +150,10 @@ def test_ablations_lack_one_module_each():
     assert [set(variant.config.model.placement) for variant in variants] == [set(SAGAN), set(SSA)]
 
 
-def test_metric_to_minimize():
-    plan = Plan(trials=9, budget=1, metric=replace(ACCURACY, maximize=False), objectives=["accuracy"])
-    assert finalists(choose(*RECORDS, plan=plan)) == [2, 4]
+@pytest.mark.parametrize(("records", "missing"), [(RECORDS[2:], "baseline"), (RECORDS[:2], "other trial")])
+def test_nothing_to_confirm(records, missing):
+    with pytest.raises(InputError, match=f"no {missing} has completed.*--resume mine"):
+        choose(*records)
 
 
 def test_the_random_placement_starts_from_the_weights_of_the_others():

@@ -27,7 +27,7 @@ from tests.helpers.confirm_cases import VARIANTS, answered, config, design, scor
 BETTER = scores(ssa=0.02)
 
 
-def test_better_names_the_winner_and_the_difference():
+def test_better_names_the_winner_and_has_every_score_in_json():
     verdict = judge(design(), VARIANTS, BETTER)
     assert (verdict.final, verdict.winner.name) == ("better", "ssa")
     d = [100 * (BETTER["ssa"].scores[s] - BETTER["baseline"].scores[s]) for s in range(1, 11)]
@@ -40,6 +40,18 @@ def test_better_names_the_winner_and_the_difference():
         "p = 0.0039, adjusted for 2 finalists.",
         "Time 1.00 (1.00 to 1.00) of the baseline's.",
     ]
+    value = json.loads(json.dumps(judge(design(), VARIANTS, BETTER).to_json()))
+    assert {"difference", "interval", "needed"} <= value.keys()
+    assert (value["verdict"], value["winner"], value["seeds"]) == ("better", "ssa", 10)
+    assert [v["role"] for v in value["variants"]] == ["baseline", "finalist", "finalist", "control"]
+    assert value["variants"][1]["scores"]["10"] == BETTER["ssa"].scores[10]
+    assert value["variants"][1]["costs"]["3"] == vars(BETTER["ssa"].costs[3])
+    holm = {c["variant"]: c["p_holm"] for c in value["comparisons"]}
+    raw = {c["variant"]: c["difference"]["p"] for c in value["comparisons"]}
+    assert holm["ssa"] == value["p"] == pytest.approx(2 * raw["ssa"])
+    assert holm["conv"] is None
+    assert value["time"] == value["comparisons"][0]["time"]
+    assert value["time"]["low"] < value["time"]["mean"] < value["time"]["high"]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +143,7 @@ def test_a_verdict_names_its_finalist_in_three_lines():
         assert text.count("ssa(ks=3) @ stage1.block1 + sagan @ stage2.block2 + 4 more") == bool(verdict.lead)
 
 
-def test_a_metric_from_0_to_1_is_not_rounded_away():
+def test_other_metrics_have_their_direction_and_decimals():
     of_mrr = design(margin=0.01, scale=1.0, unit="mrr", metric="mrr")
     verdict = judge(of_mrr, VARIANTS, BETTER)
     d = [BETTER["ssa"].scores[s] - BETTER["baseline"].scores[s] for s in range(1, 11)]
@@ -140,9 +152,6 @@ def test_a_metric_from_0_to_1_is_not_rounded_away():
     assert verdict.headline == f"Better by {size}, ahead on all 10 seeds: ssa beats the baseline"
     guessing = judge(replace(of_mrr, chance=Chance(value=0.9, error=0.1, step=0.001)), VARIANTS, BETTER)
     assert guessing.remarks[0] == "The mrr of guessing is 0.9000."
-
-
-def test_metric_to_minimize():
     verdict = judge(design(maximize=False, chance=0.95), VARIANTS, scores(ssa=-0.02))
     assert verdict.final == "better"
     assert verdict.lead.difference.mean == pytest.approx(2, abs=0.7)
@@ -152,14 +161,11 @@ def test_metric_to_minimize():
     assert "points, where above 0 is better, vs the baseline" in sentence
 
 
-def test_seed_counts_once_all_finalists_have_it():
+def test_a_seed_counts_once_all_finalists_have_it():
     verdict = judge(design(), VARIANTS, without(BETTER, "sagan", [7]))
     assert (list(verdict.used), verdict.final, verdict.winner) == ([1, 2, 3, 4, 5, 6], None, None)
     assert (verdict.headline, verdict.advice) == ("No verdict yet: 6 of 10 seeds are complete", "")
     assert re.match(r"ssa: So far \+\d\.\d\d points, no 95 % CI with 6 seeds\. p = ", verdict.figures)
-
-
-def test_no_score_yet():
     nothing = {variant.name: scores(0)[variant.name] for variant in VARIANTS}
     verdict = judge(design(), VARIANTS, nothing)
     assert (verdict.outcome, verdict.complete, verdict.lead, verdict.remarks) == (None, False, None, [])
@@ -168,7 +174,7 @@ def test_no_score_yet():
     assert json.dumps(verdict.to_json())
 
 
-def test_diverged_finalist_cannot_win_and_leaves_the_others_unchanged():
+def test_failed_trainings_of_finalists():
     verdict = judge(design(), VARIANTS, without(BETTER, "ssa", [4], "the training loss became nan"))
     assert verdict.final != "better"
     assert (verdict.complete, verdict.lead.variant, len(verdict.used)) == (True, "sagan", 10)
@@ -176,22 +182,13 @@ def test_diverged_finalist_cannot_win_and_leaves_the_others_unchanged():
     other = judge(design(), VARIANTS, without(BETTER, "sagan", range(1, 10), "the training loss became nan"))
     assert (other.final, len(other.used)) == ("better", 10)
     assert other.lead.p_holm == pytest.approx(2 * other.lead.difference.p), "there were two finalists"
-
-
-def test_without_a_finalist_nothing_is_called_equivalent():
     scored = scores()
     assert judge(design(margin=5), VARIANTS, scored).final == "equivalent"
     assert judge(design(margin=5), VARIANTS, without(scored, "sagan", [2], "nan")).final == "undecided"
-
-
-def test_no_outcome_if_all_finalists_failed():
     scored = without(without(scores(), "ssa", [2], "nan"), "sagan", [3], "nan")
     verdict = judge(design(), VARIANTS, scored)
     assert (verdict.complete, verdict.outcome) == (True, None)
     assert len(verdict.warnings) == 2
-
-
-def test_error_costs_only_its_pair():
     scored = {**BETTER, "ssa": replace(without(BETTER, "ssa", [4])["ssa"], errors={4: "a disk was full"})}
     verdict = judge(design(), VARIANTS, scored)
     assert verdict.final == "better"
@@ -273,21 +270,6 @@ STANDS_OUT = "Confirm conv with other seeds: it was better than the baseline, bu
 def test_control_better_than_the_baseline_gets_a_remark_if_no_finalist_is(scored, more, expected):
     verdict = judge(design(**more), VARIANTS, scored)
     assert any(remark.startswith(STANDS_OUT) for remark in verdict.remarks) == expected
-
-
-def test_json_has_every_score_and_time():
-    value = json.loads(json.dumps(judge(design(), VARIANTS, BETTER).to_json()))
-    assert {"difference", "interval", "needed"} <= value.keys()
-    assert (value["verdict"], value["winner"], value["seeds"]) == ("better", "ssa", 10)
-    assert [v["role"] for v in value["variants"]] == ["baseline", "finalist", "finalist", "control"]
-    assert value["variants"][1]["scores"]["10"] == BETTER["ssa"].scores[10]
-    assert value["variants"][1]["costs"]["3"] == vars(BETTER["ssa"].costs[3])
-    holm = {c["variant"]: c["p_holm"] for c in value["comparisons"]}
-    raw = {c["variant"]: c["difference"]["p"] for c in value["comparisons"]}
-    assert holm["ssa"] == value["p"] == pytest.approx(2 * raw["ssa"])
-    assert holm["conv"] is None
-    assert value["time"] == value["comparisons"][0]["time"]
-    assert value["time"]["low"] < value["time"]["mean"] < value["time"]["high"]
 
 
 @pytest.mark.parametrize("kind", [MODELS, OWN_MODELS, COMMANDS], ids=lambda kind: kind.name)
@@ -399,11 +381,14 @@ def test_better_needs_a_gain_over_the_baseline_that_trained_longer(gain, failed,
     assert (verdict.settling is None) == (not end.endswith("may do as well"))
 
 
-def test_nothing_is_better_that_no_opponent_can_train_as_long_as():
+def test_other_opponents_that_cannot_train_as_long():
     verdict = judge(design(), VARIANTS[:2], scores(ssa=0.02, times={"ssa": 5}))
     assert (verdict.final, verdict.advice) == ("undecided", "")
     assert verdict.headline.endswith("but takes up to 5.02 times as long")
     assert [each.difference for each in verdict.lead.opponents] == [None]
+    scored = scores(ssa=0.03, sagan=0.02, times={"ssa": 5})
+    verdict = judge(design(), VARIANTS, scored)
+    assert (verdict.final, verdict.winner and verdict.winner.name) == ("better", "sagan")
 
 
 @pytest.mark.parametrize(
@@ -435,12 +420,6 @@ def test_equivalence_is_shown_to_the_baseline_that_trained_longer_too(gain, outc
     scored[LONGER.name] = opponent(gain or 0.0, range(1, 11 if gain is not None else 4))
     verdict = judge(design(margin=5), [*VARIANTS[:2], LONGER], scored)
     assert (verdict.final, verdict.awaited) == (outcome, [LONGER] if gain is None else [])
-
-
-def test_a_finalist_in_equal_time_wins_without_waiting_for_one_in_more():
-    scored = scores(ssa=0.03, sagan=0.02, times={"ssa": 5})
-    verdict = judge(design(), VARIANTS, scored)
-    assert (verdict.final, verdict.winner and verdict.winner.name) == ("better", "sagan")
 
 
 def timed(ratio: float, precision: float) -> dict[int, Ratio]:
@@ -478,7 +457,7 @@ def test_timed_steps_are_those_that_each_training_was_given():
     assert Scores(ratios=ratios).timed(range(1, 12)) is None
 
 
-def test_unmeasured_time_is_not_equal_time():
+def test_unmeasured_or_uneven_time_is_named():
     scored = {name: replace(variant, costs={}) for name, variant in BETTER.items()}
     verdict = judge(design(), VARIANTS, scored)
     assert (verdict.final, verdict.cost, verdict.advice) == ("cannot tell", "Time not measured.", "")
@@ -487,6 +466,12 @@ def test_unmeasured_time_is_not_equal_time():
     by_epochs = judge(design(equal="epochs"), VARIANTS, scored)
     assert (by_epochs.final, by_epochs.cost) == ("better", "Time not measured.")
     assert json.dumps(verdict.to_json())
+    devices = {1: "a fast one", 2: "a slow one"}
+    scored = {**BETTER, "ssa": replace(BETTER["ssa"], devices=devices)}
+    scored["baseline"] = replace(scored["baseline"], devices={1: "a slow one", 2: "a slow one"})
+    (unlike,) = judge(design(), VARIANTS, scored).warnings
+    assert "the variants of 1 seed trained on different devices (a fast one, a slow one)" in unlike
+    assert not judge(design(), VARIANTS, BETTER).warnings
 
 
 @pytest.mark.parametrize(
@@ -515,7 +500,7 @@ def test_when_the_baselines_score_is_reached(ours, time, steps):
         assert verdict.to_json()["reached"] == {"time": time, "steps": steps}
 
 
-def test_processor_time_is_used_if_all_trainings_have_it():
+def test_the_cost_of_trainings_is_processor_time_if_all_have_it():
     def costs(clock, processor):
         return {
             seed: TrainingCost(seconds=clock * (1 + seed % 3), processor_seconds=processor)
@@ -528,8 +513,6 @@ def test_processor_time_is_used_if_all_trainings_have_it():
     scored["ssa"] = replace(scored["ssa"], costs=costs(90, 60.5) | {4: TrainingCost(seconds=90 * 2)})
     assert judge(design(), VARIANTS, scored).lead.time.mean == pytest.approx(90 / 50)
 
-
-def test_training_cost_is_read_from_the_epochs():
     def epoch(number, **more):
         return {"epoch": number, "resource": number, "seconds": 2.5, "steps": 7 * number, **more}
 
@@ -540,19 +523,10 @@ def test_training_cost_is_read_from_the_epochs():
     assert training_cost(TrialRecord(0, VARIANTS[0].config)) == TrainingCost()
 
 
-def test_warnings_about_time():
-    devices = {1: "a fast one", 2: "a slow one"}
-    scored = {**BETTER, "ssa": replace(BETTER["ssa"], devices=devices)}
-    scored["baseline"] = replace(scored["baseline"], devices={1: "a slow one", 2: "a slow one"})
-    (unlike,) = judge(design(), VARIANTS, scored).warnings
-    assert "the variants of 1 seed trained on different devices (a fast one, a slow one)" in unlike
-    assert not judge(design(), VARIANTS, BETTER).warnings
-
-
 # Limits of a test split.
 
 
-def test_cannot_tell_at_chance_level():
+def test_chance_and_saturated_scores():
     at_chance = scores(level=1 / 3, sd=0.0)
     verdict = judge(design(chance=1 / 3, inputs=120), VARIANTS, at_chance)
     assert (verdict.final, verdict.winner) == ("cannot tell", None)
@@ -562,6 +536,11 @@ def test_cannot_tell_at_chance_level():
     learned = judge(design(chance=1 / 3, inputs=120), VARIANTS, scores(level=1 / 3, sagan=0.4))
     assert learned.final == "better"
     assert judge(design(chance=None), VARIANTS, scores(level=1 / 3, sagan=0.4)).final == "better"
+    verdict = judge(design(inputs=400), VARIANTS, scores(sd=0.0, level=1.0))
+    assert verdict.final == "equivalent"
+    d = verdict.lead.difference
+    assert d.low < 0 < d.high
+    assert d.sd == pytest.approx(0.25 / 6**0.5)
 
 
 @pytest.mark.parametrize(
@@ -600,15 +579,7 @@ def test_default_margin_is_at_least_one_input(inputs, margin):
     assert (line in verdict.remarks) == (margin is None and inputs < 200)
 
 
-def test_saturated_scores_have_an_interval_wider_than_zero():
-    verdict = judge(design(inputs=400), VARIANTS, scores(sd=0.0, level=1.0))
-    assert verdict.final == "equivalent"
-    d = verdict.lead.difference
-    assert d.low < 0 < d.high
-    assert d.sd == pytest.approx(0.25 / 6**0.5)
-
-
-def test_interval_over_inputs_is_printed_after_that_over_seeds():
+def test_the_interval_over_inputs_and_its_remark():
     scored = answered(scores(ssa=0.05), 400)
     verdict = judge(design(inputs=400), VARIANTS, scored)
     assert verdict.final == "better"
@@ -633,9 +604,6 @@ def test_interval_over_inputs_is_printed_after_that_over_seeds():
     for values in ({}, {**scored["ssa"].values, 3: scored["ssa"].values[3][:-1]}):
         lacking = {**scored, "ssa": replace(scored["ssa"], values=values)}
         assert judge(design(inputs=400), VARIANTS, lacking).lead.images is None
-
-
-def test_gain_on_too_few_inputs_gets_a_remark():
     scored = {}
     for name, variant in scores().items():  # with each seed two images of 60 more
         right = np.arange(60) < (52 if name == "ssa" else 50)
@@ -677,7 +645,7 @@ def test_interval_and_p_are_of_the_same_test(seed):
     assert (verdict.outcome in ("better", "worse")) == (verdict.lead.p_holm <= 0.05)
 
 
-def test_too_few_seeds_have_no_interval():
+def test_few_seeds_and_their_advice():
     verdict = judge(design(4), VARIANTS, scores(4, ssa=0.5))
     assert verdict.headline == "Undecided: +50.23 points in 4 seeds may be chance"
     assert verdict.warnings == ["Run at least 7 seeds: 4 seeds cannot show any difference with 2 finalists."]
@@ -685,10 +653,7 @@ def test_too_few_seeds_have_no_interval():
     assert "--seeds 7" in verdict.advice, "the least that show anything"
     value = json.loads(json.dumps(verdict.to_json()))
     assert (value["interval"], value["comparisons"][0]["difference"]["interval"]) == (None, [None, None])
-
-
-def test_advice_is_about_the_observed_difference_too():
-    """The margin alone may need thousands of seeds."""
+    # The margin alone may need thousands of seeds.
     wide = judge(design(6), VARIANTS[:2], scores(6, sd=0.08, ssa=0.07))
     assert wide.final == "undecided"
     assert wide.lead.difference.mean > 5
@@ -769,15 +734,12 @@ def test_better_needs_a_gain_over_the_finalists_own_plain_model(gain, outcome, e
     assert verdict.headline.endswith(end)
 
 
-def test_verdict_waits_for_the_plain_model_of_a_leading_finalist():
+def test_the_plain_model_of_a_leading_finalist_is_awaited_and_may_fail():
     some = opponent(0.0, range(1, 4))
     verdict = judge(design(), WITH_OWN, {**scores(ssa=0.03), "own": some})
     assert (verdict.complete, verdict.awaited) == (False, [OWN])
     worse = judge(design(), WITH_OWN, {**scores(ssa=-0.03), "own": some})
     assert (worse.final, worse.awaited) == ("worse", [])
-
-
-def test_failed_plain_model_does_not_change_the_outcome():
     failed = opponent(0.03, range(4, 11), failed=True)
     verdict = judge(design(), WITH_OWN, {**scores(ssa=0.03), "own": failed})
     assert verdict.final == "better"

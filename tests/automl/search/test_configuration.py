@@ -22,7 +22,7 @@ def test_without_settings_it_is_the_baseline_of_the_space(name: str) -> None:
     assert (config, drawn) == (baseline, {})
 
 
-def test_parameters_of_a_space_are_set() -> None:
+def test_parameters_of_a_space_are_set_or_drawn() -> None:
     config, drawn = config_of_space(
         SPACES["ucihar"], {"backbone": "larnn", "heads": "24", "learning_rate": "0.005"}
     )
@@ -36,9 +36,6 @@ def test_parameters_of_a_space_are_set() -> None:
     config, _ = config_of_space(SPACES["digits"], {"modules": "1", "type1": "decomposed"})
     (spec,) = config.model.placement.values()
     assert spec.type == "decomposed"
-
-
-def test_missing_parameters_are_drawn_and_reported() -> None:
     configs = [config_of_space(SPACES["digits"], {"modules": "3"}) for _ in range(2)]
     assert configs[0] == configs[1]
     config, drawn = configs[0]
@@ -59,30 +56,6 @@ def test_missing_parameters_are_drawn_and_reported() -> None:
 def test_parameters_that_cannot_be(space: str, parameters: dict[str, str], message: str) -> None:
     with pytest.raises(InputError, match=message):
         config_of_space(SPACES[space], parameters)
-
-
-def test_keys_of_the_configuration_are_set() -> None:
-    config = set_values(
-        TrialConfig(),
-        {
-            "model.options.depth": "2",
-            "model.backbone": "vit",
-            "model.placement.stage1.block1": "decomposed:heads=2,normalisation=scaling",
-            "training.learning_rate": "1e-3",
-            "training.epochs": "25",
-            "training.flip": "none",
-            "training.policy": "trivial",
-            "data.size": "48",
-            "seed": "3",
-            "metric": "auc",
-        },
-    )
-    assert (config.model.backbone, dict(config.model.options)) == ("vit", {"depth": 2})
-    spec = Spec("decomposed", {"heads": 2, "normalisation": "scaling"})
-    assert config.model.placement == {"stage1.block1": spec}
-    assert (config.training.learning_rate, config.training.epochs) == (0.001, 25)
-    assert (config.data.size, config.seed, config.metric) == (48, 3, "auc")  # type: ignore[attr-defined]
-    assert TrialConfig.from_json(config.to_json()) == config
 
 
 MODELS = {"sequence-classification": {"backbone": "larnn"}}  # of tasks that images' default does not fit
@@ -122,11 +95,32 @@ def test_keys_that_cannot_be_set(values: dict[str, Any], message: str) -> None:
         set_values(TrialConfig(), values)
 
 
-def test_settings_are_read() -> None:
+def test_settings_are_read_and_set() -> None:
     assert read_settings(["a=1", "b=c=d"]) == {"a": "1", "b": "c=d"}
     for texts, message in ((["a"], "must be KEY=VALUE"), (["a=1", "a=2"], "names 'a' twice")):
         with pytest.raises(InputError, match=message):
             read_settings(texts)
+    config = set_values(
+        TrialConfig(),
+        {
+            "model.options.depth": "2",
+            "model.backbone": "vit",
+            "model.placement.stage1.block1": "decomposed:heads=2,normalisation=scaling",
+            "training.learning_rate": "1e-3",
+            "training.epochs": "25",
+            "training.flip": "none",
+            "training.policy": "trivial",
+            "data.size": "48",
+            "seed": "3",
+            "metric": "auc",
+        },
+    )
+    assert (config.model.backbone, dict(config.model.options)) == ("vit", {"depth": 2})
+    spec = Spec("decomposed", {"heads": 2, "normalisation": "scaling"})
+    assert config.model.placement == {"stage1.block1": spec}
+    assert (config.training.learning_rate, config.training.epochs) == (0.001, 25)
+    assert (config.data.size, config.seed, config.metric) == (48, 3, "auc")  # type: ignore[attr-defined]
+    assert TrialConfig.from_json(config.to_json()) == config
 
 
 @pytest.mark.usefixtures("store")

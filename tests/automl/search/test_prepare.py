@@ -34,16 +34,15 @@ def test_size_depends_on_the_images(sizes: list[tuple[int, int]], side: int, tmp
     assert f"backbone xresnet18 at {side} px, since there are " in space.why
 
 
-def test_explicit_settings_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explicit_settings_stay_and_stereo_has_its_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     photos = photographs(tmp_path / "photos", (50, 50))
     assert fit(photos, backbone="timm:test_vit").settings == {"space": "folder", "size": 48}
     assert fit(photos, size=24).settings == {"space": "folder", "backbone": "xresnet18"}
     monkeypatch.setattr("automl.tasks.image_classification.fit.MANY", 1)
     assert fit(photos, size=24).settings == {"space": "folder"}
     assert fit(photos, size=24).why == ""
-
-
-def test_stereo_pairs_get_their_space(tmp_path: Path) -> None:
     (tmp_path / "pairs.csv").write_text("left,right,disparity\nl.png,r.png,d.pfm\n")
     assert fit(str(tmp_path / "pairs.csv")).settings == {"space": "sceneflow"}
 
@@ -101,6 +100,7 @@ def test_types_of_an_own_space_are_stored_with_the_folder_of_their_file(
         "    return digits(trial, kinds)\n\n"
         "space.baseline = {'modules': 0}\n"
     )
+    monkeypatch.setattr("automl.search.prepare.ATTENTION_DRAWS", 20)
     ready = prepare(Settings(space="mine.py:space", subset=0.1, epochs=1).parsed)
     assert ready.settings.question.attention == f"ssa,{tmp_path}/mine.py:Gate"
 

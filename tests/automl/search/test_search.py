@@ -68,11 +68,18 @@ def result(tmp_path: Path) -> Result:
     return result
 
 
-def test_search_at_chance_level_warns(result: Result) -> None:
+def test_chance_and_loss_give_warnings(result: Result) -> None:
     (warning,) = result([0.10, 0.14], 0.155).warnings
     assert warning.startswith("train longer (--epochs)")
     assert "no trial beats chance. The best validation accuracy is 14 %" in warning
     assert warning.endswith("guessing may reach 15.5 %")
+    search = result([2.4], 2.3, learned=0.0)
+    loss = Metric(name="loss", maximize=False)
+    plan = replace(search.plan, metric=loss, objectives=["loss"])
+    for trial in search.trials:
+        trial.history[-1].update({"loss": 2.4, "train_loss": 2.2})
+    (warning,) = replace(search, metadata=replace(search.metadata, plan=plan)).warnings
+    assert warning.startswith("train longer")
 
 
 @pytest.mark.parametrize(
@@ -88,16 +95,6 @@ def test_memorised_data_are_not_a_short_training(result: Result, backbone: str, 
     assert warning.startswith("the training data are memorised: accuracy is 98 % on them and at most 14 %")
     assert "train longer" not in warning
     assert warning.endswith(f"Use more data, --augment strong, or pretrained weights ({weights})")
-
-
-def test_a_high_loss_is_not_memorised(result: Result) -> None:
-    search = result([2.4], 2.3, learned=0.0)
-    loss = Metric(name="loss", maximize=False)
-    plan = replace(search.plan, metric=loss, objectives=["loss"])
-    for trial in search.trials:
-        trial.history[-1].update({"loss": 2.4, "train_loss": 2.2})
-    (warning,) = replace(search, metadata=replace(search.metadata, plan=plan)).warnings
-    assert warning.startswith("train longer")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +122,7 @@ def test_plan_has_the_score_of_guessing() -> None:
     assert make_plan(SearchPlan(), Question(space="digits"), line).guessing is None
 
 
-def test_repr_of_a_result(result: Result) -> None:
+def test_a_result_shows_itself_and_its_trials(result: Result) -> None:
     summary = result([0.8, 0.9], None)
     assert repr(summary).splitlines() == [
         "search    mine-0",
@@ -140,18 +137,6 @@ def test_repr_of_a_result(result: Result) -> None:
     assert html.count("<tr>") == 7
     assert ".confirm()<" in html
     assert "no trial completed" in repr(result([0.8], None, State.PRUNED))
-
-
-def test_the_best_trial_with_some_full_layers(result: Result) -> None:
-    search = result([0.8, 0.9, 0.7], None)
-    placements = ({}, {"block1.mixer": "linear"}, {"block2.mixer": "linear"})
-    for trial, placement in zip(search.trials, placements, strict=True):
-        model = LanguageModel(options={"depth": 3}, placement=placement)
-        trial.config = TrialConfig(task="language-modelling", data=LanguageData(), model=model)
-    assert [getattr(search.best_with_full(full), "number", None) for full in (3, 2, 1)] == [0, 1, None]
-
-
-def test_its_trials_are_a_table(result: Result) -> None:
     summary = result([0.8, 0.9], None)
     table = summary.trials_dataframe()
     assert list(table.number) == [0, 1]
@@ -165,6 +150,12 @@ def test_its_trials_are_a_table(result: Result) -> None:
     assert to_json(summary)["trials"] == 2
     assert json.dumps(to_json(summary))
     assert result([0.8], None, State.INFEASIBLE).trials_dataframe().accuracy[0] == 0.8
+    search = result([0.8, 0.9, 0.7], None)
+    placements = ({}, {"block1.mixer": "linear"}, {"block2.mixer": "linear"})
+    for trial, placement in zip(search.trials, placements, strict=True):
+        model = LanguageModel(options={"depth": 3}, placement=placement)
+        trial.config = TrialConfig(task="language-modelling", data=LanguageData(), model=model)
+    assert [getattr(search.best_with_full(full), "number", None) for full in (3, 2, 1)] == [0, 1, None]
 
 
 def test_a_loaded_search_is_the_one_that_was_run(tmp_path: Path) -> None:

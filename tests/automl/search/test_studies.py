@@ -75,7 +75,14 @@ def saved(storage: Path, space: str, runs: Runs, metric: Any = BOX_AP) -> Search
     return read_search(space, str(storage))
 
 
-@pytest.mark.parametrize("name", [name for name, study in list_studies().items() if study.rows])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow("seconds")) if name == "da-backbones" else name
+        for name, study in list_studies().items()
+        if study.rows
+    ],
+)
 def test_each_cell_has_a_published_row(name: str) -> None:
     for form in ("", SMALL):
         assert len(grid_cells(load_space(f"{name}{form}"))) == len(list_studies()[name].rows)
@@ -103,7 +110,7 @@ def test_published_improvements_are_sums_of_published_figures() -> None:
     assert counts == [7 if row.plain else 0 for row in list_studies()["da-backbones"].rows]
 
 
-def test_rows_have_the_gain_over_their_plain_row(tmp_path: Path) -> None:
+def test_rows_have_gains_runs_and_maxima_beside_the_published(tmp_path: Path) -> None:
     def top1(*scores: float) -> list[dict[str, float]]:
         return [{"accuracy": score} for score in scores]
 
@@ -112,19 +119,12 @@ def test_rows_have_the_gain_over_their_plain_row(tmp_path: Path) -> None:
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     assert [row["top-1 accuracy, %, gain, published"] for row in rows] == ["0.000", "0.880", "1.260"]
     assert [row["top-1 accuracy, %, gain"] for row in rows] == [0, pytest.approx(5), None]
-
-
-def test_published_runs_and_maxima_have_their_own_columns(tmp_path: Path) -> None:
     search = saved(tmp_path, "ssa-lr-sweep-small", {(0, 0): [{"accuracy": 0.5}]}, ACCURACY)
     table = compare(list_studies()["ssa-lr-sweep"], search).table
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     assert [row["runs, published"] for row in rows] == ["10", "30", "10", "20", "20", "20", "20"]
     assert rows[3]["accuracy, %, max, published"] == "85.0"
     assert "accuracy, %, published" not in table.columns
-
-
-def test_sweep_and_grid_have_the_same_rates() -> None:
-    assert tuple(float(row.name) for row in list_studies()["ssa-lr-sweep"].rows) == RATES
 
 
 def test_failed_trainings_are_listed_beside_the_published_figure(tmp_path: Path) -> None:
@@ -153,9 +153,6 @@ def test_failed_trainings_are_listed_beside_the_published_figure(tmp_path: Path)
     paths = write_tables([comparisons], "a source", tmp_path, "study")
     assert [path.name for path in paths] == ["study.md", "study.csv"]
     assert "a source" in paths[0].read_text()
-
-
-def test_divergence_is_reported_without_normalisation(tmp_path: Path) -> None:
     fine = [{"box_ap": 0.4, "mask_ap": 0.3}]
     search = saved(tmp_path, "da-normalisation-small", {(0, 0): NAN, (1, 0): fine, (2, 0): fine})
     rows = compare(list_studies()["da-normalisation"], search).table.rows
@@ -192,9 +189,6 @@ def test_tables_of_equal_time_have_both_tests(tmp_path: Path) -> None:
     assert f"P = {expected.pvalue:.4f}" in scores.notes[1]
     assert "paired by seed, maximum: difference +0.0300, no interval" in scores.notes[2]
     assert any("last epoch: difference -0.0700" in note for note in scores.notes)
-
-
-def test_single_runs_are_not_tested(tmp_path: Path) -> None:
     run = [{"accuracy": 0.8, "seconds": 1.0}]
     search = saved(tmp_path, "ssa-equal-time-0.008-small", {(0, 0): run, (1, 0): run}, ACCURACY)
     assert comparison_tables(search, 0.008)[1].notes[1].endswith("give --seeds 2 or more")
@@ -209,9 +203,10 @@ def test_studies_that_cannot_run_are_rejected(name: str, message: str) -> None:
         run_study(name)
 
 
-def test_studies_are_listed() -> None:
+def test_studies_are_listed_with_their_rates() -> None:
     shown = CliRunner().invoke(app, ["studies"])
     assert all(name in shown.output for name in list_studies())
+    assert tuple(float(row.name) for row in list_studies()["ssa-lr-sweep"].rows) == RATES
 
 
 GRIDS = [name for name, study in list_studies().items() if study.rows]

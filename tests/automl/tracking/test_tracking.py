@@ -202,7 +202,7 @@ def test_state_of_a_trial(state: State, status: str, reason: str | None, store: 
     assert CHECKPOINT not in run.data.tags
 
 
-def test_finish_ends_what_is_still_running(store: MlflowClient) -> None:
+def test_what_is_still_running_ends(store: MlflowClient) -> None:
     tracker = make()
     live(tracker, trial(0), State.PRUNED, [0.5])
     tracker.on_trial_start(trial(1))
@@ -213,9 +213,6 @@ def test_finish_ends_what_is_still_running(store: MlflowClient) -> None:
     assert (parent.info.status, parent.data.tags["state"]) == ("FAILED", "error")
     assert BEST not in parent.data.tags
     assert parent.data.metrics["pruned"] == 1
-
-
-def test_a_trial_that_can_resume_is_stopped_not_failed(store: MlflowClient) -> None:
     tracker = make()
     done = trial(0)
     live(tracker, done, State.COMPLETE, [0.5])
@@ -225,17 +222,20 @@ def test_a_trial_that_can_resume_is_stopped_not_failed(store: MlflowClient) -> N
         assert (run.info.status, run.data.tags["state"]) == ("KILLED", "stopped")
 
 
-def test_without_a_search_a_run_has_no_parent(store: MlflowClient) -> None:
+def test_runs_belong_to_their_experiment(store: MlflowClient) -> None:
     tracker = make(search=None)
     live(tracker, trial(), State.COMPLETE, [0.5])
     assert tracker.close() == 0
     assert "mlflow.parentRunId" not in run_of(tracker, 0, store).data.tags
-
-
-def test_searches_of_a_space_share_an_experiment(store: MlflowClient) -> None:
     writers = [make(search=name, identity=identity).writer for name, identity in ("a1", "a2", "b3")]
     assert len({writer.experiment for writer in writers}) == 1
     assert len({writer.parent for writer in writers}) == 3, "also if two have the same name"
+    older, newer = searched("older", [0.5, 0.75], store), searched("newer", [0.5], store)
+    assert find_trial_run("older-id", 1) == older.runs[1]
+    assert find_trial_run("newer-id", 0) == newer.runs[0]
+    for identity, number in (("older-id", 2), ("newer-id", 1), ("unknown", 0)):
+        with pytest.raises(InputError, match=r"MLflow at sqlite:.* has no run of it"):
+            find_trial_run(identity, number)
 
 
 METHODS = ["create_run", "log_batch", "log_dict", "set_tag", "set_terminated"]
@@ -338,7 +338,14 @@ def test_a_second_tracker_continues_the_runs_of_the_first(store: MlflowClient) -
     assert parent.data.tags[BEST] == second.runs[1]
 
 
-def test_a_checkpoint_that_went_is_no_longer_there(store: MlflowClient, tmp_path: Path) -> None:
+def test_many_epochs_and_checkpoints_that_went(store: MlflowClient, tmp_path: Path) -> None:
+    tracker = make()
+    record = trial()
+    for epoch in range(1, 301):
+        record.history.append({"epoch": epoch, **{f"metric{i}": 0.5 for i in range(9)}})
+    tracker.update(record)
+    assert tracker.drain() == 0
+    assert len(steps(store, tracker.runs[0], "metric8")) == 300
     tracker = make(tmp_path)
     record = trial()
     live(tracker, record, State.COMPLETE, [0.5])
@@ -352,17 +359,9 @@ def test_a_checkpoint_that_went_is_no_longer_there(store: MlflowClient, tmp_path
     assert run_of(tracker, 0, store).data.tags["state"] == "complete"
 
 
-def test_more_epochs_than_mlflow_takes_at_once(store: MlflowClient) -> None:
-    tracker = make()
-    record = trial()
-    for epoch in range(1, 301):
-        record.history.append({"epoch": epoch, **{f"metric{i}": 0.5 for i in range(9)}})
-    tracker.update(record)
-    assert tracker.drain() == 0
-    assert len(steps(store, tracker.runs[0], "metric8")) == 300
-
-
-def test_training_never_waits_for_mlflow(store: MlflowClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_never_waits_nor_does_the_end_for_a_pause(
+    store: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tracker = make()
     answer = threading.Event()
     original = tracker.writer.client.create_run
@@ -375,6 +374,21 @@ def test_training_never_waits_for_mlflow(store: MlflowClient, monkeypatch: pytes
     answer.set()
     assert tracker.drain() == 0
     assert len(tracker.runs) == 5
+    monkeypatch.setattr(tracking, "PAUSE", (60.0, 60.0))
+    tracker = make()
+    write, failed = tracker.writer.write, threading.Event()
+
+    def fail_once(record: TrialRecord) -> str:
+        if failed.is_set():
+            return write(record)
+        failed.set()
+        raise OSError("no route")
+
+    monkeypatch.setattr(tracker.writer, "write", fail_once)
+    tracker.on_trial_end(trial())
+    assert failed.wait(30)
+    assert tracker.drain(50) == 0
+    tracker.close()
 
 
 def test_sync_brings_mlflow_to_where_the_study_stands(store: MlflowClient, tmp_path: Path) -> None:
@@ -405,15 +419,6 @@ def test_sync_brings_mlflow_to_where_the_study_stands(store: MlflowClient, tmp_p
         assert parent[0].data.tags["state"] == "stopped"
     with pytest.raises(InputError, match=r"no search called 'yours' in .*; there are mine"):
         run_sync("yours", str(tmp_path))
-
-
-def test_the_run_of_a_trial(store: MlflowClient) -> None:
-    older, newer = searched("older", [0.5, 0.75], store), searched("newer", [0.5], store)
-    assert find_trial_run("older-id", 1) == older.runs[1]
-    assert find_trial_run("newer-id", 0) == newer.runs[0]
-    for identity, number in (("older-id", 2), ("newer-id", 1), ("unknown", 0)):
-        with pytest.raises(InputError, match=r"MLflow at sqlite:.* has no run of it"):
-            find_trial_run(identity, number)
 
 
 Find = Callable[[MlflowClient], object]
@@ -512,23 +517,3 @@ def test_every_cost_has_a_unit() -> None:
     assert named({"memory": 3e6}, PROFILE) == {"memory_mb": 3.0}
     assert len(metrics) == len(profile) + len(EPOCH) + 1
     assert not metrics.keys() & flat(TrialConfig()).keys()
-
-
-def test_the_end_does_not_wait_for_a_pause_between_two_tries(
-    store: MlflowClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tracking, "PAUSE", (60.0, 60.0))
-    tracker = make()
-    write, failed = tracker.writer.write, threading.Event()
-
-    def fail_once(record: TrialRecord) -> str:
-        if failed.is_set():
-            return write(record)
-        failed.set()
-        raise OSError("no route")
-
-    monkeypatch.setattr(tracker.writer, "write", fail_once)
-    tracker.on_trial_end(trial())
-    assert failed.wait(30)
-    assert tracker.drain(50) == 0
-    tracker.close()

@@ -66,7 +66,7 @@ def test_only_inserted_modules_are_new() -> None:
     torch.testing.assert_close(weights(shared_training), before, rtol=0, atol=0)
 
 
-def test_a_perturbed_continuation_starts_nearly_the_same() -> None:
+def test_a_perturbed_continuation_and_one_of_another_kind() -> None:
     task = opened(training=TRAINING)
     shared_training = train_epochs(task, 1)
     state, state_of_other_seed, repeated = (
@@ -76,9 +76,6 @@ def test_a_perturbed_continuation_starts_nearly_the_same() -> None:
     torch.testing.assert_close(first, third, rtol=0, atol=0)
     torch.testing.assert_close(first, weights(shared_training), rtol=1e-4, atol=1e-7)
     assert not all(torch.equal(first[name], second[name]) for name in first)
-
-
-def test_a_shared_training_of_another_kind_is_rejected() -> None:
     shared_training = train_epochs(opened(training=TRAINING), 1)
     with pytest.raises(InputError, match="must be that of the shared partial training, AdamW; got SGD"):
         continue_training(opened(training={**TRAINING, "optimizer": "sgd"}), shared_training)

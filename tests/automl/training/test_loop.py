@@ -13,6 +13,7 @@ from automl.training import checkpoint
 from automl.training.loop import Course, Diverged, evaluate, fit, plan_course, rate_at, start
 from search.class_metrics import CLASSIFICATION
 from search.record import Metrics
+from tests.helpers import others_slow
 from tests.helpers.automl_cases import CPU, HERE, Regression, opened, timeless
 
 # Cases with every kind of state: momentum, mixup's draws, the power iteration of ssa.
@@ -73,9 +74,14 @@ def test_same_seed_gives_same_weights(case: tuple[Task, Weights, list[Metrics]])
     assert are_equal(other_weights, weights)
 
 
-def test_another_seed_gives_other_weights() -> None:
+def test_each_seed_and_epoch_has_its_own_weights_and_order() -> None:
     task, other = opened(), opened(seed=1)
     assert not are_equal(task.model().state_dict(), other.model().state_dict())
+    task = opened()
+    labels = [torch.cat([batch[1] for batch in task.batches(epoch)]) for epoch in (0, 1)]
+    assert not torch.equal(*labels)
+    # The incomplete last batch is dropped, so that every step has a full batch.
+    assert len(labels[0]) == task.steps() * task.config.training.batch_size
 
 
 def test_resuming_from_a_checkpoint_changes_nothing(
@@ -124,14 +130,6 @@ def test_each_epoch_trains_on_its_own_batches(monkeypatch: pytest.MonkeyPatch) -
     assert asked == [0, 1, 2, 3]
 
 
-def test_each_epoch_has_its_own_order() -> None:
-    task = opened()
-    labels = [torch.cat([batch[1] for batch in task.batches(epoch)]) for epoch in (0, 1)]
-    assert not torch.equal(*labels)
-    # The incomplete last batch is dropped, so that every step has a full batch.
-    assert len(labels[0]) == task.steps() * task.config.training.batch_size
-
-
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_a_loss_that_is_not_finite_raises(optimizer: str) -> None:
     task = opened(training={"learning_rate": 1e30, "optimizer": optimizer})
@@ -141,15 +139,12 @@ def test_a_loss_that_is_not_finite_raises(optimizer: str) -> None:
     assert state.epoch == 0
 
 
-def test_a_metric_that_is_not_finite_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_finite_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     task = Regression(epochs=1)
     monkeypatch.setattr(task, "evaluate", lambda *_: {"error": torch.tensor(float("nan"))})
     with pytest.raises(Diverged, match="error became nan in epoch 1"):
         list(fit(task, start(task)))
-
-
-def test_divergence_in_the_only_step_raises() -> None:
-    """The training loss was computed before the step, and the accuracy of a broken model is finite."""
+    # The training loss was computed before the step, and the accuracy of a broken model is finite.
     task = opened(training={"learning_rate": 1e30, "batch_size": 229})
     with pytest.raises(Diverged, match="the validation loss became nan in epoch 1"):
         list(fit(task, start(task)))
@@ -228,16 +223,26 @@ def test_the_schedule_continues_after_a_shared_training() -> None:
     assert [course.fraction(steps) for steps in (0, 10, 20, 25, 30)] == [0, 0.25, 0.5, 0.75, 1]
 
 
-def test_records_have_both_times_and_the_steps_so_far() -> None:
+def test_records_have_times_and_the_split_is_the_given_one(monkeypatch: pytest.MonkeyPatch) -> None:
     task = Regression(epochs=2)
     history = list(fit(task, start(task)))
     assert [record["steps"] for record in history] == [10, 20]
     assert all(record["processor_seconds"] > 0 for record in history)
     assert all(record["seconds"] > 0 for record in history)
+    task, splits = Regression(), []
+
+    def record(model: nn.Module, split: str, evaluator: object) -> dict[str, Tensor]:
+        splits.append(split)
+        return {"error": torch.zeros(())}
+
+    monkeypatch.setattr(task, "evaluate", record)
+    evaluate(task, task.model())
+    evaluate(task, task.model(), "test")
+    assert splits == ["validation", "test"]
 
 
-@pytest.mark.parametrize("time_ratio", [1.3, 0.7])
-@pytest.mark.parametrize("stopped", [1, 2])
+@pytest.mark.parametrize("stopped", [1, pytest.param(2, marks=pytest.mark.slow("another case"))])
+@pytest.mark.parametrize("time_ratio", others_slow([1.3, 0.7], 1.3))
 def test_resuming_with_a_time_ratio_changes_nothing(time_ratio: float, stopped: int, tmp_path: Path) -> None:
     task = opened(training={"epochs": 3, "mixup": 0.4})
     whole = start(task)
@@ -254,16 +259,3 @@ def test_resuming_with_a_time_ratio_changes_nothing(time_ratio: float, stopped: 
     rest = list(fit(task, resumed, content["profile"]["time_ratio"]))
     assert timeless([*content["history"], *rest]) == history
     assert are_equal(resumed.model.state_dict(), whole.model.state_dict())
-
-
-def test_evaluate_uses_the_given_split(monkeypatch: pytest.MonkeyPatch) -> None:
-    task, splits = Regression(), []
-
-    def record(model: nn.Module, split: str, evaluator: object) -> dict[str, Tensor]:
-        splits.append(split)
-        return {"error": torch.zeros(())}
-
-    monkeypatch.setattr(task, "evaluate", record)
-    evaluate(task, task.model())
-    evaluate(task, task.model(), "test")
-    assert splits == ["validation", "test"]

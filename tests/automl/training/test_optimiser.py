@@ -11,6 +11,7 @@ from automl.task import open_task
 from automl.training.optimiser import build_optimizer, compute_relative_rate
 from backbones import build, insert
 from search.config import Optimizer, Schedule, Training
+from tests.helpers import others_slow
 from tests.helpers.automl_cases import EVERY_ATTENTION, HERE, tiny
 
 every_schedule = pytest.mark.parametrize("schedule", get_args(Schedule))
@@ -53,7 +54,7 @@ def test_step_schedule_equals_the_published_loop(epochs: int, every: int) -> Non
             assert compute_relative_rate(training, at) == 0.75 ** (epoch // every)
 
 
-def test_cosine_schedule_equals_torchs() -> None:
+def test_schedules_equal_torchs_and_the_given_factor() -> None:
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=3e-4)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=25)
     training = Training(schedule="cosine", epochs=25, learning_rate=3e-4)
@@ -62,9 +63,6 @@ def test_cosine_schedule_equals_torchs() -> None:
         assert rate == pytest.approx(optimizer.param_groups[0]["lr"], abs=1e-12)
         optimizer.step()
         scheduler.step()
-
-
-def test_step_schedule_uses_the_given_factor() -> None:
     training = Training(schedule="step", epochs=6, decay_every=2, decay_factor=0.1)
     rates = [compute_relative_rate(training, at) for at in (0.0, 0.33, 0.34, 0.67, 1.0)]
     assert rates == pytest.approx([1, 1, 0.1, 0.01, 0.001])
@@ -110,13 +108,6 @@ def test_weights_decay_and_norms_biases_and_gates_do_not(optimizer: Optimizer) -
     assert all(parameters[name].ndim <= 1 for name in gates)
 
 
-def test_every_parameter_is_trained_once() -> None:
-    model = open_task(tiny(model={"placement": EVERY_ATTENTION}), HERE).model()
-    groups = build_optimizer(model, tiny().training).param_groups
-    trained = [id(parameter) for group in groups for parameter in group["params"]]
-    assert sorted(trained) == sorted(id(parameter) for parameter in model.parameters())
-
-
 EMBEDDINGS = {
     "vit": {"pos_embed", "cls_token"},
     "timm:swin_tiny_patch4_window7_224": {"relative_position_bias_table"},
@@ -150,14 +141,15 @@ def test_each_layer_has_a_fraction_of_the_next_layers_rate() -> None:
     assert scales["blocks.1.site_attention.gamma"] == 0.25
     for group in optimizer.param_groups:
         assert group["lr"] == pytest.approx(0.1 * group["lr_scale"])
-
-
-def test_layer_decay_needs_a_model_that_names_its_layers() -> None:
     with pytest.raises(InputError, match=r"training\.layer_decay needs a model that names its layers"):
         build_optimizer(open_task(tiny(), HERE).model(), tiny(training={"layer_decay": 0.5}).training)
+    model = open_task(tiny(model={"placement": EVERY_ATTENTION}), HERE).model()
+    groups = build_optimizer(model, tiny().training).param_groups
+    trained = [id(parameter) for group in groups for parameter in group["params"]]
+    assert sorted(trained) == sorted(id(parameter) for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+@pytest.mark.parametrize("optimizer", others_slow(["adam", "adamw"], "adamw"))
 def test_equals_torchs_optimiser_of_all_parameters(optimizer: Optimizer) -> None:
     """The published code of LARNN and of the vision transformers passes `model.parameters()`."""
     training: dict[str, Any] = {

@@ -32,7 +32,7 @@ def raise_and_catch(error: Exception) -> Exception:
         return raised
 
 
-def test_other_errors_are_faults_of_the_trial(tmp_path: Path) -> None:
+def test_errors_of_the_trial_and_of_its_node(tmp_path: Path) -> None:
     try:
         raise KeyError("no such thing")
     except KeyError as error:
@@ -40,18 +40,12 @@ def test_other_errors_are_faults_of_the_trial(tmp_path: Path) -> None:
     assert report.is_last
     assert (report.error, report.fault) == ("KeyError: 'no such thing'", None)
     assert "Traceback" in str(report.traceback)
-
-
-def test_other_file_errors_are_faults_of_the_trial(tmp_path: Path) -> None:
     report = classify_error(
         raise_and_catch(PermissionError(errno.EACCES, "not allowed")), Storage(str(tmp_path))
     )
     assert report.error is not None
     assert report.fault is None
-
-
-def test_gpu_that_cannot_be_used_is_a_fault_of_the_node(tmp_path: Path) -> None:
-    """The trial continues on another node, or when the search is resumed."""
+    # The trial continues on another node, or when the search is resumed.
     report = classify_error(raise_and_catch(UnusableGpu("the driver is too old")), Storage(str(tmp_path)))
     assert not report.is_last
     assert (report.error, report.fault) == (None, "the driver is too old")
@@ -68,7 +62,7 @@ def test_full_disk_is_a_fault_of_the_node(tmp_path: Path) -> None:
     assert " MB are free (No space left on device): " in str(report.fault)
 
 
-def test_full_cache_is_a_fault_of_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_or_cache_is_a_fault_of_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "cache"))
 
     def make(path: Path) -> None:

@@ -147,9 +147,21 @@ def test_two_workers_train_like_one(case: str, noise: str, tmp_path: Path) -> No
             assert record[name] == pytest.approx(expected[name], **METRICS), name
 
 
-def test_batch_size_must_be_a_multiple_of_the_workers() -> None:
+def test_batches_are_shared_and_statistics_are_means(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=r"batch_size must be a multiple of the workers.*got 32 with 3"):
         open_task(tiny(), Runtime(device=CPU, workers=3))
+    larnn = build("larnn", classes=2, in_channels=3, hidden=4, heads=2, layers=1, norm="all")
+    synchronise(larnn)
+    reduced: list[torch.Size] = []
+
+    def all_reduce(value: Tensor) -> None:  # Simulates a second worker with the same statistics.
+        reduced.append(value.shape)
+        value *= 2
+
+    monkeypatch.setattr(dist, "all_reduce", all_reduce)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    larnn(torch.randn(4, 3, 5))
+    assert sorted(reduced) == [(3, 4), (3, 4), (8,), (8,)]
 
 
 def _norm_process(
@@ -193,22 +205,7 @@ def test_synchronised_norm_equals_the_norm_of_the_whole_batch(kind: str, tmp_pat
         torch.testing.assert_close(halves[0]["state"][name], value, rtol=1e-4, atol=1e-4)
 
 
-def test_running_statistics_of_larnn_are_means_over_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    larnn = build("larnn", classes=2, in_channels=3, hidden=4, heads=2, layers=1, norm="all")
-    synchronise(larnn)
-    reduced: list[torch.Size] = []
-
-    def all_reduce(value: Tensor) -> None:  # Simulates a second worker with the same statistics.
-        reduced.append(value.shape)
-        value *= 2
-
-    monkeypatch.setattr(dist, "all_reduce", all_reduce)
-    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
-    larnn(torch.randn(4, 3, 5))
-    assert sorted(reduced) == [(3, 4), (3, 4), (8,), (8,)]
-
-
-def test_synchronising_keeps_names_children_and_hooks() -> None:
+def test_synchronised_norms_keep_names_hooks_and_activations(monkeypatch: pytest.MonkeyPatch) -> None:
     norm = nn.BatchNorm2d(3)
     norm.add_module("child", nn.Identity())
     norm.register_forward_hook(lambda module, args, output: output + 1)
@@ -218,9 +215,6 @@ def test_synchronising_keeps_names_children_and_hooks() -> None:
     assert isinstance(norm, SyncBatchNorm)
     assert list(model.state_dict()) == names
     torch.testing.assert_close(model.eval()(torch.zeros(1, 3, 2, 2)) - 1, _plain(model))
-
-
-def test_synchronised_norms_of_timm_keep_their_activation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dist, "all_reduce", lambda value: None)
     monkeypatch.setattr(dist, "get_world_size", lambda: 1)
     x = torch.randn(4, 3, 5, 5)

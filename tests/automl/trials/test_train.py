@@ -163,7 +163,11 @@ TRAIN = (
 )
 
 
-def test_train_on_the_command_line(store: MlflowClient, cli: Cli) -> None:
+def test_a_training_is_dumped_or_printed(store: MlflowClient, cli: Cli) -> None:
+    code, out, _ = cli(*TRAIN, "--attention", "sagan", "--where", "stage2.block1", "--dump")
+    assert code == 0
+    assert "site_attention" in out
+    assert store.get_experiment_by_name("train") is None
     options = ("--attention", "ssa", "--symmetric", "--option", "ks=3", "--epochs", "1", "--device", "cpu")
     code, out, err = cli(*TRAIN, *options, "--mixup", "0.4", "--seed", "7")
     assert (code, err) == (0, "")
@@ -182,13 +186,6 @@ def test_train_on_the_command_line(store: MlflowClient, cli: Cli) -> None:
     assert f"automl export --run {run.info.run_id}" in out
     content = checkpoint.read(Storage(Path(re.search(r"checkpoint (\S+)", out).group(1)).parent), CPU)  # type: ignore[union-attr]
     assert content["config"]["model"]["placement"]["stage1.block2.branch"] == {"type": "ssa-sym", "ks": 3}
-
-
-def test_dump_prints_the_model_and_trains_nothing(store: MlflowClient, cli: Cli) -> None:
-    code, out, _ = cli(*TRAIN, "--attention", "sagan", "--where", "stage2.block1", "--dump")
-    assert code == 0
-    assert "site_attention" in out
-    assert store.get_experiment_by_name("train") is None
 
 
 @pytest.mark.parametrize("dataset", ["digits", "woof"])
@@ -283,8 +280,8 @@ def test_several_workers_are_started_and_followed(
     assert "result     accuracy 20 %" in out
 
 
-def test_a_worker_has_a_gpu_or_an_equal_number_of_cores(
-    monkeypatch: pytest.MonkeyPatch, gpus: Driver
+def test_workers_have_devices_and_may_be_killed(
+    monkeypatch: pytest.MonkeyPatch, gpus: Driver, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(multi_worker, "count_cores", lambda: 8)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
@@ -294,9 +291,6 @@ def test_a_worker_has_a_gpu_or_an_equal_number_of_cores(
     assert multi_worker.plan_resources(4, cuda) == TrialResources(cpus=1, gpus=1, workers=4)
     with pytest.raises(InputError, match="a trial asks for 5 workers of 1 CPUs and 1 GPUs each"):
         multi_worker.plan_resources(5, cuda)
-
-
-def test_process_that_was_killed_is_one_line(tmp_path: Path) -> None:
     error = WorkerGroupError("forty lines", {0: RayActorError()})
     cause = multi_worker._find_cause(error, tmp_path / "mine")
     assert isinstance(cause, InputError)

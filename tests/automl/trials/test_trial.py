@@ -149,7 +149,7 @@ def test_a_trial_is_at_fault_if_its_own_memory_is_too_little(
             next(work)
 
 
-def test_answers_to_test_images_are_kept(measured: list[TrialConfig], tmp_path: Path) -> None:
+def test_answers_to_images_are_kept(measured: list[TrialConfig], tmp_path: Path) -> None:
     config, folder = tiny(training={"epochs": 2}), Storage(tmp_path / "0")
     *_, report = train_trial(make_assignment(tmp_path / "0", config, test=True), HERE)
     assert report.device
@@ -166,23 +166,22 @@ def test_answers_to_test_images_are_kept(measured: list[TrialConfig], tmp_path: 
     assert np.array_equal(recomputed.answered, answers.answered)
     folder.remove(checkpoint.CHECKPOINT_FILE)  # Retention deletes it.
     assert read_answers(folder) is not None
-
-
-def test_answers_to_validation_images_are_kept_without_the_test_split(
-    measured: list[TrialConfig], tmp_path: Path
-) -> None:
     *_, report = train_trial(make_assignment(tmp_path / "0", tiny()), HERE)
     answers = read_answers(Storage(tmp_path / "0"))
     assert answers.card.accuracy == pytest.approx(report.history[-1]["accuracy"])
 
 
-def test_trial_above_a_limit_is_not_trained(measured: list[TrialConfig], tmp_path: Path) -> None:
+def test_trials_that_end_at_once(measured: list[TrialConfig], tmp_path: Path) -> None:
     (report,) = train_trial(make_assignment(tmp_path / "0", tiny(), max_params="500", max_latency_ms=4), HERE)
     assert report.infeasible == "params 1k exceeds the limit of 500"
     assert report.violations == {"params": 1.0, "latency": -0.5}
     assert report.profile == to_json(MEASURED)
     assert report.is_last
     assert not (tmp_path / "0").exists()
+    *_, report = train_trial(make_assignment(tmp_path / "0", tiny(training={"learning_rate": 1e30})), HERE)
+    assert report.infeasible is not None
+    assert "became nan" in report.infeasible
+    assert report.profile == to_json(MEASURED)
 
 
 LATE = {"epochs": 4, "insert_at": 3, "schedule": "flat-cosine"}
@@ -224,10 +223,3 @@ def test_less_than_half_an_epoch_is_too_slow(
         assert steps in last.infeasible
         assert last.violations["steps"] > 0
         assert not list(tmp_path.iterdir()), "the shared partial training is not trained either"
-
-
-def test_diverged_trial_is_infeasible(measured: list[TrialConfig], tmp_path: Path) -> None:
-    *_, report = train_trial(make_assignment(tmp_path / "0", tiny(training={"learning_rate": 1e30})), HERE)
-    assert report.infeasible is not None
-    assert "became nan" in report.infeasible
-    assert report.profile == to_json(MEASURED)
