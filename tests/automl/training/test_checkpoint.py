@@ -65,6 +65,14 @@ def test_checkpoint_of_a_finished_training_has_only_weights(tmp_path: Path) -> N
         assert any(content[key] for key in ("average", "optimizer", "generators")) != finished
 
 
+def test_a_later_checkpoint_replaces_an_earlier_one(saved: Path, state: TrainingState) -> None:
+    history = [*HISTORY, {"epoch": 2, "error": 0.125}]
+    checkpoint.save(Storage(saved.parent), CONFIG, state, history)
+    content = checkpoint.read(Storage(saved.parent), CPU)
+    assert (content["history"], content["profile"]) == (history, {})
+    assert [file.name for file in saved.parent.iterdir()] == [checkpoint.CHECKPOINT_FILE]
+
+
 class Dangerous:
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -117,14 +125,9 @@ def test_loading_executes_no_code(saved: Path, tmp_path: Path) -> None:
     assert (tmp_path / "hacked").exists()
 
 
-def test_missing_and_earlier_checkpoints(tmp_path: Path, saved: Path, state: TrainingState) -> None:
+def test_missing_checkpoint_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"there is no checkpoint .*was it deleted"):
         checkpoint.read(Storage(tmp_path), CPU)
-    history = [*HISTORY, {"epoch": 2, "error": 0.125}]
-    checkpoint.save(Storage(saved.parent), CONFIG, state, history)
-    content = checkpoint.read(Storage(saved.parent), CPU)
-    assert (content["history"], content["profile"]) == (history, {})
-    assert [file.name for file in saved.parent.iterdir()] == [checkpoint.CHECKPOINT_FILE]
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -43,7 +43,7 @@ def replays(monkeypatch):
 
     monkeypatch.setattr(step, "capture", capture)
     monkeypatch.setattr(step, "synchronising_calls", lambda run: (run(), []))
-    monkeypatch.setattr(step, "has_graphs", lambda device: True)
+    monkeypatch.setattr(step, "is_gpu", lambda device: True)
     monkeypatch.setattr(FastStep, "_time", _slow)
     return count
 
