@@ -24,7 +24,7 @@ def with_weighted_mean(config: TrialConfig) -> TrialConfig:
 
 _attributes: dict[str, Any] = {
     "baseline": {"pooling": POOLING[0]},
-    "published": [{"pooling": name} for name in POOLING[1:]],
+    "free": [{"pooling": name} for name in POOLING[1:]],
     "plain": {"pooling": POOLING[0]},
     "as_baseline": with_weighted_mean,
 }

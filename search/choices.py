@@ -62,14 +62,20 @@ AUGMENT: Mapping[str, Mapping[str, Any]] = {
 # of the first stage's last block, where they are compared with SAGAN's module. Decomposed attention is
 # inserted near the end of the third stage, as in non-local networks (X. Wang et al. (2018), table 2).
 # Attention with heads is inserted in the last stage that the backbone has, as in BoTNet (arXiv 2101.11605).
-LAST = "last"
-PAPERS: Sequence[tuple[str, Mapping[str, Any]]] = (
-    ("stage1 branch", {"type1": "ssa", "ks1": 1}),
-    ("stage1 branch", {"type1": "ssa-sym", "ks1": 1}),
-    ("stage1 branch", {"type1": "sagan"}),
-    ("stage3", {"type1": "decomposed", "normalisation1": "softmax", "decomposed_heads1": 1, "reduction1": 2}),
-    (LAST, {"type1": "multihead", "heads1": 4}),
+# Rules of thumb follow: one module at the end of each of the first `MOST` stages, and the control at sites of
+# papers.
+LAST, EVERY = "last", "every"
+FREE: Sequence[tuple[str, str, Mapping[str, Any]]] = (
+    ("stage1 branch", "ssa", {"ks": 1}),
+    ("stage1 branch", "ssa-sym", {"ks": 1}),
+    ("stage1 branch", "sagan", {}),
+    ("stage3", "decomposed", {"normalisation": "softmax", "decomposed_heads": 1, "reduction": 2}),
+    (LAST, "multihead", {"heads": 4}),
+    (EVERY, "ssa", {"ks": 1}),
+    ("stage1 branch", "conv1x1", {}),
+    ("stage3", "conv1x1", {}),
 )
+MOST = 3  # modules of a placement by default
 
 
 class PlacementParameter(NamedTuple):
@@ -98,25 +104,32 @@ def types_of(parameters: Mapping[str, Any]) -> set[str]:
     return {value for parameter, value in roles if parameter is not None and parameter.kind == TYPE}
 
 
-def papers(sites: Sequence["Site"], prefix: str = "") -> list[dict[str, Any]]:
-    """Return parameters of the papers' placements, in stages that exist, with published defaults."""
-    parameters = []
-    for position, module in PAPERS:
+def free(
+    sites: Sequence["Site"], prefix: str = "", *, baseline: Mapping[str, Any] = PUBLISHED
+) -> list[dict[str, Any]]:
+    """Return parameters of the free answers, in stages that exist, with the baseline's hyperparameters.
+
+    Args:
+        sites: The sites of a backbone, in their order.
+        prefix: The prefix of the parameters of sites.
+        baseline: The parameters of the baseline.
+    """
+    ends: dict[str, dict[bool, int]] = {}  # index of the last site of a stage, and of the last in a branch
+    for i, site in enumerate(sites):
+        ends.setdefault(site.name.partition(".")[0], {})[site.name.endswith("branch")] = i
+    last, every = site.name.partition(".")[0], [stage for stage in ends if stage.startswith("stage")]
+    answers = []
+    for position, kind, options in FREE:
         stage, _, branch = position.partition(" ")
-        if stage == LAST:
-            stage = sites[-1].name.partition(".")[0]
-        indices = [
-            i
-            for i, site in enumerate(sites)
-            if site.name.startswith(f"{stage}.") and site.name.endswith("branch") == bool(branch)
-        ]
-        if indices:
-            parameters.append({"modules": 1, f"{prefix}site1": indices[-1], **module, **PUBLISHED})
-    return parameters
+        stages = {LAST: [last], EVERY: every[:MOST]}.get(stage, [stage])
+        chosen = sorted(ends[each][bool(branch)] for each in stages if bool(branch) in ends.get(each, {}))
+        if len(chosen) > (stage == EVERY):
+            answers.append({**baseline, **modules(chosen, kind, options, prefix)})
+    return answers
 
 
 def placement(
-    trial: Trial, sites: Sequence["Site"], *, most: int = 3, prefix: str = "", kinds: Sequence[str] = TYPES
+    trial: Trial, sites: Sequence["Site"], *, most: int = MOST, prefix: str = "", kinds: Sequence[str] = TYPES
 ) -> Placement:
     """Draw up to `most` modules at different sites, of the attention types `kinds`.
 
@@ -165,11 +178,11 @@ def attention(trial: Trial, i: int, channels: int, kinds: Sequence[str] = TYPES)
     return Spec(name, options)
 
 
-def modules(sites: Sequence[int], kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def modules(sites: Sequence[int], kind: str, options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return the parameters with which `placement` puts modules of one type at the sites of these indices."""
     parameters: dict[str, Any] = {MODULES: len(sites)}
     for i, index in enumerate(sites, start=1):
-        parameters |= {f"{SITE}{i}": index, f"{TYPE}{i}": kind}
+        parameters |= {f"{prefix}{SITE}{i}": index, f"{TYPE}{i}": kind}
         parameters |= {f"{name}{i}": value for name, value in options.items()}
     return parameters
 

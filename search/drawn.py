@@ -1,6 +1,6 @@
 """The draws of a space that all checks before a search share.
 
-One of them checks the parameters that the space fixes (`baseline`, `published`, `plain`), since Optuna only
+One of them checks the parameters that the space fixes (`baseline`, `free`, `plain`), since Optuna only
 warns.
 """
 
@@ -40,7 +40,7 @@ DRAWS = 20  # of a set that leaves parameters free, since those it sets may be d
 
 
 def check_fixed_parameters(space: Space) -> None:
-    """Check that `baseline`, `plain` and `published` fit the space.
+    """Check that `baseline`, `plain` and `free` fit the space.
 
     `modules` = 0 is accepted in a space that never draws modules. Raises InputError if a value is out of
     range, a parameter is never drawn, or a plain trial has attention.
@@ -53,8 +53,8 @@ def check_fixed_parameters(space: Space) -> None:
                     f"({placement_name(config)}); set FUNCTION.{attribute} to parameters that draw the plain "
                     f"backbone, such as {{'modules': 0}}"
                 )
-    for params in space.published():
-        _configs(space, "published", params)
+    for params in space.free():
+        _configs(space, "free", params)
 
 
 def _configs(space: Space, attribute: str, params: Mapping[str, Any]) -> list[TrialConfig]:

@@ -36,15 +36,16 @@ class State(StrEnum):
 class Role(StrEnum):
     """Reason why a trial is run.
 
-    In a search: the baseline and trials that tune it, placements that papers propose, the sampler's
-    candidates, and baseline replicates. A replicate perturbs the weights of a shared partial training, which
-    shows the noise between trials. In a confirmation: the finalists, the baseline, and the controls: a 1x1
-    convolution, random placements, the plain backbone with a finalist's hyperparameters, what a finalist has
-    to beat trained longer, and the winner without one of its modules.
+    In a search: the baseline and trials that tune it, free answers (placements of papers and of rules of
+    thumb, which cost no training to choose), the sampler's candidates, and baseline replicates. A replicate
+    perturbs the weights of a shared partial training, which shows the noise between trials. In a
+    confirmation: the finalists, the baseline, the best free answer, and the controls: a 1x1 convolution,
+    random placements, the plain backbone with a finalist's hyperparameters, what a finalist has to beat
+    trained longer, and the winner without one of its modules.
     """
 
     BASELINE = "baseline"
-    PUBLISHED = "published"
+    FREE = "free"
     CANDIDATE = "candidate"
     REPLICATE = "replicate"
     FINALIST = "finalist"
@@ -53,6 +54,10 @@ class Role(StrEnum):
     PLAIN = "plain"
     LONGER = "longer"
     ABLATION = "ablation"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Role | None":
+        return cls.FREE if value == "published" else None  # in searches before free answers had their name
 
 
 @dataclass(frozen=True, kw_only=True)

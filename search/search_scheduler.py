@@ -63,7 +63,7 @@ class SearchScheduler(TrialScheduler):
         # Fixed parameters of the trials after the baseline, in this order.
         self._fixed: list[tuple[Role, Mapping[str, Any]]] = [
             *((Role.CANDIDATE, params) for params in study.user_attrs.get(WARM_START, [])),
-            *((Role.PUBLISHED, params) for params in space.published()),
+            *((Role.FREE, params) for params in space.free()),
         ]
         self.rungs = plan.rungs()
         self._sampler, self._chance = sampler, RandomSampler(len(study.get_trials(deepcopy=False)))

@@ -26,7 +26,7 @@ SpaceFunction = Callable[[optuna.Trial], TrialConfig]
 KINDS = "kinds"  # parameter of a space function that gets the attention types
 
 # Attributes of a space function that provenance records, since their values can be written as text.
-ATTRIBUTES = ("baseline", "published", "plain")
+ATTRIBUTES = ("baseline", "free", "plain")
 
 
 def without_attention(config: TrialConfig) -> TrialConfig:
@@ -48,7 +48,8 @@ class Space:
         baseline: The parameters of trial 0: the plain backbone with published defaults. Parameters that are
             not named are drawn.
         summary: One line for `automl spaces`.
-        published: Returns the parameters of the next trials: the placements that papers propose.
+        free: Returns the parameters of the next trials, the free answers: placements of papers and of rules
+            of thumb, which cost no training to choose.
         plain: Parameters that make a trial plain, for trials that tune the baseline.
         candidate: Parameters of the trials that the sampler draws. By default it draws all.
         placing: Names of parameters that choose the placement, besides those of `search.choices`.
@@ -80,7 +81,7 @@ class Space:
     draw: Callable[[optuna.Trial], TrialConfig]
     baseline: Mapping[str, Any]
     summary: str
-    published: Callable[[], Sequence[Mapping[str, Any]]] = tuple
+    free: Callable[[], Sequence[Mapping[str, Any]]] = tuple
     plain: Mapping[str, Any] = field(default_factory=lambda: {"modules": 0})
     candidate: Mapping[str, Any] = field(default_factory=dict)
     placing: Collection[str] = ()
@@ -100,7 +101,7 @@ class Space:
         return None if parameter is None or parameter.default is parameter.empty else parameter.default
 
     def with_attention(self, types: Sequence[str]) -> "Space":
-        """Return the space that draws these attention types, and tries published placements of them.
+        """Return the space that draws these attention types, and tries free answers of them.
 
         Args:
             types: Names of attention types, without duplicates.
@@ -121,7 +122,7 @@ class Space:
         return replace(
             self,
             draw=partial(draw, kinds=tuple(types)),
-            published=lambda: [params for params in self.published() if types_of(params) <= names],
+            free=lambda: [params for params in self.free() if types_of(params) <= names],
         )
 
     def with_full(self, full: int) -> "Space":
@@ -231,7 +232,7 @@ def load_space(
 ) -> Space:
     """Load a search space.
 
-    A user-defined function may have the attributes of a `Space`: `baseline`, `published` (a list), `plain`,
+    A user-defined function may have the attributes of a `Space`: `baseline`, `free` (a list), `plain`,
     `as_baseline` and `with_backbone`. Without them, trial 0 and the trials that tune the baseline draw with
     `modules` = 0.
 
@@ -268,7 +269,7 @@ def load_space(
         name=name,
         draw=draw,
         baseline=getattr(draw, "baseline", plain),
-        published=lambda: getattr(draw, "published", ()),
+        free=lambda: getattr(draw, "free", ()),
         plain=plain,
         as_baseline=getattr(draw, "as_baseline", without_attention),
         summary=name,

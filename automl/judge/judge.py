@@ -228,6 +228,9 @@ class Judge:
             shown = detectable(unsure.sd, MAX_PAIRS, self.last_level)
         steps = (scores.mean_cost("steps", used), baseline.mean_cost("steps", used))
         words = word_fields(self.design, leader.title, lead, evidence)
+        for i, variant in enumerate(analysis.finalists):
+            if variant.is_free and variant is not leader:
+                finalists[i] = replace(finalists[i], lead=self._difference(leader, variant, used))
         return Verdict(
             design=self.design,
             outcome=rule.outcome,

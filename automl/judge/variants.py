@@ -23,7 +23,7 @@ from search.trial_scheduler import Plan
 
 BUDGET = "{budget"  # begins the placeholder of a command for the length of its training
 CONTROL = "conv1x1"
-CONTROL_ROLES = (Role.CONTROL, Role.RANDOM)  # roles of variants that explain a gain
+CONTROL_ROLES = (Role.CONTROL, Role.RANDOM, Role.FREE)  # roles of variants that explain a gain
 DRAWS = 500  # draws from the space to get placements with the right number of modules
 LEAST_REPEATS = 5  # least degrees of freedom of an estimate of the noise
 LONGER = (1.05, 1.1, 1.2, 1.3, 1.5, 2.0, 3.0, 4.0)  # how many times as long an opponent trains
@@ -42,6 +42,7 @@ class Variant:
         plain: For a finalist, the name of the variant with its hyperparameters and the baseline's model.
         placements: The placements of which each seed has one, in turn. By default all seeds have that of
             `config`.
+        is_free: Whether its model is a free answer, which cost no training to choose.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Variant:
     trial: int | None = None
     plain: str = ""
     placements: Sequence[Placement] = ()
+    is_free: bool = False
 
     def with_seed(self, seed: int) -> TrialConfig:
         """Return the configuration of the training with this seed."""
@@ -106,7 +108,8 @@ def select_variants(
     1x1 convolutions instead of its attentions. Of hybrid decoders, the control is a uniform interleaving of
     the first finalist's layers (`Space.controls`). One variant has the first finalist's hyperparameters and
     number of modules, and another random placement with each seed, since a single draw may be good or bad by
-    accident. Models without a placement have no control and no random placements.
+    accident. Models without a placement have no control and no random placements. One variant is the search's
+    best free answer, unless another has its model.
 
     Up to three plain trials may become the baseline, unless repeated trials show that the others are far
     behind the best. The plain backbone with each finalist's hyperparameters may become the baseline, too.
@@ -158,6 +161,17 @@ def select_variants(
         variants.append(_finalist(record, placement, own, is_solved=record is finalist))
     first = finalists[0].config
     variants += _controls(first, controls, variants, space)
+    free = next((r for r in different if r.role is Role.FREE and r not in plain and r not in controls), None)
+    if free is not None:
+        same = [variant.config.model == free.config.model for variant in variants]
+        variants = [
+            replace(v, is_free=v.is_free or is_same) for v, is_same in zip(variants, same, strict=True)
+        ]
+        if not any(same):
+            name = f"best free answer: {placement_name(free.config, options=False)} (trial {free.number})"
+            variants.append(
+                Variant(name=name, role=Role.FREE, config=free.config, trial=free.number, is_free=True)
+            )
     if first.model.placement:
         taken = [variant.config.model.placement for variant in variants]
         drawn = list(islice(_random_placements(first, taken, space, question.seed), seeds))
@@ -238,8 +252,14 @@ def _finalist(record: TrialRecord, placement: str, own: Variant, *, is_solved: b
     """Return a finalist, whose hyperparameters `own` has. A solved one may have no trial."""
     title = placement if record.config.model.placement else model_name(record.config)
     name = f"{title} (solved)" if is_solved else f"{title} (trial {record.number})"
-    trial = None if is_solved else record.number
-    return Variant(name=name, role=Role.FINALIST, plain=own.name, config=record.config, trial=trial)
+    return Variant(
+        name=name,
+        role=Role.FINALIST,
+        plain=own.name,
+        config=record.config,
+        trial=None if is_solved else record.number,
+        is_free=record.role is Role.FREE and not is_solved,
+    )
 
 
 def _plain_of(

@@ -31,6 +31,7 @@ INCOMPLETE = "A seed counts once the baseline and all {finalist}s have trained w
 CONCLUSIONS = {
     Role.CONTROL: "the gain is not shown to come from attention",
     Role.RANDOM: "its type and site are not shown to matter",
+    Role.FREE: "no search was needed",
 }
 
 
@@ -200,7 +201,25 @@ class Verdict:
         if not self.complete:
             count = self.lead.difference.count
             return f"No verdict yet: {count} of {len(self.design.seeds)} seeds are complete"
-        return f"Cannot tell: {self.words}" if self.outcome == "cannot tell" else self.words
+        if self.outcome == "cannot tell":
+            return f"Cannot tell: {self.words}"
+        return f"{self.words}{self._against_free}"
+
+    @property
+    def _against_free(self) -> str:
+        """Return whether a winner beats the best free answer, too, to follow the words of its gain."""
+        if self.winner is None:
+            return ""
+        if self.winner.is_free:
+            return ", a free answer, so no search was needed"
+        others = [c for c in self.comparisons if c.lead is not None and c.variant not in self.pending]
+        free = [c for c in others if self.variant(c.variant).is_free]
+        if not free or (d := free[0].lead) is None:
+            return ""
+        if d.low > 0:
+            return f" and the best free answer (by {self.design.size(d)})"
+        name = self.variant(free[0].variant).title.removeprefix("best free answer: ")
+        return f"; no search was needed: {name} does {'better' if d.high < 0 else 'as well'}"
 
     @property
     def advice(self) -> str:

@@ -182,7 +182,7 @@ class _FixedSampler(optuna.samplers.RandomSampler):
         def agreeing(params: Mapping[str, Any]) -> int:
             return sum(str(params.get(key)) == text for key, text in parameters.items())
 
-        published = sorted(space.published(), key=agreeing, reverse=True)
+        published = sorted(space.free(), key=agreeing, reverse=True)
         self.defaults = [space.baseline, *published]
         if published and agreeing(published[0]) > agreeing(space.baseline):
             self.defaults = [*published[:1], space.baseline, *published[1:]]

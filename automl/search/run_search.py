@@ -194,7 +194,7 @@ class _Arguments(Settings):
 def run_search(*positional: Any, resume: str | NamedSearch | None = None, **settings: Any) -> Search:
     """Search a space on Ray and log every trial to MLflow.
 
-    The first trial is the baseline with published defaults. The next ones are published placements. A fixed
+    The first trial is the baseline with published defaults. The next ones are free answers. A fixed
     fraction of the trials tunes the baseline. Ctrl-C and SIGTERM stop the search gracefully.
 
     Args:

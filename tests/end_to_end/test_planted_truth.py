@@ -42,7 +42,7 @@ def little(trial):
     )
 
 
-little.published = [{"modules": 1, "site": site, "type": kind} for site in SITES for kind in TYPES]
+little.free = [{"modules": 1, "site": site, "type": kind} for site in SITES for kind in TYPES]
 """
 
 # Wraps the making of one module in whichever process imports it.

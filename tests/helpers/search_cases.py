@@ -37,7 +37,7 @@ def draw(trial: optuna.Trial) -> TrialConfig:
 PUBLISHED: list[dict[str, Any]] = [{"modules": 1, "first": "ssa"}, {"modules": 1, "first": "sagan"}]
 
 SMALL = Space(
-    name="small", draw=draw, baseline={"modules": 0}, published=lambda: PUBLISHED, summary="nine combinations"
+    name="small", draw=draw, baseline={"modules": 0}, free=lambda: PUBLISHED, summary="nine combinations"
 )
 
 ONE_OBJECTIVE = ("accuracy",)

@@ -70,11 +70,11 @@ def test_a_space_draws_the_chosen_types(name: str) -> None:
     }
     assert drawn == {"timm:se", "decomposed"}
     known = {"decomposed"} if space.with_layers is None else {"timm:se", "decomposed"}
-    assert all(types_of(params) <= known for params in space.published())
+    assert all(types_of(params) <= known for params in space.free())
 
 
 def test_published_placements_of_other_types_are_left_out() -> None:
-    assert SPACES["digits"].with_attention(["timm:se"]).published() == []
+    assert SPACES["digits"].with_attention(["timm:se"]).free() == []
 
 
 def test_parameters_hold_no_folder(own: str, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ SPACE = Space(
     name="s",
     draw=draw,
     baseline={"modules": 0, "learning_rate": 0.01},
-    published=lambda: [{"modules": 1, "site1": 2, "type1": "ssa", "learning_rate": 0.1}],
+    free=lambda: [{"modules": 1, "site1": 2, "type1": "ssa", "learning_rate": 0.1}],
     summary="",
 )
 
@@ -87,7 +87,7 @@ def test_shared_trainings_come_first_and_placements_use_ready_ones(tmp_path: Pat
     scheduler.report(1, report(*[0.5] * AT))
     first = ask_trial(scheduler)
     assert not scheduler.waiting
-    assert (first.role, first.config.seed) == (Role.PUBLISHED, 1)
+    assert (first.role, first.config.seed) == (Role.FREE, 1)
     assert list(first.config.model.placement) == ["stage3.block1"]
     assert all(ask_trial(scheduler).config.seed == 1 for _ in range(3)), "the only one that is ready"
     assert {r.config.training.learning_rate for r in scheduler.records.values()} == {0.01}
@@ -190,7 +190,7 @@ def test_a_killed_search_resumes_with_its_shared_trainings(tmp_path: Path) -> No
 
 def test_repeated_fixed_parameters_use_a_shared_training_once(tmp_path: Path) -> None:
     enqueued = [{"modules": 1, "site1": 2, "type1": "ssa", "learning_rate": rate} for rate in (0.1, 0.2)]
-    space = replace(SPACE, published=lambda: enqueued, adjust=late)
+    space = replace(SPACE, free=lambda: enqueued, adjust=late)
     sampler = load_sampler("placement", seed=0)
     scheduler = make_engine(make_study(tmp_path), space, make_plan(), sampler, shared_trainings=1)
     scheduler.report(ask_trial(scheduler).number, report(*[0.5] * AT))

@@ -13,9 +13,9 @@ from tests.helpers.search_cases import SMALL, draw
 
 
 def space(draws: Any = draw, **fields: Any) -> Space:
-    published = fields.pop("published", ())
+    published = fields.pop("free", ())
     values = {"baseline": {"modules": 0}, **fields}
-    return Space(name="mine", draw=draws, published=lambda: published, summary="", **values)
+    return Space(name="mine", draw=draws, free=lambda: published, summary="", **values)
 
 
 def tunable(trial: optuna.Trial) -> TrialConfig:
@@ -52,10 +52,10 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize("what", ["baseline", "plain", "published"])
+@pytest.mark.parametrize("what", ["baseline", "plain", "free"])
 @pytest.mark.parametrize(("params", "messages"), WRONG, ids=[str(params) for params, _ in WRONG])
 def test_invalid_parameters_are_rejected(what: str, params: dict[str, Any], messages: list[str]) -> None:
-    fields = {what: [params] if what == "published" else params}
+    fields = {what: [params] if what == "free" else params}
     with pytest.raises(InputError) as error:
         check_fixed_parameters(space(tunable, **fields))
     for part in (f"`{what}` of space 'mine'", *messages):

@@ -55,7 +55,7 @@ def space_of(tree: Tree, has_fraction: bool = False) -> Space:
         name = "folder" if has_fraction else path
         return TrialConfig(data=ImageData(source=name, size=32), training=ImageTraining(epochs=EPOCHS))
 
-    return Space(name="tree", draw=draw, baseline={}, published=lambda: PUBLISHED, summary="")
+    return Space(name="tree", draw=draw, baseline={}, free=lambda: PUBLISHED, summary="")
 
 
 def combinations(tree: Tree, path: str = "c") -> list[dict[str, Any]]:

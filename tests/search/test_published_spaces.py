@@ -154,7 +154,7 @@ def test_the_hidden_size_is_rounded_as_in_the_source(space: str) -> None:
 def test_the_baselines_and_the_published_trials_can_be_drawn() -> None:
     for name in NUMBERS:
         space = SPACES[name]
-        for params in (space.baseline, *space.published()):
+        for params in (space.baseline, *space.free()):
             study = optuna.create_study()
             study.enqueue_trial(dict(params))
             trial = study.ask()
@@ -163,9 +163,8 @@ def test_the_baselines_and_the_published_trials_can_be_drawn() -> None:
             assert space.as_baseline(config).model.placement == {}
         assert space.as_baseline(space(optuna.trial.FixedTrial(trial.params))) != config or not params
     assert (
-        SPACES["larnn"].draw(optuna.trial.FixedTrial(SPACES["larnn"].published()[0])).model.options["hidden"]
-        == 68
+        SPACES["larnn"].draw(optuna.trial.FixedTrial(SPACES["larnn"].free()[0])).model.options["hidden"] == 68
     )
-    best = SPACES["ucihar"].draw(optuna.trial.FixedTrial(SPACES["ucihar"].published()[0]))
+    best = SPACES["ucihar"].draw(optuna.trial.FixedTrial(SPACES["ucihar"].free()[0]))
     assert best.model.options["hidden"] == 81
     assert best.training.decay_every == 26

@@ -77,7 +77,7 @@ def tunable(trial: optuna.Trial) -> TrialConfig:
 
 
 BASELINE = {"modules": 0, "learning_rate": 5e-3}
-TUNABLE = Space(name="tunable", draw=tunable, baseline=BASELINE, published=lambda: PUBLISHED, summary="")
+TUNABLE = Space(name="tunable", draw=tunable, baseline=BASELINE, free=lambda: PUBLISHED, summary="")
 
 
 # The next trial.
@@ -92,7 +92,7 @@ def test_the_baseline_then_papers_then_a_fraction_of_plain_trials(fraction: floa
     params = [stored_trial(scheduler, record.number).params for record in records]
     assert (records[0].role, params[0]) == (Role.BASELINE, BASELINE)
     for record, drawn, paper in zip(records[1:3], params[1:3], PUBLISHED, strict=True):
-        assert record.role is Role.PUBLISHED
+        assert record.role is Role.FREE
         assert drawn.items() >= paper.items()
     roles = Counter(record.role for record in records[3:])
     expected = max(1, int(40 * fraction)) - 1 if fraction < 1 else 37
@@ -119,7 +119,7 @@ def test_enqueued_trials_are_tried(tmp_path: Path) -> None:
     records = [ask_trial(scheduler) for _ in range(3)]
     assert [record.number for record in records] == [1, 2, 3]
     assert stored_trial(scheduler, 1).params == {"modules": 0, "learning_rate": 7e-3}
-    assert [record.role for record in records[1:]] == [Role.PUBLISHED, Role.PUBLISHED], "none is skipped"
+    assert [record.role for record in records[1:]] == [Role.FREE, Role.FREE], "none is skipped"
     for number in range(4):
         finish(scheduler, scheduler.records[number])
     again = make_engine(resume_study(tmp_path, name="s"), TUNABLE)
@@ -162,15 +162,13 @@ def refusing(trial: optuna.Trial) -> TrialConfig:
 
 @pytest.mark.parametrize("sampler", ["tpe", "random"])
 def test_rejected_draws_are_no_trials(sampler: str, tmp_path: Path) -> None:
-    space = Space(
-        name="refusing", draw=refusing, baseline={"modules": 0}, published=lambda: PUBLISHED, summary=""
-    )
+    space = Space(name="refusing", draw=refusing, baseline={"modules": 0}, free=lambda: PUBLISHED, summary="")
     scheduler = make_engine(make_study(tmp_path), space, make_plan(20), load_sampler(sampler, seed=0))
     records = everything(scheduler)
     assert len(records) == len(scheduler.study.get_trials(deepcopy=False)) == 20
     roles = [record.role for record in records]
-    assert roles[1] is Role.PUBLISHED
-    assert roles.count(Role.PUBLISHED) == 1, "the space refuses the other one, and no other takes its name"
+    assert roles[1] is Role.FREE
+    assert roles.count(Role.FREE) == 1, "the space refuses the other one, and no other takes its name"
 
 
 def test_a_space_that_rejects_everything(tmp_path: Path) -> None:
@@ -193,7 +191,7 @@ def heavy(config: TrialConfig) -> dict[str, float]:
 
 def test_draws_that_would_exceed_a_limit_are_not_tried(tmp_path: Path) -> None:
     papers = [{"modules": 2, "first": "ssa", "heads": 3}]
-    space = Space(name="s", draw=draw, baseline={"modules": 0}, published=lambda: papers, summary="")
+    space = Space(name="s", draw=draw, baseline={"modules": 0}, free=lambda: papers, summary="")
     sampler = load_sampler("tpe", seed=0)
     scheduler = make_engine(make_study(tmp_path), space, make_plan(25), sampler, forecast=heavy)
     records = everything(scheduler)
@@ -441,7 +439,7 @@ def test_killed_in_the_middle_of_a_draw(before: int, tmp_path: Path) -> None:
             raise KeyboardInterrupt
         return draw(trial)
 
-    space = Space(name="s", draw=dying, baseline={"modules": 0}, published=lambda: PUBLISHED, summary="")
+    space = Space(name="s", draw=dying, baseline={"modules": 0}, free=lambda: PUBLISHED, summary="")
     scheduler = make_engine(make_study(tmp_path), space)
     for _ in range(before):
         finish(scheduler, ask_trial(scheduler))
@@ -450,7 +448,7 @@ def test_killed_in_the_middle_of_a_draw(before: int, tmp_path: Path) -> None:
         scheduler.ask()
     again = resumed(tmp_path, make_plan(6))
     assert [record.number for record in everything(again)] == list(range(before, 6))
-    assert [again.records[i].role for i in range(3)] == [Role.BASELINE, Role.PUBLISHED, Role.PUBLISHED]
+    assert [again.records[i].role for i in range(3)] == [Role.BASELINE, Role.FREE, Role.FREE]
     assert len(again.study.get_trials(deepcopy=False)) == 6
 
 
@@ -498,7 +496,7 @@ def test_comparable_results_are_known_to_the_sampler(other: optuna.Study, tmp_pa
     assert (record.number, record.role) == (6, Role.BASELINE)
     plain = sum(not trial.params["modules"] for trial in known)
     assert record.config.seed == plain > 0, "the same was trained there, with the seeds below"
-    assert [ask_trial(scheduler).role for _ in range(2)] == [Role.PUBLISHED] * 2
+    assert [ask_trial(scheduler).role for _ in range(2)] == [Role.FREE] * 2
     assert scheduler.ask() is None
 
 
@@ -515,7 +513,7 @@ def test_the_best_of_other_results_are_tried_first(other: optuna.Study, tmp_path
     params = [stored_trial(scheduler, record.number).params for record in records]
     assert params == [SMALL.baseline, *best, *PUBLISHED], "but after the baseline"
     assert records[1].role is Role.CANDIDATE
-    assert [record.role for record in records[6:]] == [Role.PUBLISHED] * 2
+    assert [record.role for record in records[6:]] == [Role.FREE] * 2
 
 
 def test_the_sampler_of_placements_repeats_one_with_another_seed(tmp_path: Path) -> None:

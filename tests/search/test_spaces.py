@@ -95,22 +95,31 @@ def test_the_first_sample_is_the_published_baseline(space: Space) -> None:
     assert (training.mixup, training.label_smoothing) == (0.0, 0.1)
 
 
-def test_published_placements_lie_within_the_space(space: Space) -> None:
-    proposed = space.published()
-    assert len(proposed) == len(choices.PAPERS)
-    for params, (where, module) in zip(proposed, choices.PAPERS, strict=True):
+def test_free_answers_lie_within_the_space(space: Space) -> None:
+    proposed = space.free()
+    assert len(proposed) == len(choices.FREE)
+    for params, (where, kind, _) in zip(proposed, choices.FREE, strict=True):
         study = optuna.create_study()
         study.enqueue_trial(dict(params))
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             config = space(study.ask())
         assert study.trials[0].params == params, "all of them are named, and none is out of range"
-        ((site, spec),) = config.model.placement.items()
-        assert spec.type == module["type1"]
+        assert {spec.type for spec in config.model.placement.values()} == {kind}
         stage, _, branch = where.partition(" ")
-        assert site.startswith(f"{stage}.") or stage == choices.LAST
-        assert site.endswith("branch") == bool(branch)
+        last = "stage3" if space.name == "digits" else "stage4"  # in which a digit has one position
+        every = [f"stage{i + 1}" for i in range(choices.MOST)]
+        stages = {choices.EVERY: every, choices.LAST: [last]}.get(stage, [stage])
+        assert [site.partition(".")[0] for site in config.model.placement] == stages
+        assert all(site.endswith("branch") == bool(branch) for site in config.model.placement)
         assert config.training.learning_rate == 3e-3
+
+
+@pytest.mark.parametrize("name", [name for name, space in SPACES.items() if space.types])
+def test_every_space_of_attention_has_free_answers(name: str) -> None:
+    space = SPACES[name]
+    assert all(space(optuna.trial.FixedTrial({**space.baseline, **answer})) for answer in space.free())  # type: ignore[arg-type]
+    assert space.free()
 
 
 def test_random_draws_need_no_search() -> None:
@@ -206,7 +215,7 @@ def test_decomposed_attention_after_res3_and_res4() -> None:
             (spec.type, spec.options["normalisation"], spec.options["heads"]) for spec in placement.values()
         }
         assert len(kinds) == bool(placement), "the modules of a trial are of one kind"
-    ends = [[params[f"site{i}"] for i in range(1, params["modules"] + 1)] for params in space.published()]
+    ends = [[params[f"site{i}"] for i in range(1, params["modules"] + 1)] for params in space.free()]
     assert ends == [[9], [3], [3, 9]]
 
 
@@ -301,7 +310,7 @@ def test_the_augmentation_of_a_folder_starts_light() -> None:
     assert strengths == {tuple(strength.values()) for strength in choices.AUGMENT.values()}
     space = load_space("folder", "timm:levit_128s", 224)
     assert space.baseline["augment"] == "light"
-    assert all(params["augment"] == "light" for params in space.published())
+    assert all(params["augment"] == "light" for params in space.free())
 
 
 @pytest.mark.parametrize("name", [name for name, space in SPACES.items() if space.with_backbone])
@@ -365,7 +374,7 @@ def test_checks_share_draws() -> None:
     assert drawn.has_placements
     assert drawn.fingerprint == Drawn(digits).fingerprint
     assert not drawn.baseline.model.placement
-    assert len(calls) < 120
+    assert len(calls) < 130
     before = len(calls)
     assert drawn.configs(50) == [config for _, config in draw_randomly(digits, 50)]
     assert len(calls) == before

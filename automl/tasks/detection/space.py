@@ -143,7 +143,7 @@ def coco_space(model: DetectionModel = FULL) -> Space:
             rates=(3e-5, 3e-3),
         ),
         baseline=COCO_PLAIN,
-        published=partial(published, model, COCO_PLAIN),
+        free=partial(published, model, COCO_PLAIN),
         summary="Mask R-CNN, attention in its backbone and pyramid; --data of COCO's layout",
         with_backbone=lambda name, _, options: coco_space(replace(FULL, backbone=name, options=options)),
     )
@@ -161,7 +161,7 @@ SPACES = (
             rates=(3e-4, 2e-2),
         ),
         baseline=SCENES_PLAIN,
-        published=partial(published, SMALL, SCENES_PLAIN),
+        free=partial(published, SMALL, SCENES_PLAIN),
         summary="boxes and masks of digits in bundled scenes of 96 px; a narrow Mask R-CNN",
     ),
     coco_space(),

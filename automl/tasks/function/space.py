@@ -200,14 +200,10 @@ def function_space(
             f"attribute baseline"
         ) from None
 
-    def published() -> list[dict[str, Any]]:
-        papers = choices.papers(starts.list_sites())
-        return [{**baseline, **{k: v for k, v in p.items() if k not in choices.PUBLISHED}} for p in papers]
-
     return Space(
         name=name,
         draw=draw,
         baseline=baseline,
-        published=published,
+        free=lambda: choices.free(starts.list_sites(), baseline=baseline),
         summary=f"Placements in the model of {name}, and its hyperparameters.",
     )

@@ -100,7 +100,7 @@ class Photographs:
             name=self.name,
             draw=self.draw,
             baseline={**self.first(), **PLAIN},
-            published=self.papers,
+            free=self.free,
             summary=self.summary,
             with_backbone=lambda backbone, side, options: replace(
                 self, backbones=(backbone,), size=side or self.size, options=options
@@ -125,12 +125,12 @@ class Photographs:
         backbone = {"backbone": self.backbones[0]} if len(self.backbones) > 1 else {}
         return {**backbone, **({"augment": "light"} if self.augment else {})}
 
-    def papers(self) -> list[dict[str, Any]]:
-        """Return parameters of the placements of papers in the first backbone, where it has such sites."""
+    def free(self) -> list[dict[str, Any]]:
+        """Return parameters of the free answers in the first backbone, where it has such sites."""
         first = self.backbones[0]
         prefix = f"{first}." if len(self.backbones) > 1 else ""
         sites = list_sites(first, self.size, self.options)
-        return [{**self.first(), **p} for p in choices.papers(sites, prefix)]
+        return [{**self.first(), **p} for p in choices.free(sites, prefix)]
 
 
 SIZE, MOST = 224, 7  # of decomposed attention in large backbones: the images, and the most modules
@@ -186,7 +186,7 @@ SPACES = (
         name="digits",
         draw=digits,
         baseline=PLAIN,
-        published=lambda: choices.papers(list_digits_sites()),
+        free=lambda: choices.free(list_digits_sites()),
         summary="8x8 handwritten digits at 32 px, quarter-width xresnet18; seconds an epoch on a CPU",
     ),
     Photographs("nette", "Imagenette at 128 px, xresnet18/34/50 or --backbone").space(),
@@ -199,7 +199,7 @@ SPACES = (
             name=name,
             draw=partial(decomposed, backbone=backbone),
             baseline=PLAIN,
-            published=partial(decomposed_papers, backbone),
+            free=partial(decomposed_papers, backbone),
             summary=f"0 to 7 decomposed attentions after res3 and res4 of {backbone}; --data PHOTOS",
         )
         for name, backbone in (

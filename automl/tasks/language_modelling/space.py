@@ -114,7 +114,7 @@ class HybridSpace:
         summary: One line for `automl spaces`.
         windows: The sizes of a sliding window to choose from.
         rates: The range of the learning rate.
-        baseline: The hyperparameters of trial 0 and of the published placements.
+        baseline: The hyperparameters of trial 0 and of the free answers.
         kinds: The attention types to choose from.
         full: The number of full layers. By default it is drawn.
 
@@ -155,7 +155,7 @@ class HybridSpace:
             plain={"uniform": True},
             candidate={"uniform": False},
             placing=("uniform", "kind", "window"),
-            published=self._published,
+            free=self._free,
             as_baseline=as_uniform,
             controls=interleaved_control,
             with_backbone=self._with_backbone,
@@ -222,7 +222,7 @@ class HybridSpace:
         config = TrialConfig(task=TASK, data=self.data, model=model, training=drawn, metric=self.metric)
         return _with_layers(config, layers)
 
-    def _published(self) -> list[dict[str, Any]]:
+    def _free(self) -> list[dict[str, Any]]:
         full, depth, types = self.full, self.model.depth, self._types
         uniform: list[dict[str, Any]] = [{"uniform": True, "kind": kind} for kind in self._uniform[1:]]
         counts = sorted({depth // period for period in PERIODS}) if full is None else [full]

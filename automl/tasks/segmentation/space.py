@@ -80,7 +80,7 @@ def unet(model: SegmentationModel = SMALL, size: int = DATA.size) -> Space:
         name="unet",
         draw=partial(draw, model=model, size=size),
         baseline=PLAIN,
-        published=partial(published, model, size),
+        free=partial(published, model, size),
         summary="classes of pixels, a U-Net; bundled scenes of digits, or --data of images and masks",
         with_backbone=lambda name, side, options: unet(
             SegmentationModel(backbone=name, options=options), side or size

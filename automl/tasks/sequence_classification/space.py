@@ -181,7 +181,7 @@ SPACES = (
             name=name,
             draw=draw,
             baseline=ROUNDS[name].baseline,
-            published=lambda name=name: [ROUNDS[name].best],  # type: ignore[misc]
+            free=lambda name=name: [ROUNDS[name].best],  # type: ignore[misc]
             plain={"backbone": "bilstm"},
             as_baseline=as_lstm,
             summary=f"LARNN's {ROUNDS[name].ordinal} published search, {ROUNDS[name].epochs} epochs; "
@@ -193,6 +193,7 @@ SPACES = (
         name="sensors",
         draw=sensors,
         baseline=PLAIN,
+        free=lambda: choices.free(_sites(), baseline=PLAIN),
         summary="attention in a residual 1-D CNN on sequences of sensors; UCI HAR or --data",
     ),
 )

@@ -98,7 +98,7 @@ SPACES = (
         name="planes",
         draw=partial(draw, data=PLANES, model=SMALL, epochs=8, batch_sizes=[2, 4, 8]),
         baseline=PLANES_PLAIN,
-        published=partial(published, PLANES, SMALL, PLANES_PLAIN),
+        free=partial(published, PLANES, SMALL, PLANES_PLAIN),
         summary="disparities of bundled stereo pairs of 80x176 pixels; a narrow PSMNet",
     ),
     Space(
@@ -107,7 +107,7 @@ SPACES = (
             draw, kinds=choices.LINEAR, data=SCENEFLOW, model=FULL, epochs=10, batch_sizes=[6, 12, 24]
         ),
         baseline=SCENEFLOW_PLAIN,
-        published=partial(published, SCENEFLOW, FULL, SCENEFLOW_PLAIN),
+        free=partial(published, SCENEFLOW, FULL, SCENEFLOW_PLAIN),
         summary="PSMNet as published; --data of Scene Flow, KITTI, Middlebury or a CSV of pairs",
     ),
 )

@@ -42,6 +42,22 @@ def named(variant_set, role):
     return [variant.name for variant in variant_set.variants if variant.role is role]
 
 
+@pytest.mark.parametrize(
+    ("roles", "name"),
+    [
+        ({2: Role.FREE, 3: Role.CANDIDATE}, "best free answer: ssa @ stage1.block2.branch (trial 2)"),
+        ({2: Role.FREE, 3: Role.FREE}, None),  # the finalist is one
+        ({2: Role.CANDIDATE, 5: Role.FREE}, None),  # the control is one
+    ],
+)
+def test_the_best_free_answer_is_an_opponent(roles, name):
+    records = [replace(r, role=roles.get(r.number, r.role)) for r in (*RECORDS[:4], RECORDS[5])]
+    variant_set = choose(*records, top=1)
+    assert named(variant_set, Role.FREE) == [name] * (name is not None)
+    (finalist,) = (variant for variant in variant_set.variants if variant.role is Role.FINALIST)
+    assert finalist.is_free == (roles.get(3) is Role.FREE)
+
+
 def finalists(variant_set):
     return [variant.trial for variant in variant_set.variants if variant.role is Role.FINALIST]
 

@@ -251,6 +251,29 @@ def test_remarks_on_controls():
     assert "not shown" not in remark
 
 
+@pytest.mark.parametrize(
+    ("role", "gain", "end"),
+    [
+        (Role.FREE, -0.01, "ssa beats the baseline and the best free answer (by 2."),
+        (Role.FREE, 0.02, "ssa beats the baseline; no search was needed: sagan does as well"),
+        (Role.FREE, 0.04, "ssa beats the baseline; no search was needed: sagan does better"),
+        (Role.FINALIST, 0.018, "ssa beats the baseline; no search was needed: sagan does as well"),
+        (Role.FINALIST, 0.05, "sagan beats the baseline, a free answer, so no search was needed"),
+    ],
+)
+def test_a_winner_is_compared_with_the_best_free_answer(role, gain, end):
+    name = "best free answer: sagan" if role is Role.FREE else "sagan"
+    free = replace(VARIANTS[2], name=name, role=role, is_free=True)
+    scored = scores(ssa=0.02, sagan=gain)
+    scored[name] = scored.pop("sagan")
+    verdict = judge(design(), [*VARIANTS[:2], free, VARIANTS[3]], scored)
+    assert verdict.outcome == "better"
+    assert end in verdict.headline
+    del scored[name]
+    alone = judge(design(), [*VARIANTS[:2], VARIANTS[3]], scored)
+    assert "free" not in alone.headline
+
+
 STANDS_OUT = "Confirm conv with other seeds: it was better than the baseline, but this confirmation does not"
 
 

@@ -224,7 +224,7 @@ def finish_at_once(settings: ParsedSettings, describe: Callable[[Any], str]) -> 
     if settings.plan.is_grid:
         drawn = [(cell, cell.config, cell.label) for cell in opened.cells]
     else:
-        trials = draw_randomly(opened.space, 3, first=opened.space.published()[0])
+        trials = draw_randomly(opened.space, 3, first=opened.space.free()[0])
         drawn = [(trial, config, "") for trial, config in trials]
     configs = [config for _, config, _ in drawn]
     task = task_of(configs[0])

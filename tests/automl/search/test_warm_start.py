@@ -190,7 +190,7 @@ def test_options_tell_trials_apart(case: str, store: MlflowClient, tmp_path: Pat
             task=task, model=tried[trial.suggest_int("model", 0, len(tried) - 1)][0]
         ),
         baseline={"model": 0},
-        published=lambda: [{"model": i} for i in range(1, len(tried))],
+        free=lambda: [{"model": i} for i in range(1, len(tried))],
         plain={},
         summary="",
     )

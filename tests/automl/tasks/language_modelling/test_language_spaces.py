@@ -69,7 +69,7 @@ def test_the_number_of_full_layers_can_be_fixed(full: int) -> None:
 
 def test_models_with_the_full_layers_that_were_asked_for_come_first() -> None:
     space = SPACES["hybrid"].with_full(2)
-    models = [kinds_of(space(optuna.trial.FixedTrial(dict(p)))) for p in space.published()]
+    models = [kinds_of(space(optuna.trial.FixedTrial(dict(p)))) for p in space.free()]
     counts, types = [kinds.count("full") for kinds in models], len(space.types or ())
     assert counts == [2] * (types + 3) + [0] * (len(counts) - types - 3)
     rules = [[i for i, kind in enumerate(kinds) if kind == "full"] for kinds in models[: types + 3]]
@@ -80,7 +80,7 @@ def test_models_with_the_full_layers_that_were_asked_for_come_first() -> None:
 @pytest.mark.parametrize("full", [None, 1, 2])
 def test_rules_of_thumb_come_once_each(depth: int, full: int | None) -> None:
     space = recall_space(depth, full)
-    models = [tuple(kinds_of(space(optuna.trial.FixedTrial(dict(p))))) for p in space.published()]
+    models = [tuple(kinds_of(space(optuna.trial.FixedTrial(dict(p))))) for p in space.free()]
     assert len(set(models)) == len(models)
     starts = {kinds.index("full") for kinds in models if kinds.count("full") == 1}
     if full == 1:
