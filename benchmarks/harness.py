@@ -132,7 +132,7 @@ def milliseconds(call: Callable[[], object], device: torch.device, repeat: int =
 def peak_memory(call: Callable[[], object], device: torch.device) -> float:
     """Return the memory that a call takes at its peak [MiB]. On a CPU, resident memory (Linux only)."""
     gc.collect()
-    if device_module.measures_peak_memory(device):
+    if is_gpu(device):
         synchronise(device)
         before = device_module.start_peak_memory(device)
         call()
