@@ -1,39 +1,33 @@
-"""Progress on stderr: a live table on a terminal, one line per event in a log or a notebook."""
+"""Progress on stderr: a line for each trial that ends, and for long epochs."""
 
 import sys
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping
 from textwrap import wrap
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
 
 from automl.base.escape import printable
 from automl.base.terminal import plain
 from automl.base.units import format_duration, pluralize
-from search.record import NOT_NEEDED, Callback, State, TrialRecord, model_name, placement_name
+from search.record import Callback, State, TrialRecord, model_name, placement_name
 from search.trial_scheduler import Plan, estimate_left, select_leaders
 
-ROWS = 15
-QUIET = 60.0  # time without a line in a log after which an epoch is logged [s]
-SUMMED = 1.0  # minimum time between two summaries in a log [s]
+ROWS = 15  # running trials whose progress is read
+QUIET = 60.0  # time without a line after which one of an epoch follows [s]
+SUMMED = 1.0  # minimum time between two summaries [s]
 READ_INTERVAL = 5.0  # time between two checks of the progress within epochs [s]
-REDRAW = 0.25  # minimum time between two drawings of the table [s]
 WIDTH, LABEL, INDENT = 110, 46, 9 * " "  # of a line of a log, of a trial's name in it, and of further lines
 
 
 class Progress(Callback):
-    """Callback that shows trials, scores, remaining time and cost. Use it as a context manager.
+    """Callback that prints trials, scores and the remaining time.
 
     Args:
         trials: Function that returns the planned number of trials, or None.
         summary: Function that returns a summary of the results.
         budget: Time limit [s].
-        devices: Number of devices of a trial.
-        device: Type of the device.
         part: Function that returns the completed fraction of a trial's current epoch, or None.
     """
 
@@ -45,58 +39,38 @@ class Progress(Callback):
         trials: Callable[[], int | None],
         summary: Callable[[], str],
         budget: float | None = None,
-        devices: float = 1,
-        device: str = "core",
         part: Callable[[TrialRecord], float | None] = lambda record: None,
     ) -> None:
         self.plan, self.records, self.trials = plan, records, trials
         self.summary, self.part = summary, part
-        self.budget, self.devices, self.device = budget, devices, device
+        self.budget = budget
         self.console = Console(file=plain(sys.stderr))
-        self.live = Live(console=self.console, transient=True) if self.console.is_terminal else None
         # Trials that ended in an earlier run, on which another machine may have spent its time.
         self.before = {number for number, record in records.items() if record.state is not State.RUNNING}
-        self.seconds = sum(metrics["seconds"] for record in records.values() for metrics in record.history)
         self.begun = self.printed = self.looked = time.monotonic()
         self.touched: dict[int, float] = {}  # time of the last event of each running trial
         self.freed: deque[float] = deque()  # times at which slots became free
         self.slots, self.overhead = 1, 0.0  # trials at once, and the time that epochs did not take [s]
         self.parts: dict[int, float] = {}  # completed fractions of the epochs of running trials
-        self.drawn = self.summed = float("-inf")
+        self.summed = float("-inf")
         self.explained, self.summarised = False, ""
-
-    def __enter__(self) -> "Progress":
-        if self.live:
-            self.live.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.drawn = float("-inf")
-        self._show()
-        if self.live:
-            self.live.stop()
 
     def on_trial_start(self, trial: TrialRecord) -> None:
         self.touched[trial.number] = now = time.monotonic()
         self.slots = max(self.slots, len(self.touched))
         if self.freed:
             self.overhead += now - self.freed.popleft()
-        self._show()
 
     def on_epoch_end(self, trial: TrialRecord) -> None:
         self.parts.pop(trial.number, None)
-        self.seconds += trial.history[-1]["seconds"]
         self.overhead += self._since(trial) - trial.history[-1]["seconds"]
-        if not self.live and time.monotonic() - self.printed >= QUIET:
+        if time.monotonic() - self.printed >= QUIET:
             self._say(trial)
-        self._show()
 
     def on_trial_end(self, trial: TrialRecord) -> None:
         self.overhead += self._since(trial)
         self.freed.append(self.touched.pop(trial.number))
-        if not self.live:
-            self._say(trial)
-        self._show()
+        self._say(trial)
 
     def _since(self, trial: TrialRecord) -> float:
         """Return the time since the last event of a trial [s]. This is its next one."""
@@ -112,9 +86,8 @@ class Progress(Callback):
         fractions = {record.number: self.part(record) for record in running}
         self.parts = {number: fraction for number, fraction in fractions.items() if fraction is not None}
         self.looked = time.monotonic()
-        if not self.live and self.parts and self.looked - self.printed >= QUIET:
+        if self.parts and self.looked - self.printed >= QUIET:
             self._say(self.records[max(self.parts, key=self.parts.__getitem__)])
-        self._show()
 
     def _say(self, trial: TrialRecord) -> None:
         self.printed = time.monotonic()
@@ -172,23 +145,6 @@ class Progress(Callback):
         name, room = f"{trial.number:03d} {name}", width - len(end)
         return (name if len(name) <= room else f"{name[: room - 1]}…") + end
 
-    def _summary(self) -> str:
-        records = list(self.records.values())
-        counts = Counter(record.condition for record in records)
-        ended = len(records) - counts[State.RUNNING]
-        states = (State.RUNNING, State.PRUNED, NOT_NEEDED, State.INFEASIBLE, State.ERROR)
-        trials = self.trials()
-        of = f"/{trials}" if trials else ""
-        left = self._left(ended)
-        parts = [
-            f"{ended}{of} trials" if of else pluralize(ended, "trials"),
-            *(f"{counts[state]} {state}" for state in states if counts[state]),
-            self.summary(),
-            f"{self.seconds * self.devices / 3600:.3g} {self.device} hours",
-            "" if left is None else f"about {format_duration(left)} left",
-        ]
-        return ", ".join(filter(None, parts))
-
     def _left(self, ended: int) -> float | None:
         """Estimate the remaining time [s], by the trials of this run and the time limit. None at the end."""
         now, trials = time.monotonic(), self.trials()
@@ -206,37 +162,6 @@ class Progress(Callback):
             )
             ends += [] if left is None else [left]
         return min(ends, default=None)
-
-    def _epochs(self, record: TrialRecord) -> str:
-        done = record.history[-1]["resource"] if record.history else 0.0
-        part = self.parts.get(record.number) if record.state is State.RUNNING else None
-        if not record.history and part is None:
-            return ""
-        return f"{done:.3g}/{self.plan.budget:g}" + ("" if part is None else f" +{part:.0%}")
-
-    def _show(self) -> None:
-        now = time.monotonic()
-        if not self.live or now - self.drawn < REDRAW:
-            return
-        self.drawn = now
-        table = Table(box=None, pad_edge=False)
-        name = self.plan.metric.name
-        for heading in ("trial", "state", "epoch", "steps", "time_ratio", name):
-            table.add_column(heading)
-        for record in sorted(self.records.values(), key=lambda r: r.number)[-ROWS:]:
-            last = record.history[-1] if record.history else None
-            time_ratio = record.profile.get("time_ratio")
-            # Mark a ratio that could not be measured precisely.
-            about = "~" if record.profile.get("time_ratio_counted") else ""
-            table.add_row(
-                Text(printable(record.name)),  # a Text is not parsed as markup
-                record.condition,
-                self._epochs(record),
-                "" if record.steps is None else str(record.steps),
-                f"{about}{time_ratio:.2f}" if time_ratio else "",
-                self.plan.metric.show(last[name]) if last and name in last else "",
-            )
-        self.live.update(Group(table, Text(printable(self._summary()))), refresh=True)
 
 
 def search_summary(plan: Plan, records: Mapping[int, TrialRecord]) -> str:

@@ -162,7 +162,7 @@ class Workers:
             progress.read_progress()
             return stop() or self.interrupt() or self.capacity.ended() is not None
 
-        with progress, self._report_full_disk(folder):
+        with self._report_full_disk(folder):
             self._tune(scheduler, folder, location, assign, stops)
         if (why := self.capacity.ended()) is not None:
             raise InputError(f"{why}. When there is capacity again, {self.advice}")
@@ -176,8 +176,6 @@ class Workers:
             trials=lambda: scheduler.trials,
             summary=summary,
             budget=budget,
-            devices=self.devices,
-            device="GPU" if self.shape.gpus else "core",
             part=lambda record: read_part(location / record.folder, after=record.epoch),
         )
 

@@ -139,7 +139,15 @@ def test_settings_are_applied_to_a_configuration() -> None:
         adjust(config, vocabulary=0)
 
 
-LARGE = ("resnext101-da", "coco-da", "sceneflow", "scenes")  # spaces whose models take seconds
+LARGE = (
+    "resnext101-da",
+    "resnet50-da",
+    "coco-da",
+    "sceneflow",
+    "scenes",
+    "unet",
+    "planes",
+)  # spaces whose models take seconds
 
 
 @pytest.mark.parametrize("name", others_slow(SPACES, *(name for name in SPACES if name not in LARGE)))

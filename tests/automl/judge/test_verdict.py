@@ -54,56 +54,23 @@ def test_better_names_the_winner_and_has_every_score_in_json():
     assert value["time"]["low"] < value["time"]["mean"] < value["time"]["high"]
 
 
-@pytest.mark.parametrize(
-    ("gains", "more", "outcome", "first", "figures", "remark"),
-    [
-        (
-            {"ssa": 0.02},
-            {"margin": 5},
-            "better",
-            "Better by 1.77 points (1.26 to 2.29), ahead on all 10 seeds: ssa beats the baseline. Use it: "
-            "automl export --best",
-            "p = 0.0039",
-            "The gain is below the margin of 5 points.",
-        ),
-        (
-            {"ssa": -0.02, "sagan": -0.02},
-            {},
-            "worse",
-            "Worse by 2.15 points (1.59 to 2.67), behind on all 10 seeds: no finalist beats the tuned "
-            "baseline. Use the baseline: automl export --baseline",
-            "sagan: p = 0.0039",
-            "",
-        ),
-        (
-            {},
-            {"margin": 5},
-            "equivalent",
-            "No finalist differs from the tuned baseline by as much as 5 points. Use the baseline: automl "
-            "export --baseline",
-            "sagan: -0.15 points (-0.57 to 0.32), behind on 5 of 10 seeds. p = 0.5",
-            "",
-        ),
-        (
-            {},
-            {},
-            "undecided",
-            "Undecided: -0.15 points (-0.57 to 0.32) in 10 seeds may be chance. 18 fresh seeds, 36m01s of "
-            "training, settle it with 80 % power: automl confirm --again --seeds 18",
-            "sagan: p = 0.5",
-            "",
-        ),
-        (
-            {},
-            {"margin": 0},
-            "undecided",
-            "Undecided: -0.148 points (-0.575 to 0.324) in 10 seeds may be chance. 100 seeds would show a "
-            "difference of 0.186 points with 80 % power.",
-            "sagan: p = 0.5",
-            "",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("gains", "more", "outcome", "first", "figures", "remark"), [
+    ({"ssa": 0.02}, {"margin": 5}, "better",
+     "Better by 1.77 points (1.26 to 2.29), ahead on all 10 seeds: ssa beats the baseline. Use it: "
+     "automl export --best", "p = 0.0039", "The gain is below the margin of 5 points."),
+    ({"ssa": -0.02, "sagan": -0.02}, {}, "worse",
+     "Worse by 2.15 points (1.59 to 2.67), behind on all 10 seeds: no finalist beats the tuned "
+     "baseline. Use the baseline: automl export --baseline", "sagan: p = 0.0039", ""),
+    ({}, {"margin": 5}, "equivalent",
+     "No finalist differs from the tuned baseline by as much as 5 points. Use the baseline: automl "
+     "export --baseline", "sagan: -0.15 points (-0.57 to 0.32), behind on 5 of 10 seeds. p = 0.5", ""),
+    ({}, {}, "undecided",
+     "Undecided: -0.15 points (-0.57 to 0.32) in 10 seeds may be chance. 18 fresh seeds, 36m01s of "
+     "training, settle it with 80 % power: automl confirm --again --seeds 18", "sagan: p = 0.5", ""),
+    ({}, {"margin": 0}, "undecided",
+     "Undecided: -0.148 points (-0.575 to 0.324) in 10 seeds may be chance. 100 seeds would show a "
+     "difference of 0.186 points with 80 % power.", "sagan: p = 0.5", ""),
+])  # fmt: skip
 def test_every_outcome_has_its_lines(gains, more, outcome, first, figures, remark):
     verdict = judge(design(**more), VARIANTS, scores(**gains))
     assert verdict.lines == [first, f"{figures}, adjusted for 2 finalists.", verdict.cost]

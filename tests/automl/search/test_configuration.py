@@ -10,10 +10,13 @@ from automl.base.errors import InputError
 from automl.search.configuration import config_of_space, config_of_trial, read_settings, set_values
 from search.config import TASKS, TrialConfig
 from search.space import SPACES, draw_randomly
+from tests.helpers import others_slow
 from tests.helpers.confirm_cases import RECORDS, fake_search
 
 
-@pytest.mark.parametrize("name", [name for name in SPACES if name not in ("sceneflow",)])
+@pytest.mark.parametrize(
+    "name", others_slow([n for n in SPACES if n != "sceneflow"], *(n for n in SPACES if n != "resnext101-da"))
+)
 def test_without_settings_it_is_the_baseline_of_the_space(name: str) -> None:
     space = SPACES[name]
     config, drawn = config_of_space(space, {})

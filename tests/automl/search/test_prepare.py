@@ -101,6 +101,7 @@ def test_types_of_an_own_space_are_stored_with_the_folder_of_their_file(
         "space.baseline = {'modules': 0}\n"
     )
     monkeypatch.setattr("automl.search.prepare.ATTENTION_DRAWS", 20)
+    monkeypatch.setattr("automl.search.prepare.find_missing_formats", lambda *_: {})  # it exports
     ready = prepare(Settings(space="mine.py:space", subset=0.1, epochs=1).parsed)
     assert ready.settings.question.attention == f"ssa,{tmp_path}/mine.py:Gate"
 

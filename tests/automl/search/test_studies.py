@@ -4,6 +4,7 @@ import csv
 import math
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,12 +34,15 @@ from automl.tasks.image_classification.study import RATES
 from automl.tasks.sequence_classification import rounds
 from automl.tracking.run_spec import NOTE, SCALE, VERSION, search_run_spec
 from search.class_metrics import ACCURACY
-from search.grid import SMALL, grid_cells
+from search.grid import SMALL, Cell, grid_cells
 from search.record import State
 from search.space import draw_randomly, load_space
 from search.study import CELLS, resume_study
+from tests.helpers import others_slow
 from tests.helpers.report_cases import frozen, plan_of, save_search
 
+GRIDS = [name for name, study in list_studies().items() if study.rows]
+LARGE = ("da-backbones", "da-modules", "da-imagenet")  # grids whose models take seconds
 NAN = "the training loss became nan in epoch 1, step 2"
 
 
@@ -48,8 +52,14 @@ OVER = "memory 61MB exceeds the limit of 55MB"
 Runs = dict[tuple[int, int], list[dict[str, float]] | str]  # by cell and seed: epochs, or why there are none
 
 
+@cache
+def cells_of(space: str) -> list[Cell]:
+    """Return the cells of a grid, whose models take seconds."""
+    return grid_cells(load_space(space))
+
+
 def saved(storage: Path, space: str, runs: Runs, metric: Any = BOX_AP) -> SearchData:
-    cells = grid_cells(load_space(space))
+    cells = cells_of(space)
     plan = plan_of(metric=metric, objectives=[metric.name])
     trials = []
     for (index, seed), scores_of_run in runs.items():
@@ -75,23 +85,19 @@ def saved(storage: Path, space: str, runs: Runs, metric: Any = BOX_AP) -> Search
     return read_search(space, str(storage))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow("seconds")) if name == "da-backbones" else name
-        for name, study in list_studies().items()
-        if study.rows
-    ],
-)
+@pytest.mark.parametrize("name", others_slow(GRIDS, *(name for name in GRIDS if name not in LARGE)))
 def test_each_cell_has_a_published_row(name: str) -> None:
     for form in ("", SMALL):
-        assert len(grid_cells(load_space(f"{name}{form}"))) == len(list_studies()[name].rows)
+        assert len(cells_of(f"{name}{form}")) == len(list_studies()[name].rows)
     known = {
         key.removesuffix(" max").removesuffix(" gain")
         for row in list_studies()[name].rows
         for key in row.figures
     }
     assert known <= set(list_studies()[name].columns)
+    counts = [len(cell.config.model.placement) for cell in cells_of(name)]
+    if name == "da-backbones":
+        assert counts == [7 if row.plain else 0 for row in list_studies()[name].rows]
 
 
 def test_published_improvements_are_sums_of_published_figures() -> None:
@@ -105,9 +111,6 @@ def test_published_improvements_are_sums_of_published_figures() -> None:
     seven = list_studies()["da-modules"].rows[2].figures
     resnet50 = next(row for _, row in improved if row.name == "ResNet-50 + DA").figures
     assert {metric: resnet50[metric] for metric in seven} == dict(seven)
-    cells = grid_cells(load_space("da-backbones"))
-    counts = [len(cell.config.model.placement) for cell in cells]
-    assert counts == [7 if row.plain else 0 for row in list_studies()["da-backbones"].rows]
 
 
 def test_rows_have_gains_runs_and_maxima_beside_the_published(tmp_path: Path) -> None:
@@ -209,9 +212,6 @@ def test_studies_are_listed_with_their_rates() -> None:
     assert tuple(float(row.name) for row in list_studies()["ssa-lr-sweep"].rows) == RATES
 
 
-GRIDS = [name for name, study in list_studies().items() if study.rows]
-
-
 PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "studies.md").read_text()
 
 
@@ -252,7 +252,7 @@ def finish_at_once(settings: ParsedSettings, describe: Callable[[Any], str]) -> 
 
 
 @pytest.mark.parametrize("small", [True, False])
-@pytest.mark.parametrize("name", list(list_studies()))
+@pytest.mark.parametrize("name", others_slow(list_studies(), *(n for n in list_studies() if n not in LARGE)))
 def test_every_output_has_the_line(
     name: str, small: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,10 +304,10 @@ def test_the_page_shows_the_tables_of_a_study(
             assert line.partition(" Different")[0] in PAGE
 
 
-@pytest.mark.parametrize("name", GRIDS)
+@pytest.mark.parametrize("name", others_slow(GRIDS, *(name for name in GRIDS if name not in LARGE)))
 def test_the_whole_form_is_the_setup_of_the_source(name: str) -> None:
     setup = list_studies()[name].setup
-    configs = [cell.config for cell in grid_cells(load_space(name))]
+    configs = [cell.config for cell in cells_of(name)]
     assert {config.data for config in configs} == {configs[0].data}
     line = scale_line({**setup, "data": configs[0].data.source}, configs, setup.get("inputs", "9"), "1")
     assert ("Different: none of these" in line) != (name == "codesearch-encoders"), line
@@ -323,9 +323,9 @@ def test_the_epochs_of_a_study_do_not_depend_on_the_data(name: str) -> None:
     assert not may_fit_epochs(Question(space=space, data="mine", subset=0.5, study=name))
 
 
-@pytest.mark.parametrize("name", GRIDS)
+@pytest.mark.parametrize("name", others_slow(GRIDS, *(name for name in GRIDS if name not in LARGE)))
 def test_every_small_form_differs_in_its_model(name: str) -> None:
-    configs = [cell.config for cell in grid_cells(load_space(f"{name}{SMALL}"))]
+    configs = [cell.config for cell in cells_of(f"{name}{SMALL}")]
     line = scale_line(list_studies()[name].setup, configs, "9 inputs", "1")
     assert "Different: model, data, inputs" in line or "Different: model, data, size" in line
 

@@ -54,42 +54,21 @@ SAME: dict[str, Any] = {
 }  # fmt: skip
 
 
-# Settings that are not compared, with the reason.
-NOT_COMPARED: Mapping[str, str] = {
-    "space": "its fingerprint is compared",
-    "backbone": "the fingerprint of the space with it is compared",
-    "attention": "the fingerprint of the space with these types is compared",
-    **dict.fromkeys(
-        ("train", "minimize", "margin", "unit", "chance"),
-        "the fingerprint of a training function with its metric is compared",
-    ),
-    "full": "the fingerprint of the space with as many full layers is compared",
-    "backbone_option": "the fingerprint of the space with these options is compared",
-    "data": "the digest of all splits is compared",
-    "trials": "number of trials",
-    "budget": "duration of the search",
-    "name": "name of the search",
-    "seed": "scores vary with it but keep their meaning",
-    "seeds": "number of trainings of a cell of a grid",
-    "test": "the test split is not used for ranking",
-    "shared_trainings": "trials are compared within a shared partial training",
-    "sampler": "choice of configurations",
-    "baseline_share": "choice of configurations",
-    "warm_start": "choice of configurations",
-    "prior": "choice of configurations",
-    "keep": "choice of checkpoints to keep",
-    "cpus_per_trial": "time ratios are relative to the baseline on the same device",
-    "gpus_per_trial": "time ratios are relative to the baseline on the same device",
-    "workers_per_trial": "batches and their statistics are shared by all workers",
-    "resource": "nodes of trials",
-    "label": "nodes of trials",
-    "pruning": "duration of the search and its trials",
-    "concurrent": "number of simultaneous trials",
-    "compile": "execution of a step, with the same results",
-    "storage": "location of the search",
-    "study": "name of the experiment",
-    "callbacks": "they do not change results",
+# Settings that are not compared, by the reason.
+REASONS: Mapping[str, str] = {
+    "the fingerprint of the space with it is compared": "space backbone backbone_option attention full",
+    "the fingerprint of a training function is compared": "train minimize margin unit chance",
+    "the digest of all splits is compared": "data",
+    "it is a name, a place or a duration": "name storage study trials budget pruning seeds callbacks",
+    "scores vary with it but keep their meaning": "seed",
+    "the test split is not used for ranking": "test",
+    "trials are compared within a shared partial training": "shared_trainings",
+    "it chooses configurations or checkpoints": "sampler baseline_share warm_start prior keep",
+    "time ratios are relative to the baseline on the same device": "cpus_per_trial gpus_per_trial",
+    "batches and their statistics are shared by all workers": "workers_per_trial",
+    "it says where and how trials run, with the same results": "resource label concurrent compile",
 }
+NOT_COMPARED = {field: reason for reason, names in REASONS.items() for field in names.split()}
 
 
 def metadata(settings: Mapping[str, Any], mark: str = "a-b", data: str = "d") -> SearchMetadata:

@@ -11,6 +11,7 @@ from automl.base.errors import InputError
 from automl.task import Task
 from automl.training.loop import TrainingState, fit, start
 from automl.training.shared_training import continue_training
+from tests.helpers import others_slow
 from tests.helpers.automl_cases import opened
 
 PLACEMENT = {"stage1.block2.branch": Spec("ssa"), "stage2.block1": Spec("decomposed")}
@@ -27,9 +28,7 @@ def weights(state: TrainingState) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in state.model.state_dict().items()}
 
 
-@pytest.mark.parametrize(
-    "more", [{}, {"optimizer": "sgd"}, {"average": 0.9}], ids=["adamw", "sgd", "average"]
-)
+@pytest.mark.parametrize("more", others_slow([{}, {"optimizer": "sgd"}, {"average": 0.9}], {"average": 0.9}))
 def test_a_plain_continuation_equals_an_uninterrupted_training(more: dict[str, object]) -> None:
     task = opened(training={**TRAINING, **more})
     whole = start(task)

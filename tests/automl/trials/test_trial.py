@@ -27,17 +27,9 @@ from tests.helpers.imitated_gpus import SIZE, Driver
 
 TIME_RATIO = 1.3
 MEASURED = CostProfile(
-    params=1000,
-    macs=5000,
-    memory=10**9,
-    latency=2.0,
-    time_ratio=TIME_RATIO,
-    time_ratio_low=1.28,
-    time_ratio_high=1.33,
-    time_ratio_counted=0.0,
-    validation=0.0,
-    epoch=0.5,
-)
+    params=1000, macs=5000, memory=10**9, latency=2.0, time_ratio=TIME_RATIO, time_ratio_low=1.28,
+    time_ratio_high=1.33, time_ratio_counted=0.0, validation=0.0, epoch=0.5,
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -166,8 +158,8 @@ def test_answers_to_images_are_kept(measured: list[TrialConfig], tmp_path: Path)
     assert np.array_equal(recomputed.answered, answers.answered)
     folder.remove(checkpoint.CHECKPOINT_FILE)  # Retention deletes it.
     assert read_answers(folder) is not None
-    *_, report = train_trial(make_assignment(tmp_path / "0", tiny()), HERE)
-    answers = read_answers(Storage(tmp_path / "0"))
+    *_, report = train_trial(make_assignment(tmp_path / "1", tiny()), HERE)
+    answers = read_answers(Storage(tmp_path / "1"))
     assert answers.card.accuracy == pytest.approx(report.history[-1]["accuracy"])
 
 
