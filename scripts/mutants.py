@@ -172,14 +172,14 @@ MUTANTS = [
         "automl/training/shared_training.py",
         "torch.Generator().manual_seed(seed)",
         "torch.Generator().manual_seed(0)",
-        "tests/automl/training/test_continuation.py",
+        "tests/automl/trials/test_shared_training_of_trials.py",
     ),
     Mutant(
         "order-of-first-epoch",
         "automl/training/loop.py",
         "islice(task.batches(state.epoch), steps)",
         "islice(task.batches(0), steps)",
-        "tests/automl/training/test_loop.py tests/automl/training/test_continuation.py",
+        "tests/automl/training/test_loop.py tests/automl/trials/test_shared_training_of_trials.py",
     ),
     # Splits
     Mutant(
@@ -354,7 +354,7 @@ MUTANTS = [
         "automl/training/loop.py",
         "return self.shared_fraction + (1 - self.shared_fraction) * after",
         "return after",
-        "tests/automl/training/test_continuation.py tests/automl/training/test_loop.py",
+        "tests/automl/trials/test_shared_training_of_trials.py tests/automl/training/test_loop.py",
     ),
     # What is tried and what ends early
     Mutant(

@@ -47,18 +47,11 @@ def test_model_with_a_replaced_mixer_is_counted(kind: str) -> None:
     assert predicted.macs == count_macs(model, torch.zeros(1, 3, 24, 24))
 
 
-def test_parameters_and_macs_are_predicted_at_once() -> None:
+def test_costs_are_predicted_at_once_or_after_a_few_trials() -> None:
     predicted = predict_cost(tiny(), HERE)
     forecast = Forecast(Terms(max_params=str(2 * predicted.params), max_macs=str(predicted.macs)))
     assert forecast(tiny()) == pytest.approx({"params": -0.5, "macs": 0.0})
     assert forecast(tiny(model={"placement": EVERY_ATTENTION}))["macs"] > 0
-
-
-def make_record(number: int, config: TrialConfig, latency: float, memory: float) -> TrialRecord:
-    return TrialRecord(number, config, profile={"latency": latency, "memory": memory})
-
-
-def test_measurements_are_predicted_after_a_few_trials() -> None:
     forecast = Forecast(Terms(max_latency_ms=20, max_memory="1GB"))
     configs = [
         tiny(model={"placement": {site: Spec("multihead") for site in SITES[:n]}}, training={"batch_size": b})
@@ -85,6 +78,10 @@ def test_measurements_are_predicted_after_a_few_trials() -> None:
     assert forecast(tiny(model={"options": {"width": 0.5}})) == {}, (
         "nothing was measured for another backbone"
     )
+
+
+def make_record(number: int, config: TrialConfig, latency: float, memory: float) -> TrialRecord:
+    return TrialRecord(number, config, profile={"latency": latency, "memory": memory})
 
 
 def test_limits_that_nothing_keeps_are_rejected() -> None:

@@ -62,7 +62,7 @@ def test_null_streams(noise: str) -> None:
     assert tests.mean() > 5
 
 
-def test_streams_with_real_changes() -> None:
+def test_streams_with_real_and_with_skewed_changes() -> None:
     rng, streams = np.random.default_rng(1), 400
     tests, hits, false, power = np.zeros(streams, int), np.zeros(streams, int), np.zeros(streams, int), []
     for number in range(60):
@@ -74,6 +74,13 @@ def test_streams_with_real_changes() -> None:
             power.append(kept.mean())
     assert (false / np.maximum(hits, 1)).mean() <= 0.05
     assert np.mean(power) > 0.8
+    # No gain on average, but most pairs are won. Three stakes of 0.5, 1 and 2 accepted 19 % of streams.
+    rng, streams = np.random.default_rng(4), 300
+    tests, hits = np.zeros(streams, int), np.zeros(streams, int)
+    for _ in range(50):
+        screen, test = (1 - rng.exponential(size=(streams, n)) for n in (evalues.SCREEN, evalues.MOST))
+        hits += accepts(screen, test, tests, hits)
+    assert (hits > 0).mean() <= 0.08
 
 
 def test_levels_add_up_and_an_interval_needs_pairs() -> None:
@@ -116,16 +123,6 @@ def test_pairs_that_break_an_assumption_are_named(kind: str, doubts: float) -> N
             d = np.cumsum(d)
         named += any(("skewness" if "left" in kind else "") in text for text in evalues.find_doubts(d))
     assert named >= 36 if doubts == 1 else named <= 4
-
-
-def test_changes_that_are_skewed_to_the_left_are_seldom_accepted() -> None:
-    """No gain on average, but most pairs are won. Three stakes of 0.5, 1 and 2 accepted 19 % of streams."""
-    rng, streams = np.random.default_rng(4), 300
-    tests, hits = np.zeros(streams, int), np.zeros(streams, int)
-    for _ in range(50):
-        screen, test = (1 - rng.exponential(size=(streams, n)) for n in (evalues.SCREEN, evalues.MOST))
-        hits += accepts(screen, test, tests, hits)
-    assert (hits > 0).mean() <= 0.08
 
 
 @pytest.mark.parametrize(

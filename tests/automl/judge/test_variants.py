@@ -172,13 +172,16 @@ def test_nothing_to_confirm(records, missing):
         choose(*records)
 
 
-def test_the_random_placement_starts_from_the_weights_of_the_others():
+def test_other_values_of_trials_count():
     weights = {"weights": "/shared partial training.pt", "weights_digest": "abc"}
     changed = [replace(r, config=r.config.change(model=weights)) for r in RECORDS]
     variant_set = choose(*changed)
     assert named(variant_set, Role.RANDOM)
     models = [variant.config.model for variant in variant_set.variants]
     assert {(model.weights, model.weights_digest) for model in models} == {tuple(weights.values())}
+    lucky, strong = replace(RECORDS[2], expected=0.8), replace(RECORDS[4], expected=0.9)
+    variants = choose(BASELINE, strong, lucky, top=1).variants
+    assert [variant.trial for variant in variants[:2]] == [0, 4]
 
 
 def test_a_placement_drawn_for_other_options_counts_where_it_fits():
@@ -221,12 +224,6 @@ def test_on_a_shared_training_all_variants_have_the_baselines_hyperparameters():
     wide = longer[3].config.change(model={"options": {"width": 0.5}})
     with pytest.raises(InputError, match=r"cannot continue the shared partial training.*--init scratch"):
         choose(*longer[:3], replace(longer[3], config=wide), init="shared")
-
-
-def test_finalist_has_the_highest_expectation_of_the_model():
-    lucky, strong = replace(RECORDS[2], expected=0.8), replace(RECORDS[4], expected=0.9)
-    variants = choose(BASELINE, strong, lucky, top=1).variants
-    assert [variant.trial for variant in variants[:2]] == [0, 4]
 
 
 def test_names_have_options_only_where_two_would_be_equal():

@@ -46,6 +46,7 @@ from search.search_scheduler import SearchScheduler
 from search.space import SPACES
 from search.study import create_study
 from search.trial_scheduler import Plan
+from tests.helpers.services import serve_mlflow_ui
 
 PLACEMENT = {"stage1.block2.branch": Spec("ssa", {"ks": 3}), "stage2.block1": Spec("sagan")}
 
@@ -116,13 +117,12 @@ def run_of(tracker: Tracker, number: int, store: MlflowClient) -> Run:
     return store.get_run(tracker.runs[number])
 
 
-def test_a_search_is_a_run_with_a_run_for_each_trial(store: MlflowClient) -> None:
+def test_a_search_is_a_run_with_a_run_for_each_trial(store: MlflowClient, tmp_path: Path) -> None:
     tracker = make(params={"trials": 2, "seed": 0})
     first, second = trial(0), trial(1, placement=PLACEMENT)
     live(tracker, first, State.COMPLETE, [0.5, 0.75])
     live(tracker, second, State.COMPLETE, [0.25])
     assert tracker.finish(best=first, metric="accuracy", counts={State.COMPLETE: 2}) == 0
-
     experiment = store.get_experiment_by_name("space")
     runs = store.search_runs([experiment.experiment_id])
     parent = store.get_run(tracker.writer.parent)
@@ -140,9 +140,6 @@ def test_a_search_is_a_run_with_a_run_for_each_trial(store: MlflowClient) -> Non
         run = run_of(tracker, number, store)
         assert run.data.tags["mlflow.parentRunId"] == tracker.writer.parent
         assert run.info.run_name == run_name(record)
-
-
-def test_contents_of_the_run_of_a_trial(store: MlflowClient, tmp_path: Path) -> None:
     tracker = make(data="d1", source={COMMIT: "abc"})
     record = trial(1, placement=PLACEMENT)
     record.profile = {"params": 4.0, "time_ratio": 1.25}
@@ -338,27 +335,6 @@ def test_a_second_tracker_continues_the_runs_of_the_first(store: MlflowClient) -
     assert parent.data.tags[BEST] == second.runs[1]
 
 
-def test_many_epochs_and_checkpoints_that_went(store: MlflowClient, tmp_path: Path) -> None:
-    tracker = make()
-    record = trial()
-    for epoch in range(1, 301):
-        record.history.append({"epoch": epoch, **{f"metric{i}": 0.5 for i in range(9)}})
-    tracker.update(record)
-    assert tracker.drain() == 0
-    assert len(steps(store, tracker.runs[0], "metric8")) == 300
-    tracker = make(tmp_path)
-    record = trial()
-    live(tracker, record, State.COMPLETE, [0.5])
-    assert tracker.drain() == 0
-    assert choose_run(tracker.runs[0]).checkpoint == Storage(tmp_path / "0")
-    (tmp_path / "0" / CHECKPOINT_FILE).unlink()
-    tracker.update(record)
-    assert tracker.drain() == 0
-    with pytest.raises(InputError, match=r"has no checkpoint: .*--keep"):
-        choose_run(tracker.runs[0])
-    assert run_of(tracker, 0, store).data.tags["state"] == "complete"
-
-
 def test_training_never_waits_nor_does_the_end_for_a_pause(
     store: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -491,7 +467,7 @@ def test_the_page_shows_one_search_sorted_by_the_metric(store: MlflowClient) -> 
     assert (shown()[0], set(shown())) == (2, {0, 1, 2, 3})
 
 
-def test_options_of_the_backbone_are_in_names_and_parameters(store: MlflowClient) -> None:
+def test_options_of_the_backbone_and_many_epochs_are_in_runs(store: MlflowClient, tmp_path: Path) -> None:
     tracker = make()
     wide, narrow = trial(0, options={"width": 0.5}), trial(1, options={"width": 0.25}, placement=PLACEMENT)
     for record in (wide, narrow):
@@ -504,6 +480,24 @@ def test_options_of_the_backbone_are_in_names_and_parameters(store: MlflowClient
         assert run.data.params["options"] == f"width={option}"
         assert run.data.params["options.width"] == option
     assert "plain, width=0.5" in store.get_run(tracker.writer.parent).data.tags[NOTE]
+    tracker = make()
+    record = trial()
+    for epoch in range(1, 301):
+        record.history.append({"epoch": epoch, **{f"metric{i}": 0.5 for i in range(9)}})
+    tracker.update(record)
+    assert tracker.drain() == 0
+    assert len(steps(store, tracker.runs[0], "metric8")) == 300
+    tracker = make(tmp_path)
+    record = trial()
+    live(tracker, record, State.COMPLETE, [0.5])
+    assert tracker.drain() == 0
+    assert choose_run(tracker.runs[0]).checkpoint == Storage(tmp_path / "0")
+    (tmp_path / "0" / CHECKPOINT_FILE).unlink()
+    tracker.update(record)
+    assert tracker.drain() == 0
+    with pytest.raises(InputError, match=r"has no checkpoint: .*--keep"):
+        choose_run(tracker.runs[0])
+    assert run_of(tracker, 0, store).data.tags["state"] == "complete"
 
 
 def test_every_cost_has_a_unit() -> None:
@@ -517,3 +511,30 @@ def test_every_cost_has_a_unit() -> None:
     assert named({"memory": 3e6}, PROFILE) == {"memory_mb": 3.0}
     assert len(metrics) == len(profile) + len(EPOCH) + 1
     assert not metrics.keys() & flat(TrialConfig()).keys()
+
+
+@pytest.mark.slow("starts a server and a browser")
+def test_placement_learning_rate_and_accuracy_are_there(
+    browser: Any, store: MlflowClient, tmp_path: Path
+) -> None:
+    tracker = make(tmp_path / "checkpoints", metric=ACCURACY)
+    plain, placed = trial(0), trial(1, placement=PLACEMENT)
+    for record, value in ((plain, 0.625), (placed, 0.875)):
+        live(tracker, record, State.COMPLETE, [value])
+    tracker.finish(best=placed, metric="accuracy", counts={State.COMPLETE: 2})
+    link = tracker.writer.page()
+    with serve_mlflow_ui(tmp_path, f"sqlite:///{tmp_path / 'mlflow.db'}") as address:
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page.goto(link.replace("http://127.0.0.1:5000", address))
+        page.get_by_text("87.5").or_(page.get_by_text("0.875")).first.wait_for(timeout=120_000)
+        table = page.inner_text("body")
+        for word in ("ssa", "sagan", "accuracy", "types", "learning_rate", "0.003"):
+            assert word in table, table
+        runs = json.dumps([tracker.runs[0], tracker.runs[1]])
+        experiments = json.dumps([tracker.writer.experiment])
+        page.goto(f"{address}/#/compare-runs?runs={runs}&experiments={experiments}")
+        page.get_by_text("learning_rate").first.wait_for(timeout=120_000)
+        compared = page.inner_text("body")
+        for word in ("types", "sites", "stage1.block2.branch", "accuracy", "0.875"):
+            assert word in compared, compared
+        page.close()

@@ -1,3 +1,4 @@
+import math
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -7,10 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from attention import ATTENTIONS, Spec
+from automl.base.errors import InputError
 from automl.storage.storage import Storage
 from automl.task import Task, open_task
 from automl.training import checkpoint
 from automl.training.loop import Course, Diverged, evaluate, fit, plan_course, rate_at, start
+from automl.training.lr_find import find_learning_rate, plot
 from search.class_metrics import CLASSIFICATION
 from search.record import Metrics
 from tests.helpers import others_slow
@@ -259,3 +262,30 @@ def test_resuming_with_a_time_ratio_changes_nothing(time_ratio: float, stopped: 
     rest = list(fit(task, resumed, content["profile"]["time_ratio"]))
     assert timeless([*content["history"], *rest]) == history
     assert are_equal(resumed.model.state_dict(), whole.model.state_dict())
+
+
+def test_suggestion_lies_where_the_loss_falls_and_is_plotted(tmp_path: Path) -> None:
+    test = find_learning_rate(Regression(optimizer="sgd", batch_size=80), lowest=1e-5, highest=1.0, steps=60)
+    assert len(test.rates) == len(test.losses)
+    assert test.rates == sorted(test.rates)
+    assert test.rates[0] == 1e-5
+    assert test.rates[0] <= test.suggestion <= test.rates[-1]
+    index = min(range(len(test.rates)), key=lambda i: abs(math.log(test.rates[i] / test.suggestion)))
+    assert test.losses[index + 1] < test.losses[index]
+    assert 5e-3 < test.suggestion < 0.5  # One batch holds all points, so chance does not matter.
+    file = tmp_path / "lr_find.png"
+    plot(find_learning_rate(Regression(), steps=20), file)
+    assert file.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def test_a_loss_that_diverges_is_cut_or_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    test = find_learning_rate(Regression(optimizer="sgd"), lowest=1e-4, highest=1e6, steps=60)
+    assert 10 < len(test.rates) < 50
+    assert test.rates[-1] < 1e5
+    assert all(math.isfinite(loss) for loss in test.losses)
+    assert max(test.losses) <= 4 * test.losses[0] + 1e-6
+    assert test.suggestion < 10
+    task = Regression()
+    task.y *= float("nan")
+    with pytest.raises(InputError, match="not finite"):
+        find_learning_rate(task)

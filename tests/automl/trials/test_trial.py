@@ -1,14 +1,17 @@
 """Reports of a trial, without its process."""
 
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import ray
 import torch
 
 from attention import Spec
+from automl.base import live_objects, loading
 from automl.base.serialise import to_json
 from automl.config.device import OUT_OF_MEMORY, UnusableGpu, find_device
 from automl.config.nouns import Terms
@@ -215,3 +218,41 @@ def test_less_than_half_an_epoch_is_too_slow(
         assert steps in last.infeasible
         assert last.violations["steps"] > 0
         assert not list(tmp_path.iterdir()), "the shared partial training is not trained either"
+
+
+NAME = "__main__:train"
+ARRAY = 40_000_000  # bytes of a notebook's array
+
+
+def test_large_code_is_stored_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store: dict[ray.ObjectRef, bytes] = {}
+    reads: list[ray.ObjectRef] = []
+
+    def put(content: bytes) -> ray.ObjectRef:
+        reference = ray.ObjectRef(bytes([len(store)]) * 28)
+        store[reference] = content
+        return reference
+
+    def get(references: list[ray.ObjectRef]) -> list[bytes]:
+        reads.extend(references)
+        return [store[each] for each in references]
+
+    monkeypatch.setattr(ray, "put", put)
+    monkeypatch.setattr(ray, "get", get)
+    monkeypatch.setattr(trial, "_fetched", {})
+    monkeypatch.setattr(live_objects, "_received", {})
+    packed = pickle.dumps(("hash", bytes(ARRAY)))
+    send = trial.make_sender()
+    for _ in range(3):
+        sent = send({NAME: packed, "small.py": b"x = 1"})
+        assert sent["small.py"] == b"x = 1"
+        trial.receive_code({NAME: sent[NAME]})
+        assert loading.hash_code(NAME) == "hash"
+    assert list(store.values()) == [packed]
+    assert len(reads) == 1
+    assert not capsys.readouterr().err
+    monkeypatch.setattr(trial, "LARGE", ARRAY)
+    trial.make_sender()({NAME: packed})
+    assert "load large data inside the function" in capsys.readouterr().err
