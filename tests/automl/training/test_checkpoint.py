@@ -42,6 +42,7 @@ def test_round_trip(saved: Path, state: TrainingState) -> None:
     assert TrialConfig.from_json(content["config"]) == CONFIG
     assert (content["history"], content["profile"]) == (HISTORY, PROFILE)
     other = start(Regression(epochs=1))
+    torch.manual_seed(4711)
     checkpoint.restore(other, content)
     assert torch.equal(torch.rand(3), drawn)
     assert other.epoch == state.epoch == 1
