@@ -86,7 +86,7 @@ def test_the_search_ends_with_its_result(searched):
     assert result["baseline"]["config"]["model"]["placement"] == {}
     assert "automl export --best" in run.stderr, "it names the next commands"
     lines = [line for line in run.stderr.splitlines() if re.match(r"\d\d:\d\d:\d\d \d{3} ", line)]
-    lines = [line for line in lines if " running " not in line]  # of a busy machine's, one a minute
+    lines = [line for line in lines if " running" not in line]  # of a busy machine's, one a minute
     assert len(lines) == TRIALS, "one line a trial in a log"
     assert re.search(rf" steps +1/{TRIALS}$", lines[0]), "the time left needs two trials"
     assert max(map(len, lines)) <= 110

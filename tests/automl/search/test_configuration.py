@@ -1,5 +1,6 @@
 """Configurations of a space or a search, with values set by the user."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,9 @@ def test_parameters_of_a_space_are_set_or_drawn() -> None:
     config, _ = config_of_space(SPACES["digits"], {"modules": "1", "type1": "decomposed"})
     (spec,) = config.model.placement.values()
     assert spec.type == "decomposed"
-    configs = [config_of_space(SPACES["digits"], {"modules": "3"}) for _ in range(2)]
+    free_answers = [{"modules": 3, "type1": "ssa"}]
+    space = replace(SPACES["digits"], free=lambda: free_answers)
+    configs = [config_of_space(space, {"modules": "3"}) for _ in range(2)]
     assert configs[0] == configs[1]
     config, drawn = configs[0]
     assert len(config.model.placement) == 3
