@@ -184,7 +184,7 @@ def test_the_error_over_images_does_not_shrink_with_seeds():
         assert is_above == ((scores, inputs) in above), (scores, inputs)
 
 
-@pytest.mark.parametrize("seed", others_slow(range(4), 0))
+@pytest.mark.parametrize("seed", others_slow([0, 1, 2, 3, 18], 1, 18))
 def test_step_down_is_holm(seed):
     p = np.random.default_rng(seed).beta(0.3, 2, 4)
     rejected, adjusted, *_ = multipletests(p, 0.05, method="holm")
