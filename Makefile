@@ -123,6 +123,7 @@ bench-search: setup
 	$(BIN)/python benchmarks/bench_scale.py --driver
 	$(BIN)/python benchmarks/bench_recall.py table
 	$(BIN)/python benchmarks/bench_layers.py
+	$(BIN)/python benchmarks/bench_free.py
 	$(BIN)/python benchmarks/bench_recall.py search
 	$(BIN)/python benchmarks/draw_placements.py
 
