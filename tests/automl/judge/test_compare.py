@@ -119,9 +119,6 @@ def test_a_search_stands_for_its_winner_and_has_other_variants(confirmed, cli) -
     assert lines[1].split() == ["mine:baseline", str(len(scores)), *shown]
     assert value["comparisons"][0]["interval"] == pytest.approx(verdict["interval"])
     assert "test split" in lines[4]
-
-
-def test_the_margin_and_one_input(confirmed, cli) -> None:
     verdict = json.loads((confirmed / "confirm" / "verdict.json").read_text())
     for factor, outcome in ((0.9, "cannot tell"), (1.1, "equivalent")):
         margin = str(factor * 100 * verdict["design"]["chance"]["step"])
@@ -137,7 +134,7 @@ def test_the_margin_and_one_input(confirmed, cli) -> None:
     assert "margin 2.5, the effect of one input" in out
 
 
-def test_untrained_control_names_the_command_to_train_it(confirmed, cli) -> None:
+def test_untrained_variants_and_unconfirmed_searches_are_named(confirmed, cli) -> None:
     file = confirmed / "confirm" / "verdict.json"
     verdict = json.loads(file.read_text())
     (control,) = (variant for variant in verdict["variants"] if variant["role"] == "control")
@@ -146,6 +143,13 @@ def test_untrained_control_names_the_command_to_train_it(confirmed, cli) -> None
     code, _, err = cli("compare", "mine:baseline", "mine:control")
     assert code == 2
     assert "Train it with: automl confirm --search mine --controls" in err
+    assert run_compare(["mine:baseline"])[0].name == "mine"
+    fake_search(confirmed.parent, name="later")
+    code, _, err = cli("compare", "mine")
+    assert code == 2
+    assert "the latest search in searches is later\n" in err
+    assert "has not been confirmed" in err
+    assert "automl confirm --search later" in err
 
 
 @pytest.mark.parametrize(
@@ -161,13 +165,3 @@ def test_mistakes_are_reported(confirmed, cli, names, message) -> None:
     code, _, err = cli("compare", *names)
     assert code == 2
     assert message in err
-
-
-def test_another_search_is_compared_with_the_latest_and_must_be_confirmed(confirmed, cli) -> None:
-    assert run_compare(["mine:baseline"])[0].name == "mine"
-    fake_search(confirmed.parent, name="later")
-    code, _, err = cli("compare", "mine")
-    assert code == 2
-    assert "the latest search in searches is later\n" in err
-    assert "has not been confirmed" in err
-    assert "automl confirm --search later" in err
