@@ -1,6 +1,6 @@
 """All uses of PyTorch besides its public API, with the reason for each.
 
-Tested with torch 2.15.0. `tests/house/test_internals.py` compares PyTorch with the names in
+Tested with torch 2.15.0. `tests/house/test_packages.py` compares PyTorch with the names in
 `tests/helpers/private_names.py`.
 
 An exporter writes `scan` once, but every step of a loop in Python: for three layers of LARNN and 128 steps,

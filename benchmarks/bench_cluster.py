@@ -31,9 +31,9 @@ from optuna.study import StudyDirection
 from ray import tune
 from ray.cluster_utils import Cluster
 
+from automl.base.process import capture_library_logs
 from automl.callbacks.retention import CheckpointRetention
 from automl.callbacks.search_progress import Progress, search_summary
-from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
 from automl.tracking.process import MlflowProcess
 from automl.tracking.run_spec import RunSpec, below

@@ -1,7 +1,7 @@
 """All uses of Ray besides its public API, with the reason for each and the consequence of removing it.
 
 Tested with Ray 2.60.0. `pyproject.toml` allows no newer minor version, and `constraints.txt` pins this
-version. `tests/house/test_internals.py` compares Ray with `tests/helpers/private_names.py`. If it fails, read
+version. `tests/house/test_packages.py` compares Ray with `tests/helpers/private_names.py`. If it fails, read
 the new code of Ray, change both files, and raise the bound in `pyproject.toml`.
 
 Ray Tune and its autoscaler are imported where they are used, since most commands need neither.

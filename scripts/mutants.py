@@ -303,7 +303,7 @@ MUTANTS = [
         "automl/export/checks.py",
         "latency=1e3 * _median_seconds",
         "latency=_median_seconds",
-        "tests/automl/export/test_speed.py",
+        "tests/automl/export/test_checks.py",
     ),
     Mutant(
         "memory-without-gradients",
@@ -388,7 +388,7 @@ MUTANTS = [
     # Escapes
     Mutant(
         "escape-card",
-        "automl/export/model_card.py",
+        "automl/export/export_result.py",
         "Markup(markdown(value)),",
         "Markup(str(value)),",
         "tests/automl/export/test_model_card.py",
@@ -433,7 +433,7 @@ MUTANTS = [
         "automl/data/archive.py",
         ' or ".." in path.parts:',
         ":",
-        "tests/automl/data/test_data_archive.py",
+        "tests/automl/data/test_data_download.py",
     ),
     # Locks and trust
     Mutant(

@@ -1,6 +1,6 @@
 """Everything that is used of Optuna beside its public API, with the reason and the cost of doing without.
 
-Tested with Optuna 5.0.0. `tests/house/test_internals.py` compares Optuna with the names in
+Tested with Optuna 5.0.0. `tests/house/test_packages.py` compares Optuna with the names in
 `tests/helpers/private_names.py`. The interface of storages, with identifiers of studies and trials, is public
 for authors of storages, but a study does not expose its own.
 """

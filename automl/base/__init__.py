@@ -7,11 +7,10 @@ live_objects  Functions of a notebook or a script
 lazy          Imports on first use: of exports, the built-in tasks, and packages that only one task needs
 serialise     Convert dataclasses to JSON and back
 atomic        Files that are being written: temporary names, leftovers of a crash, a full disk
-process       This process: the number of its cores, and handlers of signals for a block
+process       This process: its cores, and for a block handlers of signals and the logs of libraries
 text          Text of users: the encoding of files, and the names of searches and experiments
 units         Parse and format quantities: `2h30m`, `5M`, `2GB`
 escape        Escape names for each kind of output, and redact tokens in addresses
-terminal      Output on a terminal: control characters are escaped, and progress
-summary       Short text and notebook representations of results
+terminal      Output on a terminal: control characters are escaped, progress, and results in a few lines
 options       Options: fields of a dataclass give the command line, the API and the pages; their names
 """

@@ -1,8 +1,7 @@
 """The command line: options and output of each command.
 
 main              The commands, and the handling of errors
-command           Options of every command: `--config`, `--save-config`, `--json`, `--help-all`
-options           Options of several commands
+command           Options of every command, such as `--config` and `--json`, and of several commands
 search_command    `automl search`, `automl studies` and `automl study`, with their final output
 judge_commands    `automl confirm`, `referee`, `ledger`, `compare`, `solve`, `mcp` and `skill`
 train_command     `automl train`
@@ -10,7 +9,6 @@ export_command    `automl export`, `automl predict` and `automl maps`: pictures 
 folder_commands   `automl status`, `searches`, `remove`, `sync` and `report`
 space_commands    `automl data`, `spaces`, `attentions`, `sites`, `cost` and `check-attention`
 tables            Tables of the attention types, of costs at sites, and of checks of their contract
-mcp_server        Server of `automl mcp`, with a process for each call
-tools             Tools for agents, with the options of the commands
+mcp_server        Server of `automl mcp`, with a process for each call, and its tools
 attended          Run a command that ends with its parent
 """

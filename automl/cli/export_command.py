@@ -9,8 +9,7 @@ import typer
 from automl.base.errors import InputError
 from automl.base.escape import printable, shell
 from automl.base.options import PUBLISHES, WRITES
-from automl.cli.command import print_json
-from automl.cli.options import JSON_OPTION, STORAGE_OPTION, TRUST_OPTION, option, passed_on
+from automl.cli.command import JSON_OPTION, STORAGE_OPTION, TRUST_OPTION, option, passed_on, print_json
 
 
 def export(

@@ -13,8 +13,7 @@ from automl.base.options import WRITES, format_command
 from automl.base.serialise import to_json
 from automl.base.text import short_name
 from automl.base.units import format_count, pluralize
-from automl.cli.command import print_json
-from automl.cli.options import JSON_OPTION, STORAGE_OPTION, WRITTEN_STORAGE, option
+from automl.cli.command import JSON_OPTION, STORAGE_OPTION, WRITTEN_STORAGE, option, print_json
 
 if TYPE_CHECKING:
     from automl.search.status import Listed

@@ -13,14 +13,14 @@ from automl.base.lazy import optional
 from automl.base.options import PUBLISHES, WRITES, format_command
 from automl.base.serialise import write_json
 from automl.base.units import pluralize
-from automl.cli.command import print_json
-from automl.cli.options import (
+from automl.cli.command import (
     JSON_OPTION,
     STORAGE_OPTION,
     TRUST_OPTION,
     only,
     option,
     passed_on,
+    print_json,
     with_effect,
     with_options_of,
 )
@@ -254,8 +254,7 @@ def mcp(
     A client of the Model Context Protocol starts it, and speaks by standard input and output.
     """
     _ = optional("mcp.server.lowlevel", "mcp").Server  # or the message of the extra
-    from automl.cli.mcp_server import serve
-    from automl.cli.tools import read_tools
+    from automl.cli.mcp_server import read_tools, serve
 
     allowed = {PUBLISHES: allow_publish, WRITES: allow_outside}
     commands: Any = context.find_root().command

@@ -13,8 +13,7 @@ from automl.base.escape import printable
 from automl.base.options import format_command
 from automl.base.serialise import to_json
 from automl.base.units import pluralize
-from automl.cli.command import print_json
-from automl.cli.options import JSON_OPTION, only, option, with_options_of
+from automl.cli.command import JSON_OPTION, only, option, print_json, with_options_of
 from automl.config.search_options import FILES, NOUNS, SEARCH, SPACE, RuntimeOptions, StudyOptions
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ import typer
 from automl.base.errors import InputError
 from automl.base.escape import printable, shell
 from automl.base.options import split_option
-from automl.cli.command import print_json
-from automl.cli.options import JSON_OPTION, option
+from automl.cli.command import JSON_OPTION, option, print_json
 
 if TYPE_CHECKING:
     from automl.task.subject import Subject

@@ -11,7 +11,7 @@ from automl.base import loading
 from automl.base.errors import InputError
 from automl.base.escape import shell
 from automl.base.options import split_option
-from automl.cli.options import only, with_options_of
+from automl.cli.command import only, with_options_of
 from automl.config.search_options import RuntimeOptions
 from automl.trials.train_options import KEYS, RunOptions, TrainArguments, TrainOptions
 

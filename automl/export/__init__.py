@@ -1,7 +1,7 @@
 """Export of trained models, and predictions with exported ones.
 
 run_export      Export a trained trial as files that work without this project
-export_result   The result of an export, and the lines that its command prints
+export_result   The result of an export, the lines that its command prints, and its model card
 chosen          Choose the trial to export: the confirmed winner, or else the best one
 destination     The folder of an export, on a disk or in an object store
 formats         Write the formats of an exported model, and run its ONNX files
@@ -10,8 +10,6 @@ served_encoder  The code of `mlflow-model` for encoders of texts
 served_decoder  Continues texts, also as the code of `mlflow-model` for language models
 checks          Parity with the trained model, scores of a split, and speed on this machine
 check_attention  Check the contract of an attention type at the sites of a model, and its formats
-model_card      The model card
 predict         Predictions of an exported model for files
 run_maps        Pictures of what the modules of an exported model attend to
-map_inputs      Inputs of an exported model, its modules and one forward pass, from which maps are drawn
 """

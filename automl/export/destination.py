@@ -14,8 +14,8 @@ from automl.base.atomic import free_bytes, full_disk_errno
 from automl.base.errors import InputError, describe_error
 from automl.base.escape import redact
 from automl.base.lazy import optional
+from automl.export.export_result import CONFUSION
 from automl.export.formats import CARD, CONFIG, MLFLOW_MODEL, WEIGHTS, forms_of, onnx_file
-from automl.export.model_card import CONFUSION
 from automl.storage.storage import Storage, is_address
 from automl.task.deployment import MODEL, TRANSFORMERS
 

@@ -1,15 +1,25 @@
-"""The result of an export, and the lines that its command prints."""
+"""The result of an export, the lines that its command prints, and the model card."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
-from automl.base.summary import Summary, call
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from automl.base.escape import markdown, markdown_code
+from automl.base.loading import short_name
+from automl.base.terminal import Summary, call
+from automl.base.units import pluralize
 from automl.export.checks import Speed
 from automl.export.chosen import Chosen
-from automl.export.formats import MLFLOW_MODEL
+from automl.export.formats import MLFLOW_MODEL, forms_of, onnx_file
 from automl.storage.storage import Storage
-from automl.task.deployment import Kind
+from automl.task import Task
+from automl.task.deployment import TRANSFORMERS, Interface, Kind
+from automl.task.task_data import SPLITS
 from automl.tracking.runs import Registered
 from search.class_statistics import ScoreCard
 from search.metric import Metric, show_metrics
@@ -108,3 +118,124 @@ class ExportResult(Summary):
     def run_id(self) -> str | None:
         """Return the identifier of the trial's run in MLflow, or None if there is none or no answer."""
         return self.chosen.run_id
+
+
+ELSEWHERE = ("source", "path", "subset")  # of the data, given elsewhere or private
+MOST_LABELS = 20  # of the confusion matrix on the page; of more labels, as many lines of confusions
+WORST = 10  # labels of a table that has no room for all
+README = "README.md"  # of a folder for the hub of Hugging Face
+CONFUSION = "confusion.csv"  # has the matrix where the page has not
+
+
+def model_card(
+    task: Task,
+    result: ExportResult,
+    *,
+    labels: Sequence[str],
+    graphs: Mapping[str, Interface],
+    has_tokenizer: bool = False,
+    for_hub: bool = False,
+) -> str:
+    """Return the card in Markdown. `labels` and `graphs` are those of the deployed model.
+
+    `has_tokenizer` says that the folder `transformers` has one. `for_hub` returns the page of that folder
+    alone, with the head that the hub reads.
+    """
+    scores = result.scores
+    own = task.config.training.reported is not None
+    how = {} if own else task.describe_splits()
+    environment = Environment(
+        loader=PackageLoader("automl.export", ""),
+        autoescape=True,
+        finalize=lambda value: value if isinstance(value, Markup) else Markup(markdown(value)),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.globals |= {"table": _table, "code": lambda text: Markup(markdown_code(text))}
+    return environment.get_template("model_card.md.jinja").render(
+        task=task,
+        own=own,
+        chosen=result.chosen,
+        about=_about(task, result) | {"labels": ", ".join(labels)},
+        labels=list(labels),
+        splits=[] if own else [[split, task.size(split), how.get(split, "")] for split in SPLITS],
+        metrics=show_metrics(result.test, result.metrics),
+        scores=scores,
+        **({} if scores is None else _tables(scores)),
+        confusion=CONFUSION,
+        speeds=result.speeds,
+        speed_rows=[
+            [name, f"{speed.latency:.3g} ms", f"{speed.throughput:,.0f} inputs/s"]
+            for name, speed in result.speeds.items()
+        ],
+        decoding_rows=[
+            [f"{context:,} tokens", f"{own:.3g} ms", f"{full:.3g} ms"]
+            for context, (own, full) in result.decoding.items()
+        ],
+        machine=result.machine,
+        graphs=graphs,
+        left_out={file: reason for file, reason in result.left_out.items() if file != TRANSFORMERS},
+        for_hub=for_hub,
+        has_tokenizer=has_tokenizer,
+        transformers=TRANSFORMERS,
+        is_loaded=TRANSFORMERS in result.differences,
+        no_counterpart=result.left_out.get(TRANSFORMERS),
+        programs=_programs(graphs, result.left_out),
+        onnx_file=onnx_file,
+        differences=", ".join(f"{key} {value:.1e}" for key, value in result.differences.items()),
+    )
+
+
+def _programs(graphs: Iterable[str], left_out: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the files of the graphs besides ONNX by what opens them."""
+    programs: dict[str, list[str]] = {}
+    for graph in graphs:
+        for file, form in forms_of(graph).items():
+            if form.opened_by and file not in left_out:
+                programs.setdefault(form.opened_by, []).append(file)
+    return programs
+
+
+def _about(task: Task, result: ExportResult) -> dict[str, str]:
+    config = task.config
+    kind = "backbone" if config.training.reported is None else "training function"
+    return {
+        kind: _with_options(short_name(config.model.backbone), config.model.options),
+        "attention": ", ".join(f"{s} at {site}" for site, s in config.model.placement.items()) or "none",
+        "data": _with_options(
+            config.data.source, {k: v for k, v in asdict(config.data).items() if k not in ELSEWHERE}
+        ),
+        "training": f"{pluralize(config.training.epochs, 'epochs')}, {config.training.summary()}",
+        "test split": show_metrics(result.test, result.metrics),
+    }
+
+
+def _table(heading: Iterable[object], rows: Iterable[Iterable[object]]) -> Markup:
+    lines = [[markdown(cell) for cell in row] for row in (heading, *rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return Markup("\n".join(f"| {' | '.join(line)} |" for line in lines))
+
+
+def _tables(scores: ScoreCard) -> dict[str, Any]:
+    """Return the rows of the tables of scores. Many labels have no room for all."""
+    few = len(scores.labels) <= MOST_LABELS
+    columns = (scores.recall, scores.precision, scores.f1)
+    return {
+        "few": few,
+        "by_label": [
+            [
+                scores.labels[i],
+                scores.counts[i],
+                *("none" if np.isnan(s[i]) else f"{s[i]:.4f}" for s in columns),
+            ]
+            for i in (range(len(scores.labels)) if few else scores.worst(WORST))
+        ],
+        "matrix": [[label, *row] for label, row in zip(scores.labels, scores.matrix.tolist(), strict=True)],
+        "confusions": scores.confusions()[:MOST_LABELS],
+    }
+
+
+def _with_options(name: str, options: Mapping[str, Any]) -> str:
+    """Format `xresnet18, width 0.25`."""
+    return ", ".join([name, *(f"{key} {value}" for key, value in options.items())])

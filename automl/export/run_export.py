@@ -16,16 +16,15 @@ from automl.base.atomic import format_disk_full, locked, remove, sweep, temporar
 from automl.base.errors import InputError
 from automl.base.escape import markdown
 from automl.base.options import format_command
+from automl.base.process import capture_library_logs
 from automl.config.runtime import Runtime
 from automl.export import formats
 from automl.export.checks import BATCH, check_parity, check_together, machine, measure_speed, score_card
 from automl.export.chosen import Chosen, choose, choose_run, choose_training
 from automl.export.destination import check_hub, destination, is_full, open_up, push, send
-from automl.export.export_result import ExportResult
+from automl.export.export_result import CONFUSION, MOST_LABELS, README, ExportResult, model_card
 from automl.export.formats import MLFLOW_MODEL, onnx_file, open_onnx
-from automl.export.model_card import CONFUSION, MOST_LABELS, README, model_card
 from automl.storage.folder import NamedSearch, resolve_search
-from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
 from automl.storage.user_code import check_trusted
 from automl.task import Task, open_task
@@ -38,7 +37,7 @@ from automl.task.deployment import (
     as_arrays,
     iterate_batches,
 )
-from automl.task.same_data import check_source
+from automl.task.opening import check_source
 from automl.tracking.run_spec import FIGURES, VERDICT
 from automl.tracking.runs import check_registry, find_trial_run, register
 from automl.training import checkpoint

@@ -18,7 +18,7 @@ from automl.judge.protocol import confirmations
 from automl.judge.scheduler import read_verdicts
 from automl.judge.statistics import ALPHA, Difference, paired, unpaired
 from automl.storage.folder import find_model_search, resolve_search
-from automl.task.same_data import check_same_manifests, read_manifest
+from automl.task.opening import check_same_manifests, read_manifest
 from search.config import TrialConfig
 from search.metric import Metric, signed_unit
 from search.record import Role

@@ -17,6 +17,7 @@ from typing import Any
 
 from automl.base.errors import InputError
 from automl.base.options import format_command, format_option, option_name, with_keywords_of
+from automl.base.process import capture_library_logs
 from automl.base.serialise import read_json, write_json
 from automl.base.units import pluralize
 from automl.callbacks.retention import CheckpointRetention
@@ -37,15 +38,12 @@ from automl.judge.protocol import (
 from automl.judge.scheduler import ConfirmationScheduler
 from automl.judge.variants import select_variants, with_placement
 from automl.judge.verdict import ConfirmResult
-from automl.maps.kept import save_differing
 from automl.storage.folder import check_not_lost, old_folder, resolve_search
-from automl.storage.logs import capture_library_logs
 from automl.storage.metadata import ComparisonMetadata, SearchMetadata, collect_provenance
 from automl.storage.storage import Storage, check_not_temporary
-from automl.storage.trial_files import read_answers
 from automl.storage.user_code import check_trusted, user_code
 from automl.task import Task, open_task
-from automl.task.same_data import check_same_data
+from automl.task.opening import check_same_data
 from automl.tracking.process import MlflowProcess
 from automl.tracking.tracker import PATIENCE, Tracker
 from automl.trials import session
@@ -372,24 +370,7 @@ def _train(
             scheduler.update(ablate)
             if len(records) == before and not planned.unfinished:
                 break
-    if task is not None:
-        _record_differing(task, scheduler)
     return workers.interrupt.signal
-
-
-def _record_differing(task: Task, scheduler: ConfirmationScheduler) -> None:
-    if scheduler.verdict.finalist is None:
-        return
-    ours, theirs = (
-        [
-            answers
-            for record in scheduler.planned.records.values()
-            if record.variant == name and record.state is State.COMPLETE
-            if (answers := read_answers(scheduler.location / record.folder)) is not None
-        ]
-        for name in (scheduler.verdict.finalist, scheduler.variants[0].name)
-    )
-    save_differing(task, "test", ours, theirs, Storage(str(scheduler.folder)))
 
 
 def _result(scheduler: ConfirmationScheduler, storage: str, untracked: int) -> ConfirmResult:

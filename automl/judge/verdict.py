@@ -12,7 +12,7 @@ from automl.base.errors import InputError
 from automl.base.escape import redact_all
 from automl.base.options import STORAGE
 from automl.base.serialise import convert_fields, read_json, to_json
-from automl.base.summary import Summary, call
+from automl.base.terminal import Summary, call
 from automl.base.units import format_duration, pluralize
 from automl.judge.decision import MAX_PAIRS, Outcome
 from automl.judge.design import Design

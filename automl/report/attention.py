@@ -11,8 +11,17 @@ from PIL import Image
 from automl.base.options import format_command
 from automl.base.units import pluralize
 from automl.judge.verdict import CLOSED_GATE
-from automl.maps.kept import MapExamples, read_examples
-from automl.maps.pictures import SIGNALS, STRIP, draw_signals, draw_strip, overlay, shade_tokens, svg
+from automl.maps import (
+    SIGNALS,
+    STRIP,
+    MapExamples,
+    draw_signals,
+    draw_strip,
+    overlay,
+    read_examples,
+    shade_tokens,
+    svg,
+)
 from automl.report.figure import Pictures, Plot, Section, Table, absent
 from automl.report.read import SearchData, variant_folders
 from search.config.tasks import find_spec

@@ -1,28 +1,26 @@
-"""Learning curves with the rungs, and training loss and accuracy of the best trial and the best baseline."""
+"""Learning curves with the rungs, and the metric over time, latency, parameters and MACs."""
 
 import json
 from collections.abc import Sequence
-from itertools import accumulate
-from math import isfinite, nan
+from dataclasses import replace
 from typing import Any
 
 import altair as alt
 import numpy as np
 from numpy.typing import NDArray
 
-from automl.base.units import pluralize
+from automl.base.units import format_count, pluralize
+from automl.callbacks.retention import NOISE, front
 from automl.report import style
-from automl.report.figure import ZOOM, Cell, Figure, Plot, Table, absent
+from automl.report.figure import ZOOM, Cell, Chart, Figure, Plot, Table, absent
 from automl.report.read import SearchData
 from automl.report.style import TRIALS, pointer_selection, source
-from search.record import Metrics, State, TrialRecord
+from search.record import State, TrialRecord
 from search.trial_scheduler import RESOURCE
 
 CROSS = "M-1,-1L1,1M-1,1L1,-1"
 CURVES = 120  # of a kind that are drawn at most
 POINTS = 40  # of a curve
-LOSS, ACCURACY = "train_loss", "train_accuracy"
-EPOCH_MEAN, RUNNING_MEAN = "mean of the epoch", "running mean"
 
 
 def curves(search: SearchData) -> Plot:
@@ -166,87 +164,105 @@ def _spread(search: SearchData, trials: Sequence[TrialRecord]) -> list[TrialReco
     return [ranked[i] for i in np.linspace(0, len(ranked) - 1, CURVES).round().astype(int)]
 
 
-def training_curves(search: SearchData) -> Plot:
-    """Plot loss per epoch, accuracy per epoch, and the mean accuracy of all steps so far."""
-    name, title = "training", "Training loss"
-    colours: dict[str, str] = {}
-    losses: list[dict[str, Any]] = []
-    accuracies: list[dict[str, Any]] = []
-    table: list[list[Cell]] = []
-    for trial, which, colour in (
-        (search.baseline, "best without attention", style.VERMILION),
-        (search.best, "best", style.BLUE),
-    ):
-        history = [m for m in trial.history if isfinite(m.get(LOSS, nan))] if trial else []
-        if trial is None or not history:
+NAME, TITLE = "costs", "What it costs"
+
+COSTS = {
+    "time_ratio": "time of an epoch, times the baseline's",
+    "latency": "latency of one input, ms",
+    "params": "parameters",
+    "macs": "MACs of one input",
+}
+
+
+def pareto(search: SearchData, cost: str) -> list[TrialRecord]:
+    """Return the finished trials that no other trial beats in both metric and cost, the cheapest first.
+
+    Differences within the noise do not count, nor do trials that may be guessing.
+    """
+    measured = [trial for trial in search.done if cost in trial.profile]
+    plan = replace(search.plan, objectives=[search.metric, cost])
+    return sorted(front(measured, plan), key=lambda trial: trial.profile[cost])
+
+
+def costs(search: SearchData) -> Plot:
+    """Plot the metric over each cost, with a mark for each finished trial."""
+    shown = [cost for cost in COSTS if any(cost in trial.profile for trial in search.done)]
+    if not shown:
+        return absent(NAME, TITLE, "No trial whose costs were measured has completed yet.")
+    fronts = {cost: pareto(search, cost) for cost in shown}
+    figure = _draw(search, fronts)
+    says = []
+    for cost, trials in fronts.items():
+        if not trials:
+            says.append(f"{_title(cost)}: no trial beats chance, and none is on the front")
             continue
-        label = f"{which} (trial {trial.number})"
-        colours[label] = colour
-        losses += [_training_row(label, m["epoch"], m[LOSS]) for m in history]
-        known = [m for m in history if ACCURACY in m]
-        means = running_means(known)
-        for metrics, mean in zip(known, means, strict=True):
-            for kind, value in ((EPOCH_MEAN, metrics[ACCURACY]), (RUNNING_MEAN, mean)):
-                accuracies.append({**_training_row(label, metrics["epoch"], 100 * value), "mean": kind})
-        last = history[-1]
-        accuracy = 100 * last[ACCURACY] if ACCURACY in last else None
-        table.append([label, last["epoch"], last[LOSS], accuracy, 100 * means[-1] if means else None])
-    if not colours:
-        return absent(name, title, "No trial has reported a metric train_loss yet.")
-    charts = [_training_chart("training_loss", "training loss", colours)]
-    if accuracies:
-        dash = alt.StrokeDash(
-            "mean:N",
-            scale=alt.Scale(domain=[RUNNING_MEAN, EPOCH_MEAN], range=[[1, 0], [2, 3]]),
-            legend=alt.Legend(symbolType="stroke", columns=2),
-        )
-        chart = _training_chart("training_accuracy", "training accuracy, %", colours)
-        charts.append(chart.encode(strokeDash=dash, detail="mean:N"))
-    figure = Figure(
-        charts=charts,
-        data={"training_loss": losses, **({"training_accuracy": accuracies} if accuracies else {})},
+        # Along a front the metric gets better as the cost grows: its ends say how much for how much.
+        cheap, best = trials[0], trials[-1]
+        span = f"{search.show(cheap)} at {_cost(cheap, cost)}"
+        if cheap is not best:
+            span = f"from {span} to {search.show(best)} at {_cost(best, cost)}"
+        says.append(f"{_title(cost)}: {len(trials)} on the front, {span}")
+    note = (
+        "Finished trials. The line is the Pareto front: no other trial beats those on it in both, "
+        f"where latency and time are known to {NOISE['latency']:.0%}; what may be guessing is on none. Times "
+        "of an epoch are ratios to the baseline's, timed in turn on the machine that trained. "
+        + ZOOM
+        + (" A click on a trial opens its run in MLflow." if search.links else "")
     )
-    sentences = [
-        f"{label}: loss {loss:.4g}"
-        + ("" if mean is None else f", accuracy {accuracy:.4g} % in the last epoch and {mean:.4g} % over all")
-        for label, _, loss, accuracy, mean in table
+    if len(search.plan.objectives) > 1:
+        whole = front((trial for trial in search.done), search.plan)
+        numbers = ", ".join(str(record.number) for record in whole[:40])
+        note += f" On the front of {', '.join(search.plan.objectives)} together: trials {numbers}."
+    rows: list[list[Cell]] = [
+        [cost, trial.number, search.where(trial), trial.profile[cost], search.score(trial)]
+        for cost, trials in fronts.items()
+        for trial in trials
     ]
-    note = "Measured on the batches of training, while the weights change."
-    columns = ["trial", "epochs", "loss"]
-    if accuracies:
-        note += " Accuracies of mixed images are against the label with the larger share."
-        columns += ["accuracy, %", "running mean of the accuracy, %"]
     return Plot(
-        name=name,
-        title=f"{title} and accuracy" if accuracies else title,
-        figure=figure,
-        says="; ".join(sentences) + ".",
-        note=note,
-        table=Table(columns=columns, rows=[row[: len(columns)] for row in table]),
+        name=NAME, title=TITLE, figure=figure, says="; ".join(says) + ".", note=note,
+        table=Table(columns=["cost", "trial", "what", "value", search.plan.metric.label], rows=rows),
+    )  # fmt: skip
+
+
+def _cost(trial: TrialRecord, cost: str) -> str:
+    value = trial.profile[cost]
+    return (
+        format_count(value)
+        if cost in ("params", "macs")
+        else f"{value:.3g}{' ms' if cost == 'latency' else '×'}"
     )
 
 
-def running_means(history: list[Metrics]) -> list[float]:
-    """Return the mean accuracy over all steps up to the end of each epoch, which may be a part of one."""
-    ends = [metrics.get("steps", metrics["epoch"]) for metrics in history]
-    steps = [end - begin for begin, end in zip([0.0, *ends], ends, strict=False)]
-    sums = accumulate(count * metrics[ACCURACY] for count, metrics in zip(steps, history, strict=True))
-    return [total / end for total, end in zip(sums, ends, strict=True)]
+def _title(cost: str) -> str:
+    return COSTS[cost].partition(",")[0].partition(" of ")[0]
 
 
-def _training_row(label: str, epoch: float, value: float) -> dict[str, Any]:
-    return {"way": label, "epoch": epoch, "value": float(f"{value:.5g}")}
-
-
-def _training_chart(data: str, title: str, colours: dict[str, str]) -> alt.Chart:
-    tips = [
-        alt.Tooltip("way:N", title="trial"), alt.Tooltip("epoch:Q"), alt.Tooltip("value:Q", title=title),
-    ]  # fmt: skip
-    lines = style.chart(data).mark_line(strokeWidth=2, point={"size": 12})
-    chart: alt.Chart = lines.properties(height=style.HEIGHT).encode(
-        x=alt.X("epoch:Q", title="epochs of the trial", axis=alt.Axis(tickMinStep=1, format="d")),
-        y=alt.Y("value:Q", title=title, scale=alt.Scale(zero=False)),
-        color=alt.Color("way:N", scale=style.named(colours), legend=alt.Legend(columns=1)),
-        tooltip=tips,
-    )
-    return chart
+def _draw(search: SearchData, fronts: dict[str, list[TrialRecord]]) -> Figure:
+    kinds = style.by_kind(search, (trial.kind for trial in search.done))
+    y = alt.Y("score:Q", title=search.plan.metric.label, scale=alt.Scale(zero=False, padding=8))
+    charts: list[Chart] = []
+    data: dict[str, list[dict[str, Any]]] = {**source(search)}
+    for cost, trials in fronts.items():
+        counts = cost in ("params", "macs")
+        x = alt.X(
+            f"{cost}:Q", title=COSTS[cost], scale=alt.Scale(zero=False, padding=8),
+            axis=alt.Axis(tickCount=4, format="~s" if counts else "~g"),
+        )  # fmt: skip
+        tip = alt.Tooltip(f"{cost}:Q", title=_title(cost), format=".4~s" if counts else ".4~g")
+        points = (
+            style.chart(TRIALS)
+            .transform_filter(f"datum.state === '{State.COMPLETE}' && isValid(datum.{cost})")
+            .mark_point(clip=True)
+            .encode(x=x, y=y, **kinds, **pointer_selection(search, tip))
+        )
+        data[f"front-{cost}"] = [
+            {cost: trial.profile[cost], "score": search.score(trial)} for trial in trials
+        ]
+        # Until the next dearer trial, the cheaper one is the best that there is.
+        front = (
+            style.chart(f"front-{cost}")
+            .mark_line(interpolate="step-after", strokeWidth=1.5, color=style.INK, opacity=0.8, clip=True)
+            .encode(x=x, y=y)
+        )
+        charts.append(style.layer(points, front, height=style.HEIGHT))
+    return Figure(charts=charts, data=data, zoom=True, wide=True)

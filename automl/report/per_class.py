@@ -6,13 +6,9 @@ import altair as alt
 import numpy as np
 
 from automl.base.units import pluralize
-from automl.judge.verdict import confirm_folder
-from automl.maps.kept import read_differing
 from automl.report import style
-from automl.report.attention import png_address
-from automl.report.figure import Cell, Figure, Pictures, Plot, Section, Table, absent
+from automl.report.figure import Cell, Figure, Plot, Section, Table, absent
 from automl.report.read import SearchData, answered
-from automl.storage.storage import Storage
 from search.class_statistics import ScoreCard
 
 MOST, WORST = 20, 10  # classes of a figure; and those of the lowest F1 that are shown of more
@@ -30,7 +26,7 @@ def per_class(search: SearchData) -> list[Section]:
         for of in (group.trainings for group in groups)
     ]
     confusions = _confusions(cards[0], groups[0].what)
-    plots = [_classes(cards), confusions, *_differing(search, answers.split)]
+    plots = [_classes(cards), confusions]
     return [Section(id="classes", title="By class", lead=answers.lead, plots=plots)]
 
 
@@ -149,32 +145,6 @@ def _draw_matrix(card: ScoreCard) -> Figure:
     shade = alt.condition("datum.dark", alt.value(style.WHITE), alt.value(style.DARK))
     words = base.mark_text().encode(text="shown:N", color=shade)
     return Figure(charts=[style.layer(boxes, words, height=17 * len(labels) + 20)], data={"confusions": rows})
-
-
-def _differing(search: SearchData, split: str) -> list[Plot]:
-    number = search.verdicts[-1].confirmation if split == "test" and search.verdicts else 0
-    differing = read_differing(
-        Storage(str(search.folder / confirm_folder(number) if number else search.folder))
-    )
-    if differing is None or differing.split != split:
-        return []
-    better, worse = differing.count
-    answers = list(zip(differing.true, differing.ours, differing.theirs, strict=True))
-    captions = [f"{true}: {ours}, not {theirs}" for true, ours, theirs in answers]
-    drawn = [f'<img src="{png_address(picture)}" alt="">' for picture in differing.pictures]
-    return [
-        Plot(
-            name="differing",
-            title="Answered differently",
-            figure=Pictures(kind="strip", pictures=list(zip(drawn, captions, strict=True))),
-            says=(
-                f"{pluralize(better, f'inputs of the {split} split are right')} with the best model and "
-                f"wrong with the baseline, and {worse} the other way round. Below each of those shown: the "
-                "true class, the answer of the best model, and that of the baseline."
-            ),
-            table=Table(columns=["true", "best", "baseline"], rows=answers),
-        )
-    ]
 
 
 def _cell(value: float) -> Cell:

@@ -24,15 +24,13 @@ from automl.base.escape import printable, shell
 from automl.base.options import format_command
 from automl.base.units import format_count, format_duration, pluralize
 from automl.report.attention import attention
-from automl.report.costs import costs
-from automl.report.curves import curves, training_curves
+from automl.report.curves import costs, curves
 from automl.report.figure import Cell, Plot, Section, Table, save, scripts, stylesheet
-from automl.report.forest import forest
+from automl.report.forest import forest, network
 from automl.report.grid_table import FILES as GRID_FILES
 from automl.report.grid_table import grid, write_grid
 from automl.report.listing import failures, listing, repeat
 from automl.report.module_effects import parts
-from automl.report.network import network
 from automl.report.per_class import per_class
 from automl.report.read import SearchData, read_search
 from automl.storage.folder import REPORT_FOLDER, NamedSearch
@@ -158,7 +156,7 @@ def sections(search: SearchData) -> list[Section]:
             id="went",
             title="How the search went",
             lead="Weak trials are pruned at rungs, if there are any.",
-            plots=[curves(search), training_curves(search)],
+            plots=[curves(search)],
             of_trials=True,
         ),
     ]

@@ -21,13 +21,10 @@ from automl.costs.forecast import Forecast
 from automl.judge.protocol import Confirmation, confirmations
 from automl.judge.run_confirm import conclude_in
 from automl.judge.scheduler import ConfirmationScheduler, read_verdicts
-from automl.maps.kept import save_differing
-from automl.report.read import answered
 from automl.search.prepare import cells_of, learn, starts_from_sensitivity
 from automl.search.result import RESULT_FILE, SearchResult
 from automl.storage.folder import NamedSearch, check_not_lost, old_folder, resolve_search
 from automl.storage.metadata import ComparisonMetadata, SearchMetadata
-from automl.storage.storage import Storage
 from automl.storage.user_code import remember
 from automl.task import Split, Task
 from automl.tracking.process import MlflowProcess
@@ -129,7 +126,7 @@ def run_to_end(
     signal = workers.interrupt.signal
     hopeless = scheduler.all_infeasible if isinstance(scheduler, SearchScheduler) else None
     if not hopeless:
-        _write_files(result, scheduler, None if signal else task)
+        _write_files(result, scheduler)
     callbacks.on_search_end(result)
     if hopeless:
         raise InputError(f"{hopeless}. Relax the limits, or search another space")
@@ -215,12 +212,9 @@ def end_tracking(
     )
 
 
-def _write_files(search: SearchResult, scheduler: Scheduler, task: Task | None) -> None:
-    """Write the result, and the table of a grid. With a task, write inputs that models answer differently."""
+def _write_files(search: SearchResult, scheduler: Scheduler) -> None:
+    """Write the result, and the table of a grid."""
     write_json(search.folder / RESULT_FILE, search)
-    if task is not None and len((answers := answered(search)).of) > 1:
-        ours, theirs = (group.trainings for group in answers.of)
-        save_differing(task, answers.split, ours, theirs, Storage(str(search.folder)))
     if isinstance(scheduler, GridScheduler) and search.trials:
         from automl.report.grid_table import write_grid  # importing plots takes seconds
 

@@ -31,7 +31,7 @@ from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import check_not_temporary
 from automl.task import Task, checks, open_task, task_of_data
 from automl.task.initial import choose_weights
-from automl.task.same_data import read_manifest
+from automl.task.opening import read_manifest
 from search.config import PUBLISHED, TASKS, TrialConfig
 from search.drawn import Drawn, same_parameters
 from search.grid import GRID, Cell

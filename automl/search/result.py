@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from automl.base.options import STORAGE
-from automl.base.summary import Summary, call
+from automl.base.terminal import Summary, call
 from automl.base.units import pluralize
 from automl.callbacks.retention import front
 from automl.report.read import SearchData

@@ -32,7 +32,7 @@ from automl.storage.metadata import SPACE_FILE, write_metadata
 from automl.storage.storage import Storage, check_not_temporary
 from automl.storage.user_code import check_trusted, remember, user_code
 from automl.task import open_task
-from automl.task.same_data import check_same_data, restore_manifest, write_manifest
+from automl.task.opening import check_same_data, restore_manifest, write_manifest
 from automl.tracking.process import prepared
 from search.samplers import AUTO
 from search.space import SPACES, Space, SpaceFunction, get_source, space_name

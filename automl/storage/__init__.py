@@ -8,7 +8,6 @@ working_copy  The local copy of a search in an object store, and its single writ
 contents      Digests of files and the times of their last changes, which show whether a path is as it was
 cache_folder  The cache folder: a file under its final name is complete
 git           Run git: read the user's repository, and copy a commit of it into a folder
-logs          Redirect the logs of Ray, Optuna and MLflow to a file
 remove        Delete a search with its checkpoints, and files that nothing has used for long
 metadata      The description of a search, `search.json`: its settings and its provenance
 """

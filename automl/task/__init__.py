@@ -1,14 +1,12 @@
 """The interface of tasks: the class `Task`, its parts, and how the task of a name or of data is found.
 
-base             The base class `Task`
+base             The base class `Task`, and results that are computed once in a process
 task_data        The part of a task about its data: splits, classes, manifest, files in a storage
-opening          Finds the task of a name, of data or of a configuration, opens it, and sums its data up
+opening          Finds and opens the task of a name, data or a configuration, and checks that data stay
 evaluator        Computes metrics from a model's outputs, over batches and workers
 classification   Base class of classification tasks
 deployment       Deployment of a trained model: module, named inputs and outputs, use without data
 initial          Initial weights: published, from a file, or from a trained trial
-memo             Results that are computed once in a process
-same_data        Checks whether a search's data have changed since it was created
 subject          A model without a dataset, for `automl cost`
 published_study  Published experiments: their figures and sources
 checks           Checks before a training: of a model, and of attention modules of others

@@ -1,5 +1,6 @@
 """The base class of tasks: everything that training, search and tracking need to know of a task."""
 
+import json
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,11 +18,41 @@ from automl.data.manifest import Manifest
 from automl.data.records import Records
 from automl.task.deployment import TaskDeployment
 from automl.task.evaluator import Evaluator
-from automl.task.memo import remember_sites
 from automl.task.task_data import SPLITS, Split, TaskData
-from backbones import call, insert
+from backbones import Site, call, insert, sites
 from search.config import Data, Model, TaskSpec, Training, TrialConfig
 from search.metric import Metric
+
+Result = TypeVar("Result")
+_RESULTS: dict[str, Any] = {}
+
+
+def remember(purpose: str, key_values: Sequence[Any], make: Callable[[], Result]) -> Result:
+    """Return the result of `make`, computed once in a process for each `purpose` and equal `key_values`.
+
+    The values must be representable in JSON.
+    """
+    key = json.dumps([purpose, *key_values], sort_keys=True)
+    if key not in _RESULTS:
+        _RESULTS[key] = make()
+    result: Result = _RESULTS[key]
+    return result
+
+
+def remember_sites(
+    dependencies: Sequence[Any], build: Callable[[], nn.Module], example: Callable[[], Any]
+) -> Sequence[Site]:
+    """Return the sites of a model, without a change of torch's generator.
+
+    `dependencies` holds everything that the model depends on, in JSON's types.
+    """
+
+    def find() -> Sequence[Site]:
+        with torch.random.fork_rng(devices=[]):
+            return sites(build(), example())
+
+    return remember("sites", dependencies, find)
+
 
 Inputs = Any  # inputs of a model: a tensor, a tuple of positional or a dictionary of keyword arguments
 Batch = Any  # a pytree of tensors, which the task's `loss` takes

@@ -23,7 +23,7 @@ from automl.base.units import pluralize
 from automl.config.device import forked_generators, is_out_of_memory
 from automl.config.runtime import Runtime
 from automl.task import open_task
-from automl.task.memo import remember
+from automl.task.base import remember
 from backbones import BACKBONES, Example, Site, call, sites
 from backbones.channels import find_crashing_layer, set_format
 from backbones.contract import check_contract, find_padded

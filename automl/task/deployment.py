@@ -258,10 +258,6 @@ class TaskDeployment:
         """
         return None
 
-    def pictures(self, split: Split, rows: Sequence[int]) -> Sequence[np.ndarray] | None:
-        """Return images of these inputs of a split, `(H, W, 3)`. None if the inputs are no images."""
-        return None
-
     def labelled_inputs(self, split: Split) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
         """Yield all raw inputs of a split, as a deployed model takes them, in batches with their labels.
 

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from automl.base.errors import InputError
-from automl.storage.logs import library_logs_to
+from automl.base.process import library_logs_to
 from automl.tracking.run_spec import RunSpec
 from search.record import TrialRecord
 

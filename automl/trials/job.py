@@ -13,7 +13,7 @@ from automl.base.lazy import resolve
 from automl.base.loading import send_own_objects
 from automl.config.device import UnusableGpu
 from automl.config.runtime import Runtime
-from automl.maps.kept import save_examples
+from automl.maps import save_examples
 from automl.storage.cache_folder import cache_root
 from automl.storage.storage import Storage
 from automl.storage.trial_files import EpochProgress

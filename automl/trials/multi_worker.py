@@ -22,11 +22,10 @@ from ray.tune.integration.ray_train import TuneReportCallback
 
 from automl.base.errors import InputError
 from automl.base.options import format_command
-from automl.base.process import count_cores
+from automl.base.process import capture_library_logs, count_cores
 from automl.config.device import device_for, is_gpu
 from automl.config.nouns import Terms
 from automl.config.runtime import Runtime, memory_fraction
-from automl.storage.logs import capture_library_logs
 from automl.storage.storage import Storage
 from automl.training.loop import Diverged
 from automl.trials.job import classify_error

@@ -17,12 +17,11 @@ from typing import Any, NoReturn
 
 from automl.base.atomic import STUDY_ROOM, format_disk_full, full_disk_errno
 from automl.base.errors import InputError, error_message
-from automl.base.process import handle_signals
+from automl.base.process import capture_library_logs, handle_signals
 from automl.callbacks.retention import ErrorTraces
 from automl.callbacks.search_progress import Progress
 from automl.config.nouns import Place
 from automl.data import shared
-from automl.storage.logs import capture_library_logs
 from automl.storage.metadata import write_gpu_fraction
 from automl.storage.storage import Storage
 from automl.storage.trial_files import read_part

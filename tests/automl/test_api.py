@@ -2,19 +2,23 @@
 
 import inspect
 import re
+import shutil
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from mlflow import MlflowClient
 
 import automl
+import automl.trials.session
 from automl.base.errors import InputError
 from automl.export.predict import exported_folder
 from automl.storage.folder import resolve_search
-from tests.helpers.confirm_cases import fake_search
+from tests.helpers.api_cases import run_examples
+from tests.helpers.confirm_cases import FakeCommands, PlayedWorkers, fake_search
 
 ROOT = Path(automl.__file__).parents[1]
 SCREEN = 50  # lines
@@ -31,22 +35,16 @@ def python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_table_of_names() -> None:
+def test_the_table_of_names_is_whole_and_light(tmp_path: Path) -> None:
     assert dir(automl) == sorted(automl.__all__)
     for name in automl.__all__:
         assert callable(getattr(automl, name)), name
     with pytest.raises(AttributeError, match="no attribute 'run_serach'"):
         automl.run_serach  # noqa: B018
-
-
-def test_the_documentation_lists_every_name_on_a_screen() -> None:
     text = inspect.getdoc(automl) or ""
     listed = re.search(r"Run: .*?(?=\n\s*\n)", text, re.S)
     assert set(re.findall(r"\w+", re.sub(r"(?m)^\s*\w+:", "", listed[0]))) == set(automl.__all__)
     assert len(text.splitlines()) <= SCREEN
-
-
-def test_importing_it_imports_no_framework(tmp_path: Path) -> None:
     heavy = ("torch", "ray", "optuna", "mlflow", "pandas", "numpy")
     run = python(f"import automl; dir(automl); print([n for n in {heavy} if n in sys.modules])", tmp_path)
     assert (run.stdout, run.stderr) == ("[]\n", "")
@@ -82,7 +80,7 @@ def test_a_search_takes_the_settings_as_keywords() -> None:
         automl.run_search("digits")  # type: ignore[call-arg]
 
 
-def test_a_result_stands_for_its_search(tmp_path: Path) -> None:
+def test_results_stand_for_searches_and_folders(tmp_path: Path) -> None:
     result = SimpleNamespace(search="mine", storage="elsewhere")
     assert resolve_search(result) == ("mine", "elsewhere")
     assert resolve_search(result, "here") == ("mine", "here")
@@ -94,14 +92,8 @@ def test_a_result_stands_for_its_search(tmp_path: Path) -> None:
         resolve_search(3)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="there is no search in"):
         resolve_search(None, tmp_path)
-
-
-def test_a_search_that_was_read_stands_for_itself(tmp_path: Path) -> None:
     fake_search(tmp_path)
     assert resolve_search(automl.load("mine", storage=tmp_path)) == ("mine", str(tmp_path))
-
-
-def test_an_export_stands_for_its_folder() -> None:
     assert exported_folder("exports/one") == exported_folder(SimpleNamespace(folder=Path("exports/one")))
     with pytest.raises(InputError, match="copy that folder to this machine"):
         exported_folder(SimpleNamespace(folder=SimpleNamespace(address="s3://bucket/one")))
@@ -121,3 +113,91 @@ def test_resuming_keeps_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyP
         automl.run_train()
     with pytest.raises(InputError, match="with resume give storage alone"):
         automl.run_referee("true {seed}", resume="mine")
+
+
+# The examples that need a search, in an order in which they can follow each other.
+SEARCH = [
+    "run_search", "Search", "load",
+    "run_confirm", "ConfirmResult", "Verdict", "run_compare", "Compared",
+    "run_solve", "read_status", "list_searches", "run_sync", "run_remove",
+]  # fmt: skip
+MODEL = [
+    "run_report", "ReportResult", "run_export", "ExportResult", "run_predict", "Prediction", "Predictions",
+    "preview_search",
+]  # fmt: skip
+TRAIN = ["run_train", "TrainResult"]
+STUDY = ["run_study", "StudyResult"]
+REFEREE = ["run_referee", "run_ledger", "LedgerResult"]
+CODE = ["run_code_search", "CodeSearch"]  # see tests/automl/tasks/code_retrieval/test_code_export.py
+SEPARATE = {"describe_data", "run_maps", *SEARCH, *MODEL, *CODE, *TRAIN, *STUDY, *REFEREE}
+FUNCTIONS = [name for name in automl.__all__ if inspect.isfunction(getattr(automl, name))]
+
+
+def documented(name: str, section: str) -> list[str]:
+    text = inspect.getdoc(getattr(automl, name)) or ""
+    match = re.search(rf"^{section}:\n((?: .*\n|\n)+)", text + "\n", re.M)
+    return re.findall(r"^ {4}([\w*]+): ", match[1], re.M) if match else []
+
+
+@pytest.mark.parametrize("name", sorted(set(automl.__all__) - SEPARATE))
+def test_the_example_runs(name: str) -> None:
+    run_examples([name])
+
+
+def test_the_examples_of_a_referee_run(played: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = FakeCommands(lambda variant, seed: seed % 7 + (variant == "candidate"))
+    monkeypatch.setattr(automl.trials.session, "open_workers", workers.open)
+    run_examples(REFEREE)
+
+
+def test_the_examples_of_a_search_run(played: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = PlayedWorkers(lambda variant, seed: 0.5 + seed / 100 + len(variant) / 1000)
+    monkeypatch.setattr(automl.trials.session, "open_workers", workers.open)
+    run_examples(SEARCH)
+
+
+def test_the_examples_of_a_training_run(store: MlflowClient) -> None:
+    run_examples(TRAIN)
+
+
+def test_the_example_of_a_dataset_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_examples(["describe_data"])
+
+
+@pytest.mark.slow("the same with trained models, and what needs one")
+@pytest.mark.timeout(900)
+def test_all_examples_of_a_search_run(store: MlflowClient) -> None:
+    shutil.copy(ROOT / "docs" / "seven.png", ".")
+    run_examples([*SEARCH[:-2], *MODEL, *SEARCH[-2:]])
+    run_examples(STUDY)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_documents_its_parameters(name: str) -> None:
+    signature = inspect.signature(getattr(automl, name))
+    parameters = [
+        str(parameter).partition(":")[0].partition("=")[0] for parameter in signature.parameters.values()
+    ]
+    text = inspect.getdoc(getattr(automl, name)) or ""
+    arguments = documented(name, "Args")
+    if arguments[-1] == "**settings":  # those of `Settings`, which documents them
+        parameters = ["*positional", "resume"] if name == "run_search" else ["name", "small"]
+        parameters.append("**settings")
+    assert arguments == parameters
+    assert re.search(r"^Returns:\n    \S", text, re.M)
+    assert documented(name, "Raises")[0] == "InputError"
+
+
+@pytest.mark.parametrize("name", sorted(set(automl.__all__) - set(FUNCTIONS)))
+def test_a_class_documents_its_attributes(name: str) -> None:
+    value = getattr(automl, name)
+    if name == "Callback":
+        events = [event for key, event in vars(value).items() if key.startswith("on_")]
+        assert len(events) == 7
+        assert all("Args:\n" in (inspect.getdoc(event) or "") for event in events)
+    elif is_dataclass(value):
+        section = "Attributes" if documented(name, "Attributes") else "Args"
+        assert documented(name, section) == [field.name for field in fields(value)]
+    else:
+        assert documented(name, "Args")

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from attention import Spec, attention_maps
+from automl import maps as examples
 from automl.config.nouns import Terms
-from automl.maps import kept as examples
-from automl.maps.kept import MAPS_FILE, MapExamples, read_examples, record_examples, save_examples
+from automl.maps import MAPS_FILE, MapExamples, read_examples, record_examples, save_examples
 from automl.storage.storage import Storage
 from automl.task import Task, open_task
 from automl.task.classification import spread_over_classes
@@ -105,14 +105,11 @@ def test_the_strongest_mixer_has_the_largest_contrast(monkeypatch: pytest.Monkey
     assert (recorded.site, recorded.gate) == ("stage3.block2", None)
 
 
-def test_modules_that_treat_positions_alike_show_their_channels() -> None:
+def test_modules_without_positions_or_maps(tmp_path: Path) -> None:
     task = opened(model={"placement": {"stage1.block1": Spec("timm:se")}})
     recorded = record_examples(task, with_gates(task))
     assert recorded.of_channels
     assert recorded.heats[0].ndim == 1
-
-
-def test_models_without_maps_have_no_examples(tmp_path: Path) -> None:
     folder = Storage(tmp_path / "trial")
     for placement in ({}, {"stage1.block1": Spec("conv1x1")}):
         task = opened(model={"placement": placement})
@@ -121,9 +118,6 @@ def test_models_without_maps_have_no_examples(tmp_path: Path) -> None:
     (tmp_path / "trial").mkdir(exist_ok=True)
     (tmp_path / "trial" / MAPS_FILE).write_bytes(b"damaged")
     assert read_examples(folder) is None
-
-
-def test_inputs_are_the_first_of_each_class_whatever_the_order() -> None:
     labels = torch.tensor(random.Random(0).choices(range(4), k=40))
     chosen = spread_over_classes(labels, 6)
     assert labels[chosen].tolist() == [0, 1, 2, 3, 0, 1]

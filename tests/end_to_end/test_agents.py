@@ -19,7 +19,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from automl.cli.main import app
-from automl.cli.tools import read_tools
+from automl.cli.mcp_server import read_tools
 from tests.helpers.killable import AUTOML
 from tests.helpers.planted_modules import plant_modules
 
@@ -144,10 +144,8 @@ def test_a_client_lists_and_calls(folder: Path) -> None:
             ("status", {"search": "none"}, "no search called 'none'"),
             ("status", {"serch": "none"}, "unknown argument of status 'serch'"),
             ("referee", {"seeds": "six"}, "must be an integer"),
-            ("referee", {"baseline": "a {seed}", "candidate": ["a {seed}"], "metric": "acc"}, "twice"),
             ("export", {"search": "mine", "push_to_hub": "me/it"}, "--allow-publish"),
             ("referee", {**call(9, 0, "mine"), "storage": "/tmp/elsewhere"}, "--allow-outside"),
-            ("report", {"search": "../searches/mine"}, "no search called"),
             ("shell", {}, "unknown tool"),
         ):
             answer = await client.call_tool(name, arguments)

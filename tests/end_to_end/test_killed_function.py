@@ -1,12 +1,17 @@
 """A search of a training function that is killed ends as one that was left alone: no epoch trained twice."""
 
+import json
+import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import islice
+from pathlib import Path
 
 import psutil
 import pytest
@@ -125,3 +130,51 @@ def test_trial_of_two_workers_trains_as_with_one_and_survives_the_death_of_a_wor
     check(search, 2, kills=1, tolerance=1e-4)
     records = read_records(search.search_folder, search.name)
     assert {metrics["workers"] for record in records for metrics in record.history} == {2}
+
+
+AUTOML = Path(sys.executable).parent / "automl"
+
+
+@pytest.fixture
+def neighbours() -> Iterator[None]:
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    yield
+    for process in busy:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.slow("a whole search")
+@pytest.mark.usefixtures("neighbours")
+def test_load_is_not_called_a_gain(tmp_path):
+    def automl(*arguments):
+        run = subprocess.run(
+            [AUTOML, *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "AUTOML_CACHE": str(tmp_path / "cache")},  # nothing is known of the machine
+            capture_output=True,
+            text=True,
+            timeout=500,
+        )
+        assert run.returncode == 0, run.stderr
+        return run
+
+    automl("search", "--space", "digits", "--trials", "3", "--epochs", "1", "--seed", "3", "--name", "busy")
+    run = automl("confirm", "--top", "1", "--seeds", "6", "--json")
+    verdict = json.loads(run.stdout)
+    assert verdict["complete"]
+    assert verdict["verdict"] != "better", verdict["figures"]
+
+    folder = tmp_path / "searches" / "busy"
+    records = read_records(folder, "busy") + read_records(folder / "confirm", "busy-confirm")
+    paces = []
+    for record in records:
+        kinds = [spec.type for spec in record.config.model.placement.values()]
+        if kinds == ["ssa"] and record.config.training.batch_size == 64:
+            paces.append((record.profile["time_ratio"], record.profile["time_ratio_counted"]))
+    assert paces
+    assert all(is_estimated or 1.0 <= time_ratio <= 1.15 for time_ratio, is_estimated in paces), paces
+
+    # The reported time is that of the trainings.
+    low, high = verdict["time"]["interval"]
+    assert f"({low:.2f} to {high:.2f}) of the baseline's" in verdict["cost"]

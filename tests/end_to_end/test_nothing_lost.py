@@ -22,7 +22,7 @@ TRIALS = min(30, 3 + 2 * KILLS)
 @pytest.fixture
 def search(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
-    size = ["--trials", TRIALS, "--epochs", min(6, 3 + KILLS), "--subset", 0.5]
+    size = ["--trials", TRIALS, "--epochs", min(6, 3 + KILLS), "--subset", 0.3, "--equal", "epochs"]
     search = Search(tmp_path, "killed", ["--space", "digits", *size])
     yield search
     search.end()

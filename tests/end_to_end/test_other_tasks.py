@@ -1,12 +1,17 @@
 """From a search to a prediction for data other than images: sequences, and a user-defined task of a table."""
 
+import csv
 import json
 import re
+from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from automl.data.digits import draw_scenes
+from automl.search.studies import list_studies
 from tests.helpers import FOLDER
 
 TABLE = FOLDER / "tabular.py"
@@ -90,3 +95,70 @@ def test_dense_predictions(automl, tmp_path, space, metric, inputs, written):
     (tmp_path / "pairs.csv").write_text("left,right\nphoto.png,photo.png\n")
     automl("predict", "out", inputs, "--out", "found")
     assert {file.name for file in (tmp_path / "found").iterdir()} == written
+
+
+SHORT = {"da-imagenet": ("--epochs", 1, "--subset", 0.1)}  # what makes them short
+FILES = {"ssa-equal-time": 3}  # of tables, where there are several
+
+
+@pytest.mark.slow("tests/automl/search/test_studies.py has their parts")
+@pytest.mark.parametrize("name", list_studies())
+def test_a_small_form_prints_its_table(automl, tmp_path, name):
+    output = automl("study", name, "--small", *SHORT.get(name, ()))
+    study = list_studies()[name]
+    assert f"source    {study.source}" in output
+    (page,) = tmp_path.glob("searches/*/study.md")
+    assert study.source.split(",")[0] in page.read_text()
+    tables = sorted(page.parent.glob("study*.csv"))
+    assert len(tables) == FILES.get(name, 1)
+    rows = list(csv.DictReader(tables[-1].read_text().splitlines()))
+    if study.rows:
+        assert [row["in the source"] for row in rows] == [row.name for row in study.rows]
+        assert all(row["runs"] == "1" for row in rows if row["result"] == "trained")
+    for row in rows:
+        assert "error" not in row.values()
+    if name == "da-conventional":
+        results = {row["in the source"]: row["result"] for row in rows}
+        assert {key for key, result in results.items() if result == "over a limit (memory)"} == {
+            "conventional, 5",
+            "conventional, 7",
+        }
+        assert {result for key, result in results.items() if "DA" in key} == {"trained"}
+
+
+NAMES = ["background", *"0123456789"]
+
+
+def write_folder(root: Path, count: int) -> None:
+    """The first scenes, with masks of one channel."""
+    for folder in ("images", "masks"):
+        (root / folder).mkdir(parents=True)
+    for i, scene in enumerate(islice(draw_scenes(), count)):
+        mask = np.zeros(scene.image.shape[:2], np.uint8)
+        for category, where in zip(scene.categories, scene.masks, strict=True):
+            mask[where] = category
+        Image.fromarray(scene.image).save(root / "images" / f"{i}.png")
+        Image.fromarray(mask).save(root / "masks" / f"{i}.png")
+    (root / "classes.txt").write_text("\n".join(NAMES))
+
+
+@pytest.mark.slow("the command is that of a table's and of photographs' search")
+def test_a_folder_of_masks_is_searched_confirmed_exported_and_predicted(automl, tmp_path):
+    write_folder(tmp_path / "scenes", 60)
+    assert "11 classes: background, 0, 1" in automl("data", "scenes")
+    common = ("--data", "scenes", "--epochs", 1, "--size", 64, "--concurrent", 1, "--name", "scenes")
+    result = last(automl("search", *common, "--trials", 2, "--confirm", "--top", 1, "--seeds", 6, "--json"))
+    assert result["errors"] == 0
+    assert result["best"]["metric"] == "miou"
+    verdict = result["confirmation"]
+    assert verdict["complete"]
+    assert "points" in verdict["headline"]
+
+    automl("export", "--best", "--out", "out")
+    photo = np.random.default_rng(0).integers(0, 256, (50, 90, 3), np.uint8)
+    Image.fromarray(photo).save(tmp_path / "photo.png")
+    predicted = last(automl("predict", "out", "photo.png", "--out", "found", "--json"))
+    assert set(predicted[0]["shares"]) <= set(NAMES)
+    mask, overlay = (Image.open(tmp_path / "found" / name) for name in ("photo.png", "photo-overlay.png"))
+    assert (mask.mode, mask.size, overlay.size) == ("P", (90, 50), (90, 50))
+    assert np.asarray(mask).max() <= 10

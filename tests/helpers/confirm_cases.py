@@ -25,7 +25,7 @@ from automl.storage.metadata import collect_provenance, read_metadata
 from automl.storage.storage import Storage
 from automl.storage.trial_files import Answers
 from automl.task import task_of
-from automl.task.same_data import write_manifest
+from automl.task.opening import write_manifest
 from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.trials.session import Interrupt
 from automl.trials.trial import Trainings

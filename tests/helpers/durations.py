@@ -40,7 +40,7 @@ SHARED = (
     "test_model_card.py",
     "test_predict.py",
     "test_registry.py",
-    "test_score_card.py",
+    "test_checks.py",
 )
 
 

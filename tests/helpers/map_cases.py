@@ -6,7 +6,7 @@ import numpy as np
 from optuna.study import StudyDirection
 
 from automl.judge.protocol import study_name
-from automl.maps.kept import MapExamples
+from automl.maps import MapExamples
 from automl.report.read import read_folder
 from search.study import VARIANT, create_study, read_records
 from tests.helpers.report_cases import SSA, frozen, plan_of

@@ -1,7 +1,7 @@
 """The private names of libraries that this project uses, and what it expects of each.
 
 A row has the parameters of a function and strings in it, attributes that a class assigns in `__init__`, and
-the function that reads a name that is assigned. `tests/house/test_internals.py` compares the libraries.
+the function that reads a name that is assigned. `tests/house/test_packages.py` compares the libraries.
 """
 
 import logging

@@ -3,13 +3,17 @@
 import ast
 import importlib
 import inspect
+import io
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+import tokenize
+import tomllib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from unittest.mock import MagicMock
 
+import nbformat
 import optuna
 import pytest
 import typer.main
@@ -56,9 +60,19 @@ def test_every_command_is_understood(
         command.make_context(words[1], words[2:])
 
 
-def test_most_commands_are_found() -> None:
+def test_guides_have_many_commands_and_blocks() -> None:
     assert len(set(find_commands())) > 150
     assert {line.split()[1] for _, line in find_commands()} == set(COMMANDS)
+    text = "\n".join(block for _, block in find_blocks())
+    for name in ("automl.run_search", "automl.load", "automl.sites", "automl.insert"):
+        assert f"{name}(" in text
+    for name in ("confirm", "report", "export", "predict"):
+        assert f"result.{name}(" in text
+    block = next(block for page, block in find_blocks() if page == "README.md")
+    imports = [node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert [ast.unparse(node) for node in imports] == ["import automl"]
+    (code,) = [block for _, block in find_blocks() if block.startswith("import torch, torchvision\n")]
+    exec(code.replace("print", "list"), {})
 
 
 def find_blocks() -> Iterator[tuple[str, str]]:
@@ -87,14 +101,6 @@ def test_every_block_fits_the_code(page: str, block: str) -> None:
             inspect.signature(function).bind(*node.args, **names)
 
 
-def test_the_blocks_show_the_main_functions() -> None:
-    text = "\n".join(block for _, block in find_blocks())
-    for name in ("automl.run_search", "automl.load", "automl.sites", "automl.insert"):
-        assert f"{name}(" in text
-    for name in ("confirm", "report", "export", "predict"):
-        assert f"result.{name}(" in text
-
-
 @pytest.mark.parametrize("page", DOCUMENTS)
 def test_a_page_is_short(page: str) -> None:
     if page not in GENERATED:
@@ -108,13 +114,7 @@ def test_every_link_of_a_document_outside_of_the_site_exists(document: str) -> N
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
-def test_the_example_of_the_readme_imports_automl_alone() -> None:
-    block = next(block for page, block in find_blocks() if page == "README.md")
-    imports = [node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Import | ast.ImportFrom)]
-    assert [ast.unparse(node) for node in imports] == ["import automl"]
-
-
-def test_the_space_of_the_guide_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_space_and_backbone_of_the_guides_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_space.py").write_text(read_block("# my_space.py"))
     monkeypatch.chdir(tmp_path)
     space = load_space("my_space.py:late_stages")
@@ -124,9 +124,6 @@ def test_the_space_of_the_guide_works(tmp_path: Path, monkeypatch: pytest.Monkey
     assert all(isinstance(config, TrialConfig) for config in configs)
     assert not configs[0].model.placement
     assert any(config.model.placement for config in configs)
-
-
-def test_the_backbone_of_the_tutorial_works(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(read_block("# mine.py"))
     space = load_space("folder", f"{tmp_path}/mine.py:Net", 32)
     drawn = [config for _, config in draw_randomly(space, 10)]
@@ -162,6 +159,136 @@ def test_the_callback_of_the_guide_works(tmp_path: Path, monkeypatch: pytest.Mon
     run.finish.assert_called_once_with(exit_code=0)
 
 
-def test_the_insertion_of_the_readme_works() -> None:
-    (code,) = [block for _, block in find_blocks() if block.startswith("import torch, torchvision\n")]
-    exec(code.replace("print", "list"), {})
+sys.path.append(str(ROOT / "scripts"))
+
+import house  # noqa: E402
+import tour  # noqa: E402
+
+TEXT = (ROOT / "CONTRIBUTING.md").read_text()
+
+
+def test_picture_is_current_and_whole():
+    assert house.IMAGE.read_text() == house.draw(), "run `python scripts/house.py`"
+    packages, layers, _ = house.read_contracts()
+    names = {*packages, *(f"automl.{name}" for layer in layers for name in layer)}
+    assert names == set(house.PURPOSES)
+    assert len(TEXT.splitlines()) <= 200
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"`([\w.-]+/[\w./-]*)`|\]\(([^):]+)\)", TEXT))))
+def test_paths_exist(path):
+    assert (ROOT / "".join(path)).exists()
+
+
+FOLDERS = ("attention", "automl", "backbones", "benchmarks", "cluster", "docs", "scripts", "search", "tests")
+TEXTS = (
+    "CITATION.cff",
+    "CONTRIBUTING.md",
+    "Makefile",
+    "README.md",
+    "SECURITY.md",
+    "mkdocs.yml",
+    "pyproject.toml",
+)
+PATH = re.compile(rf"(?<![\w./<{{:-])(?:{'|'.join(FOLDERS)})/[\w./*-]*\w(?!\w*[$<{{])")
+NAME = re.compile(r"(?<![\w./<{*:-])\w+\.(?:py|md)\b(?!\.\w)")
+# Names that stand for a file of the user, and what an export writes.
+EXAMPLES = {
+    "eval.py",
+    "file.py",
+    "FILE.py",
+    "mine.py",
+    "name.py",
+    "new.py",
+    "script.py",
+    "sitecustomize.py",
+    "MODEL_CARD.md",
+}
+SECRET = "cluster/manifests/mlflow.env"  # which the user writes
+
+
+def list_files(folder: str) -> list[Path]:
+    return [file for file in sorted((ROOT / folder).rglob("*")) if file.suffix in (".py", ".md")]
+
+
+def read_texts(file: Path) -> Iterator[str]:
+    """Return the docstrings and comments of a module, or the whole of another file."""
+    text = file.read_text()
+    if file.suffix != ".py":
+        yield text
+    elif PATH.search(text) or NAME.search(text):  # to parse all files takes seconds
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                yield ast.get_docstring(node) or ""
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                yield token.string
+
+
+def find(pattern: re.Pattern[str], files: Iterable[Path]) -> set[tuple[str, str]]:
+    """Return each file with what it names."""
+    return {
+        (str(file.relative_to(ROOT)), name)
+        for file in files
+        for text in read_texts(file)
+        for name in pattern.findall(text)
+    }
+
+
+def test_each_path_and_name_exists() -> None:
+    named = find(
+        PATH, [*(file for folder in FOLDERS for file in list_files(folder)), *map(ROOT.joinpath, TEXTS)]
+    )
+    assert len(named) > 300
+    assert {(file, path) for file, path in named if not any(ROOT.glob(path)) and path != SECRET} == set()
+    # Pages of the site and the README are left out, since they name files of the reader.
+    known = {file.name for folder in FOLDERS for file in (ROOT / folder).rglob("*.*")} | {
+        *TEXTS,
+        "CHANGELOG.md",
+    }
+    files = [file for folder in FOLDERS if folder != "docs" for file in list_files(folder)]
+    named = find(NAME, [*files, *(ROOT / name for name in TEXTS if name != "README.md")])
+    assert {pair for pair in named if pair[1] not in known | EXAMPLES} == set()
+    citation = (ROOT / "CITATION.cff").read_text()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for key, value in {"title": "name", "version": "version", "license": "license"}.items():
+        assert re.search(rf"^{key}: (.*)$", citation, re.M)[1] == project[value]  # type: ignore[index]
+
+
+LARGEST = 300_000  # bytes
+
+
+@pytest.fixture(scope="module")
+def notebook():
+    return nbformat.read(tour.NOTEBOOK, as_version=4)
+
+
+def test_committed_notebook_is_small_and_its_imports_exist(notebook):
+    assert tour.NOTEBOOK.stat().st_size < LARGEST
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    outputs = [output for cell in cells for output in cell.outputs]
+    assert not [output for output in outputs if output.output_type == "error"]
+    assert len(outputs) >= 6
+    assert not any(path in str(outputs) for path in ("/home/", "/root/", "/tmp/", "site-packages"))
+    code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    compile(code, "tour", "exec")
+    imports = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom)]
+    assert len(imports) > 4
+    for node in imports:
+        module = importlib.import_module(node.module)
+        for alias in node.names:
+            if not hasattr(module, alias.name):
+                importlib.import_module(f"{node.module}.{alias.name}")
+
+
+@pytest.mark.slow("minutes")
+@pytest.mark.timeout(900)
+def test_it_runs_from_top_to_bottom(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
+    notebook = tour.run_tour(tmp_path)
+    outputs = str([cell.outputs for cell in notebook.cells if cell.cell_type == "code"])
+    assert "run_confirm(" in outputs
+    assert "MODEL_CARD.md" in outputs
+    assert (tmp_path / "exports/tour/model.onnx").exists()
+    assert (tmp_path / "searches/tour/space.py").read_text().startswith("def two_places(trial):")

@@ -2,10 +2,27 @@
 
 import json
 import re
+import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
+import typer.main
+
+from attention import Spec
+from automl.cli.main import app
+from automl.cli.tables import cost_table, read_placement
+from automl.cli.train_command import read_config
+from automl.costs.profile import ModelCost
+from automl.data.download import published_datasets
+from automl.search.studies import list_studies
+from automl.task.subject import make_subject
+from backbones import insert
+from backbones.cost import count_macs
+from search.config import TrialConfig
+from search.space import SPACES
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "scripts"))
@@ -26,9 +43,6 @@ def test_figures_of_many_pages_are_compared() -> None:
     texts = [unit.text for text in PAGES.values() for unit in figures.split(text) if unit.addresses]
     assert len(texts) > 150
     assert "xresnet18 + SSA, 128 px, the default size" in "".join(texts)
-
-
-def test_a_ratio_between_better_and_worse_is_not_resolved() -> None:
     lines = "\n".join(PAGES[name] for name in ("README.md", "docs/explanation/benchmarks.md")).splitlines()
     rows = [
         (line, re.search(r"([\d.]+) \(([\d.]+) to ([\d.]+)\)", line)) for line in lines if line[:1] == "|"
@@ -37,6 +51,10 @@ def test_a_ratio_between_better_and_worse_is_not_resolved() -> None:
         ratio, low, high = map(float, match.groups()) if match else (1, 1, 1)
         assert (low <= 1 <= high and max(high / ratio, ratio / low) > 1.03) == ("not resolved" in line), line
     assert sum("not resolved" in line for line, _ in rows) > 2
+    page = language_page.PAGE.read_text(encoding="utf-8")
+    titles = re.findall(r"^## (.*)", page, re.M)
+    records = sorted(language_page.read_records(), key=lambda record: titles.index(record["title"]))
+    assert page == language_page.make_page(records)
 
 
 def write_page(figure: str, key: str = f"rows/*{ROW}") -> dict[str, str]:
@@ -87,13 +105,6 @@ def test_a_figure_needs_a_record_of_its_own(text: str, fault: str | None) -> Non
     assert [fault in line for line in faults[:1]] == [True] * bool(fault)
 
 
-def test_the_page_of_language_findings_is_made_from_its_records() -> None:
-    page = language_page.PAGE.read_text(encoding="utf-8")
-    titles = re.findall(r"^## (.*)", page, re.M)
-    records = sorted(language_page.read_records(), key=lambda record: titles.index(record["title"]))
-    assert page == language_page.make_page(records)
-
-
 @pytest.mark.parametrize("file", [*language_page.RECORDS.glob("*.json")], ids=lambda file: file.stem)
 def test_each_difference_is_that_of_the_scores_of_its_row(file: Path) -> None:
     record = json.loads(file.read_text())
@@ -105,3 +116,79 @@ def test_each_difference_is_that_of_the_scores_of_its_row(file: Path) -> None:
         lead = 0 if row["searched"] else row["lead"]
         assert lead == pytest.approx(scale * (searched - row["score"]), abs=0.0011)  # three digits
         assert row["searched"] or row["time"] is None or row["interval"] is not None
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "published-experiments.md").read_text()
+STATES = ("exact", "smaller by default:", "not reproducible:")
+
+
+def read_rows() -> list[tuple[str, str, str]]:
+    """Return item, command and state of each row."""
+    rows = []
+    for line in PAGE.splitlines():
+        if line.startswith("| ") and not line.startswith("| item "):
+            item, command, state = line.strip("| ").split(" | ")
+            rows.append((item, command, state))
+    return rows
+
+
+ROWS = read_rows()
+OTHERS = ("mlflow ui", "optuna-dashboard")  # tests/end_to_end/test_search_truth.py runs the latter
+COMMANDS = sorted({line for _, command, _ in ROWS if not (line := command.strip("`")).startswith(OTHERS)})
+
+
+def parse(line: str) -> click.Context:
+    """Parse a command line as the installed script does."""
+    words = shlex.split(line)
+    if "automl.search" in words:
+        words = ["automl", "search", *words[words.index("automl.search") + 1 :]]
+    assert words[0] == "automl"
+    return typer.main.get_command(app).commands[words[1]].make_context(words[1], words[2:])  # type: ignore[attr-defined]
+
+
+def insert_at_fixed_site(config: TrialConfig, spec: Spec, where: str | None) -> TrialConfig:
+    spec.build(64)
+    return config.change(model={"placement": {where or "stage1.block2.branch": spec}})
+
+
+def test_every_item_and_study_is_named():
+    assert len(ROWS) >= 100
+    items = [item for item, _, _ in ROWS]
+    assert len(set(items)) == len(items)
+    for item, command, state in ROWS:
+        assert re.fullmatch(r"`[^`]+`", command), item
+        assert state.startswith(STATES), item
+    for name in list_studies():
+        assert f"automl study {name}" in PAGE
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_every_command_is_understood(line, monkeypatch):
+    """The configuration is checked. No data is opened, so attention has a fixed site."""
+    monkeypatch.setattr("automl.trials.train.insert_attention", insert_at_fixed_site)
+    context = parse(line)
+    params = context.params
+    if params.get("space") is not None:
+        assert params["space"] in SPACES
+    if context.info_name == "study":
+        assert params["name"] in list_studies()
+    if context.info_name == "data" and params["download"] is not None:
+        assert params["download"] in published_datasets()
+    if context.info_name == "train" and params["like"] is None:
+        read_config(context)
+
+
+def test_the_costs_on_the_page_are_those_of_its_command():
+    ((command, state),) = [row[1:] for row in ROWS if row[0].startswith("cost: linear")]
+    params = parse(command.strip("`")).params
+    subject = make_subject(params["backbone"], size=params["size"])
+    (text,) = params["modules"]
+    plain = count_macs(subject.build().eval(), subject.example(1))
+    printed = []
+    for heads in (1, 8, 32):
+        placement = read_placement([text.replace("heads=8", f"heads={heads}")])
+        model = insert(subject.build(), placement, subject.example(2)).eval()
+        cost = ModelCost(parameters=0, macs=count_macs(model, subject.example(1)), activations=0, step=1.0)
+        table = list(cost_table({"plain": replace(cost, macs=plain), "placement": cost}, "an image"))
+        printed.append(re.search(r"added +0 +(\d+)M", table[3])[1])
+    assert f"{printed[0]}, {printed[1]} and {printed[2]} million" in state

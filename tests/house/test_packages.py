@@ -2,12 +2,21 @@
 
 import ast
 import importlib
+import inspect
+import os
+import pkgutil
 import re
+import subprocess
+import sys
 import tomllib
 from graphlib import CycleError, TopologicalSorter
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+
+from search.config import TASKS
+from tests.helpers.private_names import OPTUNA, RAY, TORCH
 
 ROOT = Path(__file__).parents[2]
 SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
@@ -20,16 +29,13 @@ def test_each_package_is_imported_from_this_repository(package):
     assert Path(module.__file__).is_relative_to(ROOT)
 
 
-def test_every_package_is_listed():
+def test_every_package_is_listed_and_installed():
     packages = {
         ".".join(file.parent.relative_to(ROOT).parts)
         for top in ("attention", "automl", "backbones", "cluster", "search")
         for file in (ROOT / top).rglob("__init__.py")
     }
     assert packages == set(PACKAGES)
-
-
-def test_every_file_beside_the_code_is_installed_with_it():
     files = {
         file
         for package in PACKAGES
@@ -61,7 +67,7 @@ def test_lazy_names_differ_from_module_names(package):
     assert all(getattr(module, name) is not None for name in module.__all__)
 
 
-def test_few_lines_of_the_core_name_a_task():
+def test_the_core_names_few_tasks_and_imports_in_no_circle():
     """The API and the adapters of training libraries are doors: they name what belongs to one task."""
     folders = {file.parent.name for file in (ROOT / "automl" / "tasks").glob("*/__init__.py")}
     names = "|".join([*folders, *(folder.replace("_", "-") for folder in folders)])
@@ -78,6 +84,20 @@ def test_few_lines_of_the_core_name_a_task():
         if naming.search(line)
     ]
     assert len(lines) < 10, "\n".join(lines)
+    # So the files of each folder have an order in which every import goes down.
+    folders: dict[str, dict[str, set[str]]] = {}
+    for module, imported in read_imports().items():
+        for other in imported - {module}:
+            # The ground floor of `automl` is below the other packages.
+            path, other_path = (name.replace("automl.base.", "base.").split(".") for name in (module, other))
+            depth = next(i for i, (a, b) in enumerate(zip(path, other_path, strict=False)) if a != b)
+            folder = folders.setdefault(".".join(path[:depth]), {})
+            folder.setdefault(path[depth], set()).add(other_path[depth])
+    for folder, graph in folders.items():
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as error:
+            pytest.fail(f"{folder or 'the packages'}: {' imports '.join(error.args[1][::-1])}")
 
 
 def read_imports() -> dict[str, set[str]]:
@@ -114,18 +134,116 @@ def read_imports() -> dict[str, set[str]]:
     }
 
 
-def test_no_files_or_folders_import_each_other_in_a_circle():
-    """So the files of each folder have an order in which every import goes down."""
-    folders: dict[str, dict[str, set[str]]] = {}
-    for module, imported in read_imports().items():
-        for other in imported - {module}:
-            # The ground floor of `automl` is below the other packages.
-            path, other_path = (name.replace("automl.base.", "base.").split(".") for name in (module, other))
-            depth = next(i for i, (a, b) in enumerate(zip(path, other_path, strict=False)) if a != b)
-            folder = folders.setdefault(".".join(path[:depth]), {})
-            folder.setdefault(path[depth], set()).add(other_path[depth])
-    for folder, graph in folders.items():
-        try:
-            TopologicalSorter(graph).prepare()
-        except CycleError as error:
-            pytest.fail(f"{folder or 'the packages'}: {' imports '.join(error.args[1][::-1])}")
+# Tasks without commands of their own on the command line and in the API.
+NAMES = [name.replace("-", "_") for name, spec in TASKS.items() if spec.models or spec.detect]
+# Tests of what asks all tasks: their declarations, spaces, configurations, data, studies and commands.
+ASKING = (
+    "tests/automl/task/test_register_task.py",
+    "tests/search/test_space_loading.py",
+    "tests/search/test_trial_config.py",
+    "tests/automl/tasks/test_tasks.py",
+)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ",".join(NAMES[::4]),
+        *(pytest.param(name, marks=pytest.mark.slow("another case")) for name in NAMES),
+    ],
+)
+def test_the_rest_works_without_tasks(names: str) -> None:
+    run = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "without_task.py", names, *ASKING],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-1000:]
+
+
+FILES = {
+    "Ray": ("cluster/ray_internals.py", RAY),
+    "Optuna": ("search/optuna_internals.py", OPTUNA),
+    "PyTorch": ("backbones/torch_internals.py", TORCH),
+}
+
+
+def find_difference(name, parameters=None, attributes=(), constants=(), reader=None):
+    """Return how the library differs from a row of its table, or None."""
+    try:
+        value = pkgutil.resolve_name(name)
+        if parameters is not None and list(inspect.signature(value).parameters) != parameters:
+            return f"its parameters are {', '.join(inspect.signature(value).parameters)}"
+        for attribute in attributes:
+            if attribute not in value.__init__.__code__.co_names:
+                return f"it has no {attribute}"
+        for constant in constants:
+            if constant not in value.__code__.co_consts:
+                return f"it does not name {constant!r}"
+        looked_up = name.replace(":", ".").rpartition(".")[2]
+        if reader and looked_up not in inspect.unwrap(pkgutil.resolve_name(reader)).__code__.co_names:
+            return f"{reader} does not look it up"
+    except (ImportError, AttributeError) as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("library", "name"), [(library, name) for library, (_, used) in FILES.items() for name in used]
+)
+def test_library_has_the_private_names_in_use(library, name):
+    file, used = FILES[library]
+    wrong = find_difference(name, **used[name])
+    assert wrong is None, f"{library} changed {name}: see {file} ({wrong})"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "used"),
+    [
+        ("has no attribute 'no_such'", {"name": "pathlib:Path.no_such"}),
+        ("No module named 'no_such'", {"name": "no_such:thing"}),
+        ("its parameters are split_command", {"name": "shlex:join", "parameters": ["words"]}),
+        ("it has no no_such", {"name": "tempfile:TemporaryDirectory", "attributes": ["no_such"]}),
+        ("does not name 'no_such'", {"name": "shlex:join", "constants": ["no_such"]}),
+        ("shlex:join does not look it up", {"name": "shlex:deque", "reader": "shlex:join"}),
+    ],
+)
+def test_differences_are_reported(wrong, used):
+    assert wrong in find_difference(**used)
+
+
+def test_each_use_of_ray_is_tested_and_has_a_reason():
+    requirements = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    (bound,) = (line for line in requirements if line.startswith("ray["))
+    major, minor = map(int, version("ray").split(".")[:2])
+    assert bound.endswith(f"<{major}.{minor + 1}")
+    # The function for benchmarks, at the end of the file, needs no reason.
+    text = (ROOT / FILES["Ray"][0]).read_text().partition("# -- nodes and actors")[2]
+    product = text.partition("# -- for benchmarks")[0]
+    functions = re.findall(r'^def (\w+)\(.*?"""(.*?)"""', product, re.DOTALL | re.MULTILINE)
+    assert len(functions) == product.count("\ndef ")
+    reasons = {name: " ".join(docstring.split()) for name, docstring in functions}
+    assert [name for name, text in reasons.items() if not re.search("Without it:|Why: see", text)] == []
+
+
+# The brackets prevent a match with this file.
+OF_RAY = r"ray\.[a-z_.]*_(internal|private)|class[_]cache|tune[_]controller"
+OF_TORCH = r"torch\.([a-z_]+\.)*_[a-z]|from torch\._|import _BatchNorm"
+OF_OPTUNA = r"\._(storage|study_id|trial_id|backend|contains|suggest)\b"
+
+
+@pytest.mark.parametrize(
+    ("library", "pattern", "where"),
+    [
+        ("Ray", OF_RAY, [".", ":!tests/helpers/private_names.py"]),
+        ("PyTorch", OF_TORCH, ["attention/", "backbones/", "search/", "automl/"]),
+        ("Optuna", OF_OPTUNA, ["search/", "automl/search/", "automl/callbacks/", "benchmarks/"]),
+    ],
+)
+def test_private_names_of_a_library_are_used_in_one_file(library, pattern, where):
+    result = subprocess.run(
+        ["git", "grep", "-lE", pattern, "--", *where], cwd=ROOT, capture_output=True, text=True
+    )
+    assert result.stdout.split() == [FILES[library][0]]

@@ -61,14 +61,11 @@ def test_ordinary_names_are_accepted(code):
     assert not list(prose.check_python("a.py", code))
 
 
-def test_names_of_tests():
+def test_words_sentences_and_names_are_checked():
     code = (
         "def test_what_is_not_known(): pass\ndef test_mistakes_are_told(): pass\ndef test_a_fault(): pass\n"
     )
     assert rules(prose.check_python("a.py", code)) == [(1, "test-name"), (2, "name")]
-
-
-def test_phrases_in_messages_comments_and_docstrings():
     code = '''"""Make a list.
 
 The search goes on, which is told.
@@ -85,9 +82,6 @@ w = "it goes on the disk"
         (6, "message-word"),
         (7, "comment-word"),
     ]
-
-
-def test_words_and_long_sentences_of_documents():
     long = "word " * prose.MAX_SENTENCE
     text = f"""# Arms
 
@@ -115,9 +109,6 @@ with a [trunk](page.md).
         (16, "docs-word"),
         (19, "docs-word"),
     ]
-
-
-def test_text_of_an_admonition_is_checked():
     assert rules(prose.check_markdown("a.md", "!!! note\n\n    The trunk.\n")) == [(3, "docs-word")]
 
 

@@ -45,7 +45,7 @@ class Resources(HTMLParser):
         self.styles.append(values.get("style", ""))
 
 
-def test_a_page_loads_nothing_from_elsewhere(site: Path) -> None:
+def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
     pages = list(site.rglob("*.html"))
     assert len(pages) > 40
     for page in pages:
@@ -53,38 +53,20 @@ def test_a_page_loads_nothing_from_elsewhere(site: Path) -> None:
         assert any(address.endswith(".js") for address in resources.addresses)
         assert [address for address in resources.addresses if ELSEWHERE.match(address)] == []
         assert "http" not in "".join(resources.styles)
-
-
-def test_a_style_loads_nothing_from_elsewhere(site: Path) -> None:
     for path in site.rglob("*.css"):
         text = path.read_text()
         addresses = re.findall(r"url\(\s*[\"']?([^\"')]+)", text) + re.findall(
             r"@import\s+[\"']([^\"']+)", text
         )
         assert [address for address in addresses if ELSEWHERE.match(address)] == []
-
-
-def test_lists_and_tables_are_rendered(site: Path) -> None:
-    """Markdown shows a table or a list as text where its indentation is not 4 spaces for each level."""
+    # Markdown shows a table or a list as text where its indentation is not 4 spaces for each level.
     for page in site.rglob("*.html"):
         text = re.sub(r"<(pre|code)\b.*?</\1>", "", page.read_text(), flags=re.S)
         for paragraph in re.findall(r"<(?:p|li)>(.*?)</(?:p|li)>", text, re.S):
             assert not re.search(r"^\s*([-*] |\d\. |\|)", paragraph, re.M), (page.name, paragraph)
-
-
-def test_search_works_on_pages_that_are_opened_from_a_folder(site: Path) -> None:
     assert "run_search" in (site / "search" / "search_index.js").read_text()
     scripts = Resources((site / "how-to" / "search.html").read_text()).addresses
     assert "../javascripts/iframe-worker.js" in scripts
-
-
-def read_table(text: str) -> set[str]:
-    """Return the options in the first column of a command's tables."""
-    cells = re.findall(r"<tr>\s*<td>(.*?)</td>", text, re.S)
-    return set(re.findall(r"<code>(--?[\w-]+)</code>", "".join(cells)))
-
-
-def test_every_option_is_on_the_page_of_the_command_line(site: Path) -> None:
     page = (site / "reference" / "cli.html").read_text()
     commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     sections = dict(re.findall(r'<h2 id="automl-([\w-]+)">(.*?)(?=<h2 |</article>)', page, re.S))
@@ -92,6 +74,12 @@ def test_every_option_is_on_the_page_of_the_command_line(site: Path) -> None:
     for name, command in commands.items():
         options = {flag for option in command.params for flag in option.opts if flag.startswith("-")}
         assert read_table(sections[name]) >= options - {"--help-all"}
+
+
+def read_table(text: str) -> set[str]:
+    """Return the options in the first column of a command's tables."""
+    cells = re.findall(r"<tr>\s*<td>(.*?)</td>", text, re.S)
+    return set(re.findall(r"<code>(--?[\w-]+)</code>", "".join(cells)))
 
 
 @pytest.mark.parametrize("name", automl.__all__)

@@ -133,29 +133,12 @@ def test_slow_tests_fail_where_there_are_limits(tmp_path: Path, options: tuple[s
     assert set(re.findall(r"^(\S+) took", output, re.M)) == {"test_0.py::test_works", "prepared"}
 
 
-def test_few_tests_have_no_limit() -> None:
+def test_limits_and_faults_are_listed() -> None:
     files = [file for file in (ROOT / "tests").rglob("*.py") if file.parent.name != "house"]
     assert sum(file.read_text().count("mark.heavy(") for file in files) <= 25
     assert {*SHARED} <= {file.name for file in files}
-
-
-@pytest.mark.parametrize("mutant", mutants.MUTANTS, ids=lambda mutant: mutant.name)
-def test_each_fault_can_be_made(mutant: mutants.Mutant) -> None:
-    assert (ROOT / mutant.file).read_text().count(mutant.text) == 1
-    assert all((ROOT / test).exists() for test in mutant.tests.split())
-
-
-def test_faults_have_different_names() -> None:
     assert {*Counter(mutant.name for mutant in mutants.MUTANTS).values()} == {1}
     assert len(mutants.MUTANTS) >= 40
-
-
-def test_a_product_is_reduced_and_a_list_is_not(tmp_path: Path) -> None:
-    (tmp_path / "test_0.py").write_text(PRODUCT)
-    assert f"{3 * 2 + 8} passed" in run(tmp_path)
-
-
-def test_cases_have_each_pair_of_values() -> None:
     sizes = {"spec": 42, "shape": 3, "layout": 2, "training": 2}
     cases = [dict(zip(sizes, values, strict=True)) for values in product(*map(range, sizes.values()))]
     kept = [cases[i] for i in choose_cases(cases)]
@@ -164,3 +147,14 @@ def test_cases_have_each_pair_of_values() -> None:
         assert len({(case[first], case[second]) for case in kept}) == sizes[first] * sizes[second]
     two = [{"a": i, "b": j, "c": j} for i in range(3) for j in range(4)]
     assert len(choose_cases(two)) == len(two), "two parameters are their pairs"
+
+
+@pytest.mark.parametrize("mutant", mutants.MUTANTS, ids=lambda mutant: mutant.name)
+def test_each_fault_can_be_made(mutant: mutants.Mutant) -> None:
+    assert (ROOT / mutant.file).read_text().count(mutant.text) == 1
+    assert all((ROOT / test).exists() for test in mutant.tests.split())
+
+
+def test_a_product_is_reduced_and_a_list_is_not(tmp_path: Path) -> None:
+    (tmp_path / "test_0.py").write_text(PRODUCT)
+    assert f"{3 * 2 + 8} passed" in run(tmp_path)

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from automl.base.errors import InputError
-from automl.base.summary import Summary
+from automl.base.terminal import Summary
 from automl.export.formats import onnx_file
-from automl.export.map_inputs import MapReader, Shown
 from automl.export.predict import Exported, check_written, exported_folder, no_export, read_exported
+from automl.export.run_maps import MapReader, Shown
 from automl.task.deployment import TOKENIZER
 from automl.tasks.code_retrieval.data.source_folder import list_source_files, read_source_file
 from automl.tasks.code_retrieval.data.tokenizer import Tokenizer

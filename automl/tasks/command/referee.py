@@ -16,6 +16,7 @@ from typing import Any
 
 from automl.base.errors import InputError
 from automl.base.options import STORAGE, format_command, with_keywords_of
+from automl.base.process import capture_library_logs
 from automl.callbacks.user import UserCallbacks
 from automl.config.nouns import REFEREE, Place, Question, SearchPlan, Terms
 from automl.config.settings import ParsedSettings, normalise
@@ -29,7 +30,6 @@ from automl.judge.variants import Variant, VariantSet
 from automl.judge.verdict import VERDICT_FILE, ConfirmResult
 from automl.storage.cache_folder import cache_root
 from automl.storage.folder import find_search, new_folder, old_folder, resolve_search
-from automl.storage.logs import capture_library_logs
 from automl.storage.metadata import ComparisonMetadata, collect_provenance, write_metadata
 from automl.storage.storage import check_not_temporary
 from automl.storage.user_code import command_in, remember

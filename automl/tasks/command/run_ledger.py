@@ -11,7 +11,7 @@ from typing import Any
 
 from automl.base.errors import InputError
 from automl.base.serialise import to_json
-from automl.base.summary import Summary
+from automl.base.terminal import Summary
 from automl.base.units import pluralize
 from automl.judge import evalues
 from automl.judge.ledger import ACCEPTED, COMPARISON, FINAL, TEST, VERDICT, Decision, Ledger, Program

@@ -68,7 +68,7 @@ def list_sites(model: DetectionModel) -> list["Site"]:
     """Return the sites after residual blocks and in their branches, and the levels of the pyramid."""
     import torch  # takes seconds
 
-    from automl.task.memo import remember_sites
+    from automl.task.base import remember_sites
     from automl.tasks.detection.model import SIDE, build_detector
 
     narrow = replace(model, representation=8, proposals=10)

@@ -16,10 +16,9 @@ from automl.base import live_objects
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
-from automl.task.base import Batch, EvaluationBatch, Inputs, Task
+from automl.task.base import Batch, EvaluationBatch, Inputs, Task, remember_sites
 from automl.task.deployment import MODEL, Arrays, Deployment
 from automl.task.evaluator import Evaluator
-from automl.task.memo import remember_sites
 from automl.task.task_data import Split
 from automl.tasks.function import SPEC, FunctionModel
 from automl.tasks.function.models import Exported, Placed, add_noise, deploy, name_inputs, repeat

@@ -221,9 +221,6 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
             names=[self.labels[label] for label in data.labels[index]],
         )
 
-    def pictures(self, split: Split, rows: Sequence[int]) -> Sequence[np.ndarray]:
-        return list(self._crops(split, torch.tensor(rows)).cpu().numpy())
-
     def labelled_inputs(self, split: Split) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
         data = load_images(self.data, split)
         for index in torch.arange(len(data)).split(LABELLED):

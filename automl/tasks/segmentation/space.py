@@ -38,7 +38,7 @@ def list_sites(model: SegmentationModel, size: int) -> list["Site"]:
     """Return the sites of residual blocks, skip connections, bottleneck and decoder stages."""
     import torch  # takes seconds
 
-    from automl.task.memo import remember_sites
+    from automl.task.base import remember_sites
 
     sites = remember_sites(
         ["segmentation space", model.backbone, dict(model.options), size],

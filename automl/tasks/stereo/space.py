@@ -54,7 +54,7 @@ def list_sites(data: StereoData, model: StereoModel) -> list["Site"]:
     """Return the sites with several channels. After the aggregation there is one, the costs."""
     import torch  # takes seconds
 
-    from automl.task.memo import remember_sites
+    from automl.task.base import remember_sites
     from automl.tasks.stereo.model import STEREO
 
     size = data.height, data.width

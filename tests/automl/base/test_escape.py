@@ -2,10 +2,12 @@
 
 import inspect
 import io
+import logging
 import os
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,15 +18,18 @@ from markdown_it import MarkdownIt
 from mlflow import MlflowClient
 from rich.console import Console
 
+from automl.base.errors import InputError
 from automl.base.escape import markdown, markdown_code, mlflow_key, mlflow_value, printable, redact, shell
 from automl.base.options import format_command
-from automl.base.summary import html
-from automl.base.terminal import EscapedStream, escaped_output
+from automl.base.process import capture_library_logs
+from automl.base.terminal import EscapedStream, escaped_output, html
 from automl.callbacks.search_progress import Progress
 from automl.cli.main import app
 from automl.export.run_maps import _page, _Picture
 from automl.report.figure import Figure, inline
+from automl.storage.metadata import collect_provenance
 from automl.storage.storage import Storage
+from automl.tracking import client
 from automl.tracking.client import find_runs
 from automl.tracking.run_spec import NOTE, TRIAL, RunSpec
 from automl.tracking.writer import MlflowWriter
@@ -85,14 +90,11 @@ def test_markdown(name: str, page: str) -> None:
     assert text == f"kept in {printable(name)}."
 
 
-def test_markdown_keeps_plain_text() -> None:
+def test_plain_text_and_words_are_kept() -> None:
     plain = (
         "ssa@stage1.block2.branch (trial 3) is better by +0.70 points, my_class: -1 to 2.5 (95 % CI), 1. of 2"
     )
     assert markdown(plain) == plain
-
-
-def test_shell_restores_each_word() -> None:
     script = f"printf '%s\\0' {shell(HOSTILE)}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, env={"LC_ALL": "C.UTF-8"}, check=True)
     assert done.stdout.split(b"\0")[:-1] == [os.fsencode(name) for name in HOSTILE]
@@ -280,3 +282,82 @@ def test_headers_and_tokens_of_the_environment_are_redacted(monkeypatch: pytest.
     assert redact("it is Basic, in /home/me/key, and not authorized: no") == (
         "it is Basic, in /home/me/key, and not authorized: no"
     )
+
+
+PLANTED = "pla+nted%21"
+ADDRESS = f"http://somebody:{PLANTED}@127.0.0.1:1/path"  # no server listens there
+PUBLIC = "http://***@127.0.0.1:1/path"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (ADDRESS, PUBLIC),
+        (f"to {ADDRESS}, then '{ADDRESS}'", f"to {PUBLIC}, then '{PUBLIC}'"),
+        (f"postgresql+psycopg2://me:a@{PLANTED}@host/db", "postgresql+psycopg2://***@host/db"),
+        (f"/home/me/http:/me:{PLANTED}@host/db", "/home/me/http:/***@host/db"),
+        (f"https://{PLANTED}@host:5000", "https://***@host:5000"),
+        (f"--storage=S3://key:{PLANTED}@bucket", "--storage=S3://***@bucket"),
+        (
+            f"s3://bucket/a@b?secret_key={PLANTED}&region=eu&session_token={PLANTED}",
+            "s3://bucket/a@b?secret_key=***&region=eu&session_token=***",
+        ),
+        (f"https://host/blob?sv=1&sig={PLANTED}#x", "https://host/blob?sv=1&sig=***#x"),
+        (
+            "abfss://container@account.dfs.core.windows.net/a",
+            "abfss://container@account.dfs.core.windows.net/a",
+        ),
+        (f"abfss://account:{PLANTED}@container/a", "abfss://***@container/a"),
+        ("sqlite:////home/me@work/mlflow.db", "sqlite:////home/me@work/mlflow.db"),
+        ("ask me@host, see http://host/me@work?keep=3", "ask me@host, see http://host/me@work?keep=3"),
+    ],
+)
+def test_credentials_are_redacted(text: str, shown: str) -> None:
+    assert redact(text) == shown
+    assert redact(shown) == shown
+
+
+def test_logs_messages_and_commands_are_redacted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Callable[..., tuple[int, str, str]]
+) -> None:
+    with capture_library_logs(tmp_path / "log.txt"):
+        log = logging.getLogger("mlflow")
+        log.warning("%s does not answer", ADDRESS)
+        try:
+            raise ConnectionError(ADDRESS)
+        except ConnectionError:
+            log.exception("it failed")
+    message = (tmp_path / "log.txt").read_text()
+    assert PLANTED not in message
+    assert f"{PUBLIC} does not answer" in message
+    assert f"ConnectionError: {PUBLIC}" in message
+    monkeypatch.setattr(sys, "argv", ["/bin/automl", "search", "--data", ADDRESS])
+    assert collect_provenance().command == ["automl", "search", "--data", PUBLIC]
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", ADDRESS)
+    with pytest.raises(InputError, match="does not answer") as raised:
+        client.open_client()
+    assert f"MLflow at {PUBLIC} does not" in str(raised.value)
+    assert PLANTED not in str(raised.value)
+    code, out, err = cli("train", "--dataset", "nette", "--data", ADDRESS)
+    assert code == 2
+    assert "127.0.0.1:1/path" in err
+    assert PLANTED not in out + err
+    # Run in a new process, where Python prints the uncaught error.
+    program = f"import automl.cli.main as c; c.main(program=lambda *_, **options: open({ADDRESS!r}))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Traceback")
+    assert f"FileNotFoundError: [Errno 2] No such file or directory: '{PUBLIC}'" in done.stderr
+    assert PLANTED not in done.stderr
+
+
+@pytest.mark.parametrize("category", [DeprecationWarning, FutureWarning, UserWarning])
+def test_warnings_that_the_command_line_hides_are_in_the_log(category: type[Warning], tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", category)  # as automl.cli.main.main does
+        filters = list(warnings.filters)
+        with capture_library_logs(log):
+            warnings.warn("a value is out of range", category, stacklevel=1)
+        assert warnings.filters == filters
+    assert f"{category.__name__}: a value is out of range" in log.read_text()

@@ -70,15 +70,12 @@ def test_message_about_a_missing_package_names_the_install_command(extra, packag
     )
 
 
-def test_another_module_of_the_name_is_not_called_missing(tmp_path, monkeypatch):
+def test_missing_packages_are_told_from_others(tmp_path, monkeypatch, missing, cli):
     (tmp_path / "mcp.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "mcp", raising=False)
     with pytest.raises(InputError, match=r"mcp, and Python finds .*mcp.py first, which has no mcp.lowlevel"):
         _ = optional("mcp.lowlevel", "mcp").Server
-
-
-def test_command_without_a_package_exits_with_2(missing, tmp_path, cli):
     (tmp_path / "add.go").write_text(GO)
     missing("tree_sitter")
     code, out, err = cli("data", str(tmp_path))
@@ -133,7 +130,7 @@ def test_each_lazy_attribute_exists_where_nothing_else_was_imported(package):
     assert done.returncode == 0, done.stderr
 
 
-def test_only_exported_models_and_the_server_import_optional_packages():
+def test_optional_packages_are_those_of_extras():
     names = "|".join(requirement_name(line) for extra in EXTRAS for line in listed(extra)).replace("-", "_")
     grep = subprocess.run(
         [
@@ -152,9 +149,6 @@ def test_only_exported_models_and_the_server_import_optional_packages():
         text=True,
     )
     assert grep.stdout.split() == ["automl/cli/mcp_server.py", "automl/export/served_encoder.py"]
-
-
-def test_extras_match_pyproject():
     always = {requirement_name(line) for line in PROJECT["dependencies"]}
     assert PROJECT["optional-dependencies"].keys() >= EXTRAS.keys()
     assert not always & {requirement_name(line) for extra in EXTRAS for line in listed(extra)}

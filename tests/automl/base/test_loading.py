@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import automl
-from automl.base import loading
+from automl.base import live_objects, loading
 from automl.base.errors import OWN_PACKAGES, InputError
 from backbones.libraries import LIBRARIES
 
@@ -18,7 +18,7 @@ from backbones.libraries import LIBRARIES
 def project(tmp_path: Path) -> Path:
     """Return a folder with a file that imports some of the files beside it."""
     files = {
-        "net.py": "import torch\nimport layers\nfrom parts import blocks\n\n\ndef make():\n    import late\n"
+        "net.py": "import json\nimport layers\nfrom parts import blocks\n\n\ndef make():\n    import late\n"
         "    return layers.NAME + blocks.NAME + late.NAME\n",
         "layers.py": "NAME = 'layers '\n",
         "late.py": "NAME = 'late'\n",
@@ -41,6 +41,9 @@ def test_code_is_the_file_and_its_imports(project: Path) -> None:
         "net.py", "layers.py", "late.py", "parts/__init__.py", "parts/blocks.py", "parts/more.py",
     }  # fmt: skip
     assert all(Path(path).read_bytes() == content for path, content in files.items())
+    loading.receive(loading.code(f"{project}/net.py:make"))
+    assert loading.load_file(f"{project}/net.py").__file__ == f"{project}/net.py"
+    assert {*loading.LIBRARIES} == {*LIBRARIES, "hf"}  # whose models are decoders
 
 
 @pytest.mark.parametrize("name", ["xresnet18", "torchvision:resnet18", "package.module:Net"])
@@ -65,7 +68,6 @@ def test_the_digest_does_not_depend_on_the_folder(
 PROGRAM = """
 import pickle, sys
 from automl.base import loading
-from backbones.libraries import LIBRARIES
 name, files = pickle.load(sys.stdin.buffer)
 loading.receive(files)
 print(loading.load_object("backbone", "function", name, ())())
@@ -85,50 +87,29 @@ def test_another_machine_runs_the_received_files(project: Path) -> None:
     assert process.stdout.decode().split("\n")[:2] == ["layers more late", loading.hash_files(files)]
 
 
-def test_two_files_may_import_different_files_of_the_same_name(tmp_path: Path) -> None:
+def test_files_of_several_folders_are_loaded_and_sent(tmp_path: Path) -> None:
     for kind in ("a", "b"):
         (tmp_path / kind).mkdir()
         (tmp_path / kind / "net.py").write_text("import helper\n\ndef make():\n    return helper.NAME\n")
         (tmp_path / kind / "helper.py").write_text(f"NAME = '{kind}'\n")
     names = [f"{tmp_path}/{kind}/net.py:make" for kind in ("a", "b")]
     assert [loading.load_object("backbone", "function", name, ())() for name in names] == ["a", "b"]
-
-
-def test_imports_may_change_in_one_process(project: Path) -> None:
-    name = f"{project}/net.py:make"
-    assert loading.load_object("backbone", "function", name, ())() == "layers more late"
-    (project / "layers.py").write_text("NAME = 'other layers '\n")
-    assert loading.load_object("backbone", "function", name, ())() == "other layers more late"
-
-
-def test_relative_imports_are_always_files_of_the_user(project: Path) -> None:
-    (project / "parts" / "blocks.py").write_text("from .attention import NAME\nfrom .. import above\n")
-    (project / "parts" / "attention.py").write_text("NAME = ''\n")
-    (project.parent / "above.py").write_text("")
-    names = {Path(path).name for path in loading.code(f"{project}/net.py:make")}
-    assert "attention.py" in names
-    (project / "net.py").write_text("from .. import above\nfrom ... import further\n")
-    assert {Path(path).name for path in loading.code(f"{project}/net.py:make")} == {"net.py"}
-
-
-def test_files_of_different_folders_are_sent_together(tmp_path: Path) -> None:
     files = {f"{tmp_path}/a/one.py": b"def make():\n    return 1\n", f"{tmp_path}/b/two.py": b""}
     loading.receive(files)
     assert loading.load_object("task", "Class", f"{tmp_path}/a/one.py:make", ())() == 1
 
 
-def test_held_code_does_not_change(project: Path) -> None:
+def test_code_changes_only_when_it_is_read_again(project: Path) -> None:
     name = f"{project}/net.py:make"
+    assert loading.load_object("backbone", "function", name, ())() == "layers more late"
+    (project / "layers.py").write_text("NAME = 'other layers '\n")
+    assert loading.load_object("backbone", "function", name, ())() == "other layers more late"
     loading.freeze_code(name)
     before = loading.hash_code(name)
     (project / "layers.py").write_text("NAME = 'edited '\n")
     assert loading.hash_code(name) == before
     loading.freeze_code(name)
     assert loading.hash_code(name) != before
-
-
-def test_the_same_code_in_another_folder_is_used(project: Path) -> None:
-    name = f"{project}/net.py:make"
     code_hash = loading.hash_code(name)
     assert loading.find_local_name("/gone/net.py:make", code_hash) == name
     assert loading.find_local_name("/gone/net.py:make", "another") == "/gone/net.py:make"
@@ -136,21 +117,20 @@ def test_the_same_code_in_another_folder_is_used(project: Path) -> None:
     assert loading.find_local_name("xresnet18", "") == "xresnet18"
 
 
-def test_existing_files_are_used_directly(project: Path) -> None:
-    loading.receive(loading.code(f"{project}/net.py:make"))
-    assert loading.load_file(f"{project}/net.py").__file__ == f"{project}/net.py"
-
-
-def test_mistakes_in_a_file_are_reported(project: Path) -> None:
+def test_imports_that_are_relative_or_wrong_are_reported(project: Path) -> None:
+    (project / "parts" / "blocks.py").write_text("from .attention import NAME\nfrom .. import above\n")
+    (project / "parts" / "attention.py").write_text("NAME = ''\n")
+    (project.parent / "above.py").write_text("")
+    names = {Path(path).name for path in loading.code(f"{project}/net.py:make")}
+    assert "attention.py" in names
+    (project / "net.py").write_text("from .. import above\nfrom ... import further\n")
+    assert {Path(path).name for path in loading.code(f"{project}/net.py:make")} == {"net.py"}
+    (project / "net.py").write_text("import layers\n")
     (project / "layers.py").write_text("def broken(:\n")
     with pytest.raises(InputError, match=r"layers\.py, line 1, is no Python: invalid syntax"):
         loading.code(f"{project}/net.py:make")
     with pytest.raises(InputError, match=r"there is no file gone\.py"):
         loading.code("gone.py:make")
-
-
-def test_libraries_are_those_that_have_models() -> None:
-    assert {*loading.LIBRARIES} == {*LIBRARIES, "hf"}  # whose models are decoders
 
 
 @pytest.mark.parametrize("name", [*OWN_PACKAGES, "test", "array"])
@@ -207,3 +187,60 @@ def test_spawned_processes_get_objects_of_files_of_the_user(project: Path) -> No
     code = f"import pickle, sys; print({names})"
     process = subprocess.run([sys.executable, "-c", code], input=content, capture_output=True, check=True)
     assert process.stdout.decode().strip() == "['Net', 'collate', 'Inner']"
+
+
+CELLS = """
+import sys
+from functools import cache
+
+SCALE = 3
+
+@cache
+def table():
+    return [SCALE]
+
+def train(value):
+    return table()[0] * value
+"""
+
+
+def run(*lines: str) -> str:
+    """Run lines after the cells as a process without a file, as a notebook is."""
+    code = CELLS + "\n".join(("from automl.base import live_objects, loading", *lines))
+    result = subprocess.run([sys.executable, "-"], input=code, capture_output=True, text=True, check=True)
+    return result.stdout.strip()
+
+
+def test_function_of_a_notebook_travels_with_what_it_uses(tmp_path: Path) -> None:
+    file = tmp_path / "packed"
+    printed = run(
+        "name = live_objects.name_of(train)",
+        f"open({str(file)!r}, 'wb').write(loading.code(name)[name])",
+        "print(name, loading.hash_code(name))",
+    )
+    name, digest = printed.split()
+    assert name == "__main__:train"
+    loading.receive({name: file.read_bytes()})
+    try:
+        assert loading.load_object("training function", "function", name, [])(2) == 6
+        assert loading.hash_code(name) == digest
+    finally:
+        live_objects._received.clear()
+
+
+def test_functions_of_a_notebook_have_a_name_and_a_hash() -> None:
+    hashes = "print(loading.hash_code('__main__:train'))"
+    assert len(set(run(hashes, "train = lambda value: value", hashes).split())) == 2
+    assert run(hashes) == run(hashes)
+    changed = "table = cache(lambda: [4])"
+    assert len(set(run(hashes, changed, hashes).split())) == 2
+    assert live_objects.name_of(run) == f"{Path(__file__).resolve()}:run"
+    assert live_objects.name_of(loading.load_file) == "automl.base.loading:load_file"
+    with pytest.raises(InputError, match="at the top level of its file or notebook"):
+        live_objects.name_of(lambda trial: None)
+    with pytest.raises(InputError, match="run the cell that defines it"):
+        loading.code("__main__:absent")
+    freeze = "loading.freeze_code('__main__:train')"
+    lines = (freeze, "code = loading.code('__main__:train')", "SCALE = 5")
+    assert run(*lines, "print(loading.code('__main__:train') is code)") == "True"
+    assert run(*lines, freeze, "print(loading.code('__main__:train') == code)") == "False"

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from filelock import Timeout
 
 from attention import Spec
+from automl.base.atomic import locked
 from automl.base.errors import InputError
 from automl.base.serialise import from_json, read_json, to_json, write_json
 from search.config import TrialConfig
@@ -90,18 +92,12 @@ def test_invalid_values_are_rejected(value: Any, message: str) -> None:
     assert message in str(error.value)
 
 
-def test_all_problems_are_reported_at_once() -> None:
+def test_problems_and_formats_are_reported(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"whole: 3 problems\n  unknown key 'x'.*\n  part is miss.*\n  maybe"
     ):
         from_json(Whole, {"x": 1, "maybe": "3"}, "whole")
-
-
-def test_unknown_keys_may_be_allowed() -> None:
     assert from_json(Part, {"name": "x", "later": 1}, "part", strict=False) == Part(name="x")
-
-
-def test_a_file_has_a_format(tmp_path: Path) -> None:
     file = tmp_path / "part.json"
     write_json(file, Part(name="x"), format=1)
     assert json.loads(file.read_text()) == {"format": 1, "name": "x", "colour": "red"}
@@ -111,3 +107,13 @@ def test_a_file_has_a_format(tmp_path: Path) -> None:
         file.write_text(content)
         with pytest.raises(InputError, match=r"part\.json is corrupt or in an unsupported format \("):
             read_json(Part, file, format=1)
+
+
+def test_a_lock_excludes_others_and_leaves_no_file(tmp_path: Path) -> None:
+    target = tmp_path / "report"
+    for _ in range(2):
+        with locked(target), pytest.raises(Timeout), locked(target, timeout=0):
+            pass
+        with locked(target, timeout=0), locked(tmp_path / "other", timeout=0):
+            pass
+        assert list(tmp_path.iterdir()) == []

@@ -85,6 +85,7 @@ def test_help_and_version_import_no_torch() -> None:
     )
 
 
+@pytest.mark.slow("imports fastai")
 def test_trial_imports_only_its_task() -> None:
     """It imports only the model of fastai, which later imports of fastai share."""
     program = """
@@ -106,15 +107,12 @@ print(whole.XResNet is model is XResNet is fastai.vision.models.xresnet.XResNet)
     assert (done.returncode, done.stdout) == (0, "\nTrue\n"), done.stderr
 
 
-def test_spaces(cli: Cli) -> None:
+def test_spaces_and_sites_are_listed(cli: Cli) -> None:
     code, out, _ = cli("spaces")
     assert code == 0
     for space in SPACES.values():
         assert re.search(rf"^{space.name} .*{re.escape(space.summary)}$", out, re.MULTILINE)
     assert "file.py:function" in out
-
-
-def test_sites(cli: Cli) -> None:
     code, out, err = cli("sites", "xresnet18", "--size", "128")
     assert (code, err) == (0, "")
     heading, *sites, _ = out.splitlines()
@@ -126,9 +124,6 @@ def test_sites(cli: Cli) -> None:
     assert len(costs) == len(ATTENTIONS)
     # A 1x1 convolution of 64 channels at 32x32: 64 * 64 weights and as many multiplications a position.
     assert costs[list(ATTENTIONS).index("conv1x1")].split("/")[1].startswith("4.")
-
-
-def test_sites_show_no_cost_of_types_that_do_not_fit() -> None:
     sites = [Site(name=f"s{n}", path="m", channels=n, stride=1, resolution=(4, 4)) for n in (6, 8)]
     heading, six, eight, _, note = sites_table(sites)
     column = heading.split().index("multihead")
@@ -325,7 +320,10 @@ def earlier(folder: Path) -> str:
         (("--resume", "our"), ["no search called 'our' in searches; there are older"]),
         (("--space", "digits", "--name", "older"), ["exists already", "--resume older"]),
         (("--space", "digits", "--name", "older", "--dry-run"), ["exists already", "--resume older"]),
-        (("--space", "woof", "--warm-start", "older"), ["made with another space (digits)"]),
+        pytest.param(
+            *(("--space", "woof", "--warm-start", "older"), ["made with another space (digits)"]),
+            marks=pytest.mark.slow("draws a large space"),
+        ),
     ],
     ids=lambda value: " ".join(value),
 )
@@ -414,15 +412,12 @@ def test_exit_handlers_run(arguments: list[str], code: int) -> None:
     assert done.stderr.startswith("error: ") == (code == 2)
 
 
-def test_code_of_the_user_does_not_end_a_command(tmp_path: Path) -> None:
+def test_code_of_the_user_and_a_second_interrupt_end_in_order(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text("import sys\n\ndef stop():\n    sys.exit(0)\n")
     stop = load_object("model", "function", f"{tmp_path}/net.py:stop", ())
     with pytest.raises(InputError, match=r"ended the program: SystemExit: 0 \(net\.py, line 4\)"):
         as_command(stop)()
-
-
-def test_second_interrupt_has_no_traceback() -> None:
-    """Ctrl-C once more, while the first one ends the command and the process."""
+    # Ctrl-C once more, while the first one ends the command and the process.
     lines = (
         "import atexit, os, signal",
         "from automl.cli import main",

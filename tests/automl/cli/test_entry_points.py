@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import typer
 import typer.main
 
 from automl.base.errors import InputError
-from automl.cli.main import app
+from automl.cli.main import app, main
 from tests.helpers import others_slow
 from tests.helpers.planted_modules import plant_modules
 
@@ -77,3 +79,17 @@ def test_no_command_takes_an_empty_text_a_pipe_or_a_device(
 
 def _is_text(parameter: Any) -> bool:
     return any(kind in repr(parameter.type_descriptor.annotation) for kind in ("str", "Path"))
+
+
+def test_it_prints_one_message(capsys: pytest.CaptureFixture[str]) -> None:
+    program = typer.Typer()
+
+    @program.command()
+    def train() -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nSee the documentation")
+
+    with pytest.raises(SystemExit) as ended:
+        main([], program)
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: CUDA out of memory. Tried to allocate 2.00 GiB. Lower --batch-size")

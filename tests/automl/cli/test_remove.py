@@ -54,20 +54,21 @@ def test_name_outside_the_storage_is_rejected(name: str, tmp_path: Path) -> None
     assert (tmp_path / "kept" / "mine" / "search.json").exists()
 
 
-def test_link_is_not_followed(tmp_path: Path) -> None:
+def test_damaged_and_linked_searches(tmp_path: Path) -> None:
     folder = fake_search(tmp_path / "kept")
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").touch()
     (folder / "photos").symlink_to(tmp_path / "photos")
     run_remove("mine", str(tmp_path / "kept"))
     assert (tmp_path / "photos" / "cat.jpg").exists()
-
-
-def test_damaged_search_is_deleted(tmp_path: Path) -> None:
-    (fake_search(tmp_path) / "search.json").write_text("{")
-    assert find_removable("mine", str(tmp_path)).experiment is None
-    run_remove("mine", str(tmp_path))
-    assert list(tmp_path.iterdir()) == []
+    damaged = tmp_path / "damaged"
+    (fake_search(damaged) / "search.json").write_text("{")
+    assert find_removable("mine", str(damaged)).experiment is None
+    run_remove("mine", str(damaged))
+    assert list(damaged.iterdir()) == []
+    folder = fake_search(tmp_path)
+    with FileLock(folder / ".lock"), pytest.raises(InputError, match="is running"):
+        run_remove("mine", str(tmp_path))
 
 
 def test_undeletable_file_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,12 +112,6 @@ def test_command_asks_before_it_deletes(
         assert "not deleted: its runs in MLflow in experiment digits, exported and registered models" in out
     assert ("give --yes to delete mine" in err) == (code == 2)
     assert asked == ([f"Delete search mine in {folder}, 0.0 MB?"] if terminal else [])
-
-
-def test_locked_search_is_not_deleted(tmp_path: Path) -> None:
-    folder = fake_search(tmp_path)
-    with FileLock(folder / ".lock"), pytest.raises(InputError, match="is running"):
-        run_remove("mine", str(tmp_path))
 
 
 def test_clean_deletes_unused_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:

@@ -11,7 +11,7 @@ import typer.main
 
 from automl.base.errors import InputError
 from automl.cli.main import app
-from automl.cli.tools import LEFT_OUT, TOOLS, read_tools
+from automl.cli.mcp_server import LEFT_OUT, TOOLS, read_tools
 
 ROOT = Path(__file__).parents[3]
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -26,13 +26,23 @@ VALUES = {
 }
 
 
-def test_tools_are_those_of_the_page() -> None:
+def test_tools_are_those_of_the_page(cli: Any) -> None:
     page = (ROOT / "docs/how-to/agents.md").read_text().partition("## Answers")[0]
     listed = [
         name for row in re.findall(r"^\| (`.*?) \|", page, re.M) for name in re.findall(r"`(\w+)`", row)
     ]
     assert listed == list(TOOLS)
     assert set(READ) >= {"referee", "search", "status", "report", "solve", "export"}
+    assert "--trials=2" in READ["search"].to_words({"trials": 2})
+    assert "--seed=2" in READ["search"].to_words({"seed": 2.0})
+    assert "--max-params=5000000" in READ["solve"].to_words({"max_params": 5e6})
+    assert "--no-sequential" in READ["referee"].to_words({"sequential": False})
+    assert READ["referee"].to_words({"trust": False}) == ["referee", "--json"]
+    code, out, _ = cli("skill")
+    assert (code, out) == (0, (ROOT / "docs/agents/SKILL.md").read_text())
+    assert re.match(r"---\nname: [a-z-]+\ndescription: .+\n---\n", out)
+    for rule in ("edit the evaluator", "retry until it passes", "pick seeds"):
+        assert rule in out
 
 
 @pytest.mark.parametrize("name", READ)
@@ -60,12 +70,6 @@ def test_a_call_is_its_command_line(name: str) -> None:
     assert parsed.get("as_json") in (True, None)
     assert tool.fixed is None or parsed[tool.fixed]
     assert tool.to_words({}) == tool.to_words(dict.fromkeys(tool.parameters))
-
-
-def test_numbers_are_taken_where_texts_may_be_numbers() -> None:
-    assert "--trials=2" in READ["search"].to_words({"trials": 2})
-    assert "--seed=2" in READ["search"].to_words({"seed": 2.0})
-    assert "--max-params=5000000" in READ["solve"].to_words({"max_params": 5e6})
 
 
 @pytest.mark.parametrize("name", READ)
@@ -99,11 +103,6 @@ def test_every_output_stays_in_the_folder(tmp_path: Path, monkeypatch: pytest.Mo
                 assert tool.to_words({key: "link/project/new/a.svg"})
 
 
-def test_no_is_passed_on() -> None:
-    assert "--no-sequential" in READ["referee"].to_words({"sequential": False})
-    assert READ["referee"].to_words({"trust": False}) == ["referee", "--json"]
-
-
 @pytest.mark.parametrize(
     ("name", "call", "message"),
     [
@@ -121,11 +120,3 @@ def test_no_is_passed_on() -> None:
 def test_a_bad_argument_has_one_message(name: str, call: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         READ[name].to_words(call)
-
-
-def test_the_skill_is_printed(cli: Any) -> None:
-    code, out, _ = cli("skill")
-    assert (code, out) == (0, (ROOT / "docs/agents/SKILL.md").read_text())
-    assert re.match(r"---\nname: [a-z-]+\ndescription: .+\n---\n", out)
-    for rule in ("edit the evaluator", "retry until it passes", "pick seeds"):
-        assert rule in out

@@ -1,9 +1,14 @@
+"""The cache of decoded images, and the splits that are opened from it."""
+
+import multiprocessing
 import pwd
+import resource
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import numpy as np
@@ -18,24 +23,31 @@ from automl.tasks.image_classification.data import dataset as caches
 from automl.tasks.image_classification.data.dataset import ImageCache, open_image_cache
 from automl.tasks.image_classification.data.sources import list_images
 
-OPEN = """
-import sys, time
-from automl.data import arrow
-from automl.tasks.image_classification.data import dataset
-from automl.tasks.image_classification.data.sources import list_images
-{before}
-listing = list_images("folder", sys.argv[1], 8)
-print(len(dataset.open_image_cache(listing.splits["train"], listing.classes, 8, "train").labels))
-"""
 
-SLOW = "plain = dataset.decode; dataset.decode = lambda *a: (time.sleep(0.01), plain(*a))[1]"
-NO_ROOM = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))"
+def slow_down() -> None:
+    decode = caches.decode
+    caches.decode = lambda *arguments: (time.sleep(0.01), decode(*arguments))[1]
 
 
-def opener(root: Path, before: str = "") -> subprocess.Popen[str]:
-    """Open the dataset in another process."""
-    command = [sys.executable, "-c", OPEN.format(before=before), str(root)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def write_often() -> None:
+    arrow.BATCH_BYTES = 2000
+    slow_down()
+
+
+FORK = multiprocessing.get_context("fork")  # another program would import torch again
+
+
+def opener(root: Path, log: Path, change: Callable[[], object] = slow_down) -> BaseProcess:
+    """Open the dataset in another process, which first calls `change`, and writes its messages to `log`."""
+
+    def work() -> None:
+        sys.stderr = log.open("w", buffering=1)
+        change()
+        print(len(train(root).labels), file=sys.stderr)
+
+    process = FORK.Process(target=work)
+    process.start()
+    return process
 
 
 def train(root: Path, side: int = 8) -> ImageCache:
@@ -63,7 +75,9 @@ def test_columns(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (opened.classes, opened.side, opened.skipped) == (("a", "b"), 8, ())
 
 
-def test_cache_file_depends_on_content_only(root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_files_have_one_cache_file(
+    root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = train(root)
     assert train(root).path == first.path
     root = root.rename(root.with_name("moved"))
@@ -74,17 +88,14 @@ def test_cache_file_depends_on_content_only(root: Path, cache: Path, monkeypatch
     assert train(root).path != first.path
     (root / "train/a/0002.png").rename(root / "train/b/9999.png")
     assert len(content(cache)) == 3
-    assert train(root).labels.tolist() == [0] * 99 + [1] * 151
-
-
-def test_unchanged_files_are_not_read_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = train(root)
+    assert first.labels.tolist() == [0] * 99 + [1] * 151
     monkeypatch.setattr(digests, "_content", None)
     monkeypatch.setattr(caches, "decode", None)
     assert train(root).path == first.path
 
 
-def test_few_damaged_images_are_left_out_and_reported(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_images_are_left_out_or_an_error(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (root / "train/a/0003.png").write_bytes(b"no picture")
     half = (root / "train/b/0005.png").read_bytes()
     (root / "train/b/0005.png").write_bytes(half[: len(half) // 2])
@@ -92,6 +103,9 @@ def test_few_damaged_images_are_left_out_and_reported(root: Path, capsys: pytest
     assert opened.skipped == ("train/a/0003.png", "train/b/0005.png")
     assert opened.labels.tolist() == [0] * 99 + [1] * 149
     assert "left out 2 images that cannot be decoded: train/a/0003.png (Unid" in capsys.readouterr().err
+    (root / "train/a/gone.png").symlink_to("nowhere")
+    with pytest.raises(InputError, match=r"gone.png cannot be read"):
+        train(root)
 
 
 def test_many_damaged_images_are_an_error(root: Path, cache: Path) -> None:
@@ -100,12 +114,6 @@ def test_many_damaged_images_are_an_error(root: Path, cache: Path) -> None:
     with pytest.raises(InputError, match=r"at most 5 of the train images.*6 images.*train/a/0000.png"):
         train(root)
     assert content(cache) == []
-
-
-def test_unreadable_file_is_an_error(root: Path) -> None:
-    (root / "train/a/gone.png").symlink_to("nowhere")
-    with pytest.raises(InputError, match=r"gone.png cannot be read"):
-        train(root)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "empty", "zeroed", "garbage"])
@@ -123,20 +131,22 @@ def test_damaged_cache_is_built_again(damage: str, root: Path, capsys: pytest.Ca
     assert "was damaged and is built again" in capsys.readouterr().err
 
 
-def test_two_processes_build_one_file(root: Path, cache: Path) -> None:
-    both = [opener(root, SLOW) for _ in range(2)]
-    outputs = [process.communicate() for process in both]
-    assert [out for out, _ in outputs] == ["250\n", "250\n"]
-    assert sum("decoded 250 train images" in errors for _, errors in outputs) == 1
+def test_two_processes_build_one_file(root: Path, cache: Path, tmp_path: Path) -> None:
+    logs = [tmp_path / "first", tmp_path / "second"]
+    for process in [opener(root, log) for log in logs]:
+        process.join()
+    texts = [log.read_text() for log in logs]
+    assert [text.splitlines()[-1] for text in texts] == ["250", "250"]
+    assert sum("decoded 250 train images" in text for text in texts) == 1
     assert len(content(cache)) == 1
 
 
-def test_killed_build_is_repeated(root: Path, cache: Path) -> None:
-    process = opener(root, "arrow.BATCH_BYTES = 2000\n" + SLOW)
+def test_killed_build_is_repeated(root: Path, cache: Path, tmp_path: Path) -> None:
+    process = opener(root, tmp_path / "log", write_often)
     while not any(path.stat().st_size > 2000 for path in cache.glob("*.tmp")):
         time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    process.kill()
+    process.join()
     assert [name.endswith(".tmp") for name in content(cache)] == [True]
     assert len(train(root).labels) == 250
     assert [name.endswith(".arrow") for name in content(cache)] == [True]
@@ -155,27 +165,28 @@ def test_files_of_killed_processes_are_deleted(cache: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="files have no size limit here")
-def test_full_disk(root: Path, cache: Path) -> None:
+def test_full_disk(root: Path, cache: Path, tmp_path: Path) -> None:
     """Simulate a full disk by a limit on the size of files: the write fails half-way."""
-    process = opener(root, NO_ROOM)
-    _, errors = process.communicate()
-    assert process.returncode == 1
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (20_000, 20_000))
+    process = opener(root, tmp_path / "log", limit)
+    process.join()
+    errors = (tmp_path / "log").read_text()
+    assert process.exitcode == 1
     assert "InputError: no disk space left" in errors
     assert f"disk full at {cache}, about 1 MB needed" in errors
     assert "AUTOML_CACHE" in errors
     assert content(cache) == []
 
 
-def test_cache_that_cannot_be_written(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_is_an_error(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").touch()
     for bad in ("file", "file/below", "/proc/nope"):
         monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / bad))
         with pytest.raises(InputError, match=r"must be writable.*AUTOML_CACHE"):
             train(root)
-
-
-def test_a_user_without_a_home_gets_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Containers run with `--user` have neither HOME nor an entry of the user."""
+    # Containers run with `--user` have neither HOME nor an entry of the user.
     for name in ("HOME", "AUTOML_CACHE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)

@@ -23,7 +23,7 @@ def names(images: Images) -> set[str]:
     return set(images.names())
 
 
-def test_validation_is_held_out_of_train(root: Path) -> None:
+def test_validation_and_subsets_are_held_out_of_train(root: Path) -> None:
     train, validation, test = (
         open_split("folder", split, path=root, size=8) for split in ("train", "validation", "test")
     )
@@ -35,9 +35,6 @@ def test_validation_is_held_out_of_train(root: Path) -> None:
     assert names(open_split("folder", "validation", path=root, size=8)) == names(validation)
     assert train.side == 16
     assert (train.labels.dtype, train.aspect.dtype) == (torch.int64, torch.float32)
-
-
-def test_subset_applies_to_train_and_validation_only(root: Path) -> None:
     opened = {
         fraction: [
             open_split("folder", split, path=root, size=8, subset=fraction)
@@ -77,7 +74,7 @@ def test_training_does_not_decode_the_test_split(
         open_split("folder", "test", path=root, size=8)
 
 
-def test_gather_and_views(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gathered_rows_are_views_and_not_pickled(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("automl.data.arrow.BATCH_BYTES", 1500)
     images = open_split("folder", "train", path=root, size=8, side=12)
     order = torch.tensor([len(images) - 1, 0, 9, 9, -1])
@@ -90,9 +87,6 @@ def test_gather_and_views(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert images.gather(torch.empty(0, dtype=torch.int64)).shape == (0, 12, 12, 3)
     with pytest.raises(IndexError):
         images.gather(torch.tensor([len(images)]))
-
-
-def test_pickle_holds_no_pixels(root: Path) -> None:
     images = open_split("folder", "train", path=root, size=64)
     pickled = pickle.dumps(images)
     assert len(pickled) < 5_000

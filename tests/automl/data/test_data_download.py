@@ -1,7 +1,10 @@
+"""Downloads of datasets, and archives of others."""
+
 import ast
 import hashlib
 import io
 import re
+import stat
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
@@ -13,7 +16,9 @@ from torchvision.datasets import Imagenette
 
 import automl.data.download
 from automl.base.errors import InputError
+from automl.data import archive as archives
 from automl.data import download
+from automl.data.archive import extract, extract_cached
 from automl.data.download import Checksum, PublishedDataset, Remote, published_datasets
 from automl.tasks.image_classification.data import sources as image_sources
 from automl.tasks.image_classification.data.sources import DATASETS, get_archive_name, list_images
@@ -46,18 +51,16 @@ def mirror(
         yield Mirror
 
 
-def test_downloaded_once(mirror: type[Mirror]) -> None:
+def test_files_are_downloaded_once(mirror: type[Mirror], cache: Path) -> None:
     for _ in range(2):
         listing = list_images("woof", None, 128)
         assert listing.classes == ("Shih-Tzu", "Samoyed")
         assert (len(listing.splits["train"]), len(listing.splits["test"])) == (4, 1)
     assert mirror.asked == ["/mirror/imagewoof2-160.tgz"]
-
-
-def test_first_version_has_its_own_folder(mirror: type[Mirror], cache: Path) -> None:
+    mirror.asked.clear()
     for source in ("woof1", "woof", "woof1"):
         assert list_images(source, None, 128).classes == ("Shih-Tzu", "Samoyed")
-    assert mirror.asked == ["/mirror/imagewoof-160.tgz", "/mirror/imagewoof2-160.tgz"]
+    assert mirror.asked == ["/mirror/imagewoof-160.tgz"]
     folders = {path.name for path in (cache / "downloads").iterdir() if path.suffix != ".lock"}
     assert folders == {"imagewoof-160", "imagewoof2-160"}
 
@@ -137,23 +140,17 @@ def test_complete_download_is_not_repeated(
     assert len(mirror.asked) == 1
 
 
-def test_damaged_archive_is_deleted(mirror: type[Mirror], cache: Path) -> None:
+def test_damaged_and_large_downloads_are_refused(
+    mirror: type[Mirror], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mirror.files[WOOF] = mirror.files[WOOF][:-100] + bytes(100)
     with pytest.raises(InputError, match=r"not received completely.*is damaged"):
         list_images("woof", None, 128)
     assert [path.name for path in (cache / "downloads").iterdir()] == ["imagewoof2-160.lock"]
-
-
-def test_download_larger_than_the_disk_is_refused(
-    mirror: type[Mirror], cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(download, "MAX_FRACTION_OF_DISK", 0.0)
     with pytest.raises(InputError, match=r"larger than the space that may be used .*AUTOML_CACHE"):
         list_images("woof", None, 128)
     assert [path.name for path in (cache / "downloads").iterdir()] == ["imagewoof2-160.lock"]
-
-
-def test_credentials_of_a_mirror_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOML_MIRROR", "http://me:planted@127.0.0.1:1/mirror")
     with pytest.raises(InputError, match="must not contain a user or password") as raised:
         list_images("woof", None, 128)
@@ -227,14 +224,10 @@ def test_published_datasets_are_downloaded_by_name(
         assert f"next       automl search --space folder --data {folder}" in out
     left = {path.name for path in (cache / "downloads").iterdir() if path.suffix != ".lock"}
     assert left == {"checked", "several", "plain"}
-
-
-@pytest.mark.usefixtures("published")
-def test_wrong_hash_is_refused(cache: Path, cli: Callable[..., tuple[int, str, str]]) -> None:
     code, _, err = cli("data", "--download", "wrong")
     assert code == 2
     assert "is not the expected file" in err
-    assert [path.name for path in (cache / "downloads").iterdir()] == ["wrong.lock"]
+    assert [path.name for path in (cache / "downloads").glob("wrong*")] == ["wrong.lock"]
     code, _, err = cli("data", "--download", "chekced")
     assert code == 2
     assert "unknown published dataset 'chekced'; choose from checked, plain" in err
@@ -259,3 +252,177 @@ def test_published_datasets_have_a_space(name: str) -> None:
     if dataset.downloads_itself and dataset.space in ("nette", "woof"):
         sizes = {get_archive_name(dataset.space, None, size) for size in (128, 224, 256)}
         assert dataset.key in sizes, "a search must find it without --data"
+
+
+def tar(path: Path, *members: tuple[str, bytes | None], kind: bytes = tarfile.SYMTYPE) -> Path:
+    """Write a tar file. A member without content is a link."""
+    with tarfile.open(path, "w:gz" if path.suffix == ".tgz" else "w") as file:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            if content is None:
+                info.type, info.linkname = kind, "/etc"
+            else:
+                info.size = len(content)
+            file.addfile(info, io.BytesIO(content or b""))
+    return path
+
+
+def zipped(path: Path, *members: tuple[str, bytes | None]) -> Path:
+    with zipfile.ZipFile(path, "w") as file:
+        for name, content in members:
+            info = zipfile.ZipInfo(name)
+            if content is None:
+                info.external_attr = (stat.S_IFLNK | 0o777) << 16
+            file.writestr(info, content or b"/etc")
+    return path
+
+
+MAKERS = {"a.tgz": tar, "a.tar": tar, "a.tar.gz": tar, "a.zip": zipped}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_extracted_once_into_a_folder_named_by_content(name: str, tmp_path: Path, cache: Path) -> None:
+    archive = MAKERS[name](tmp_path / name, ("top/a/x.png", b"1"), ("top/b/y.png", b"2"))
+    folder = extract_cached(archive)
+    assert folder.name == "top"  # the only folder inside
+    assert (folder / "b" / "y.png").read_bytes() == b"2"
+    (folder / "mark").touch()
+    copy = tmp_path / f"copy-{name}"
+    copy.write_bytes(archive.read_bytes())
+    assert (extract_cached(copy) / "mark").exists()
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize(
+    ("member", "message"),
+    [
+        (("../out.png", b"x"), "leads outside"),
+        (("a/../../out.png", b"x"), "leads outside"),
+        (("/tmp/out.png", b"x"), "leads outside"),
+        (("C:\\out.png", b"x"), "leads outside"),
+        (("..\\out.png", b"x"), "leads outside"),
+        (("link", None), "is a link"),
+    ],
+)
+def test_members_that_could_write_elsewhere_are_refused(
+    name: str, member: tuple[str, bytes | None], message: str, tmp_path: Path
+) -> None:
+    archive = MAKERS[name](tmp_path / name, ("good.png", b"x"), member)
+    with pytest.raises(InputError, match=message):
+        extract(archive, tmp_path / "into" / "here")
+    assert [path.name for path in (tmp_path / "into").iterdir()] == ["here.lock"]
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["a/" + "x" * 300], "more than 255 bytes"),
+        (["\N{CJK UNIFIED IDEOGRAPH-732B}" * 100], "more than 255 bytes"),
+        (["d/" * 2_000 + "a.png"], "nested in more than 100 folders"),
+        (["a", "a/b.png"], "both a file and a folder"),
+        (["a/b/c.png", "a/b"], "both a file and a folder"),
+        (["."], "is not a valid file name"),
+        (["/".join(["x" * 250] * 30)], "no file can be called"),
+    ],
+    ids=lambda value: value[-1][:12] if isinstance(value, list) else "",
+)
+def test_invalid_file_names_are_refused(name: str, names: list[str], message: str, tmp_path: Path) -> None:
+    archive = MAKERS[name](tmp_path / name, ("good.png", b"x"), *((member, b"x") for member in names))
+    with pytest.raises(InputError, match=message) as error:
+        extract(archive, tmp_path / "into" / "here")
+    assert len(str(error.value)) < 500
+    assert [path.name for path in (tmp_path / "into").iterdir()] == ["here.lock"]
+
+
+def test_odd_members_are_extracted_and_false_ones_refused(tmp_path: Path) -> None:
+    """Folders over folders, a file twice, no permissions, times out of range, non-UTF-8 and Windows names."""
+    with tarfile.open(tmp_path / "a.tar", "w") as file:
+        for name in ("./", "a", "a"):
+            info = tarfile.TarInfo(name)
+            info.type, info.mode = tarfile.DIRTYPE, 0
+            file.addfile(info)
+        for name, mtime in (("a/1", 1e300), ("a/1", float("nan")), ("a/\udce4", -1)):
+            info = tarfile.TarInfo(name)
+            info.size, info.mode, info.pax_headers = 1, 0, {"mtime": str(mtime)}
+            file.addfile(info, io.BytesIO(b"x"))
+    extract(tmp_path / "a.tar", tmp_path / "tar")
+    assert {path.name for path in (tmp_path / "tar" / "a").iterdir()} == {"1", "\udce4"}
+    zipped(tmp_path / "a.zip", ("b/", b""), ("b\\1.png", b"x"), ("b//./2.png", b"x"))
+    extract(tmp_path / "a.zip", tmp_path / "zip")
+    assert {path.name for path in (tmp_path / "zip" / "b").iterdir()} == {"1.png", "2.png"}
+    flagged = zipped(tmp_path / "utf8.zip", ("\N{LATIN SMALL LETTER E WITH ACUTE}.png", b"x"))
+    changed(flagged, b"\xc3\xa9", b"\xc3\x28")
+    encrypted = zipped(tmp_path / "encrypted.zip", ("a.png", b"x"))
+    changed(encrypted, b"PK\x01\x02\x14\x03\x14\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x01")
+    rare = zipped(tmp_path / "rare.zip", ("a.png", b"x"))
+    content = bytearray(rare.read_bytes())
+    for start, at in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
+        content[content.index(start) + at] = 99
+    rare.write_bytes(content)
+    negative = tarfile.TarInfo("a.png")
+    negative.size = -512
+    (tmp_path / "negative.tar").write_bytes(negative.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+    for archive in (flagged, encrypted, rare, tmp_path / "negative.tar"):
+        with pytest.raises(InputError, match=r"damaged or not an archive|cannot be extracted"):
+            extract(archive, tmp_path / "into" / archive.name)
+    archive = tar(tmp_path / "a.tgz", ("a.png", b"x" * 50_000))
+    content = bytearray(archive.read_bytes())
+    content[-6] ^= 1  # in the checksum, which comes last
+    archive.write_bytes(content)
+    with pytest.raises(InputError, match="damaged"):
+        extract(archive, tmp_path / "flipped")
+
+
+def changed(archive: Path, old: bytes, new: bytes) -> Path:
+    content = archive.read_bytes()
+    assert old in content
+    archive.write_bytes(content.replace(old, new))
+    return archive
+
+
+@pytest.mark.parametrize("kind", [tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
+def test_hard_links_and_devices_are_refused(kind: bytes, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="neither file nor folder"):
+        extract(tar(tmp_path / "a.tar", ("x", None), kind=kind), tmp_path / "into")
+
+
+@pytest.mark.parametrize("name", ["a.tgz", "a.tar"])
+@pytest.mark.parametrize("position", [0, 1])
+def test_a_header_that_fills_the_memory_is_refused(name: str, position: int, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / name, "w:gz" if name == "a.tgz" else "w") as file:
+        for i in range(2):
+            info = tarfile.TarInfo(f"{i}.png")
+            info.pax_headers = {"comment": "x" * (2 << 20)} if i == position else {}
+            file.addfile(info)
+    with pytest.raises(InputError, match="the header of a member has"):
+        extract(tmp_path / name, tmp_path / "into")
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_too_many_members_or_bytes_are_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = MAKERS[name](tmp_path / name, *((f"{i}.png", b"x" * 1000) for i in range(5)))
+    monkeypatch.setattr(archives, "MAX_MEMBERS", 4)
+    with pytest.raises(InputError, match="more than 4 members"):
+        extract(archive, tmp_path / "into")
+    monkeypatch.setattr(archives, "MAX_MEMBERS", 5)
+    monkeypatch.setattr(archives.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 4000}))
+    with pytest.raises(InputError, match="AUTOML_CACHE"):
+        extract(archive, tmp_path / "into")
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("fraction", [0.0, 0.3, 0.6, 0.99])
+def test_truncated_archive_leaves_nothing(name: str, fraction: float, tmp_path: Path) -> None:
+    import random
+
+    noise = random.Random(0).randbytes(50_000)
+    archive = MAKERS[name](tmp_path / name, ("a.png", noise), ("b.png", noise[::-1]))
+    content = archive.read_bytes()
+    # A tar file is padded with zeros, some of which may be cut.
+    archive.write_bytes(content[: int(fraction * min(len(content), 100_000))])
+    with pytest.raises(InputError, match="damaged or not an archive"):
+        extract(archive, tmp_path / "into" / "here")
+    assert [path.name for path in (tmp_path / "into").iterdir()] == ["here.lock"]

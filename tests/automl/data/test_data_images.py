@@ -31,7 +31,7 @@ def test_cache_side(size: int, side: int) -> None:
     assert cache_side(size) == side
 
 
-def test_whole_image_is_resized_to_a_square_with_its_aspect() -> None:
+def test_images_become_squares_of_8_bits() -> None:
     pixels = np.zeros((50, 100, 3), np.uint8)
     pixels[:, :50] = 255
     square, aspect = decode(stored(Image.fromarray(pixels), "PNG"), 20)
@@ -40,6 +40,18 @@ def test_whole_image_is_resized_to_a_square_with_its_aspect() -> None:
     assert aspect == 2.0
     assert (square[:, :8] == 255).all()
     assert (square[:, 12:] == 0).all()
+    square, _ = decode(stored(Image.new("RGBA", (9, 9), (0, 0, 0, 0)), "PNG"), 4)
+    assert (square == 255).all()
+    palette = Image.new("P", (9, 9), 3)
+    square, _ = decode(stored(palette, "GIF", transparency=3), 4)
+    assert (square == 255).all()
+    grey = np.arange(64, dtype=np.uint8).reshape(8, 8)
+    square, aspect = decode(grey, 8)
+    assert (square == grey[..., None]).all()
+    assert aspect == 1.0
+    values = np.arange(0, 4096, 64, dtype=np.uint16).reshape(8, 8)
+    square, _ = decode(tiff_of_12_bits(values), 8)
+    np.testing.assert_array_equal(square[..., 0], values >> 4)
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "CMYK", "I;16", "LA", "RGBA"])
@@ -117,12 +129,6 @@ def test_no_image_of_16_bits_becomes_black(bits: int, largest: int, channels: in
     assert str(16 if bits == 8 else bits) in picture.changes[0]
 
 
-def test_12_bit_tiff_keeps_all_bits() -> None:
-    values = np.arange(0, 4096, 64, dtype=np.uint16).reshape(8, 8)
-    square, _ = decode(tiff_of_12_bits(values), 8)
-    np.testing.assert_array_equal(square[..., 0], values >> 4)
-
-
 def test_unreadable_dark_16_bit_colours_are_refused() -> None:
     """Pillow keeps only the upper 8 bits of such a TIFF."""
     values = np.full((4, 4, 3), 200, "<u2").tobytes()
@@ -150,21 +156,6 @@ def test_32_bits_have_no_agreed_range(low: int, high: int) -> None:
         ValueError, match=f"32-bit integers with values from {low} to {high} has no agreed range"
     ):
         decode(stored(Image.fromarray(values), "TIFF"), 8)
-
-
-def test_transparent_becomes_white() -> None:
-    square, _ = decode(stored(Image.new("RGBA", (9, 9), (0, 0, 0, 0)), "PNG"), 4)
-    assert (square == 255).all()
-    palette = Image.new("P", (9, 9), 3)
-    square, _ = decode(stored(palette, "GIF", transparency=3), 4)
-    assert (square == 255).all()
-
-
-def test_arrays_are_decoded_unchanged() -> None:
-    grey = np.arange(64, dtype=np.uint8).reshape(8, 8)
-    square, aspect = decode(grey, 8)
-    assert (square == grey[..., None]).all()
-    assert aspect == 1.0
 
 
 BACK = {
@@ -221,7 +212,7 @@ def test_exif_orientation_of_any_type_is_read(kind: int, count: int, value: byte
     assert aspect == (0.5 if turned else 2.0)
 
 
-def test_large_jpeg_is_near_its_exact_resize(tmp_path: Path) -> None:
+def test_photographs_that_are_large_or_of_other_formats(tmp_path: Path) -> None:
     ramp = np.linspace(0, 255, 601).astype(np.uint8)
     pixels = np.stack(np.broadcast_arrays(ramp[:401, None], ramp[None, :], ramp[None, ::-1]), -1)
     Image.fromarray(pixels).save(tmp_path / "a.jpg", quality=95)
@@ -229,6 +220,9 @@ def test_large_jpeg_is_near_its_exact_resize(tmp_path: Path) -> None:
     exact = np.asarray(Image.fromarray(pixels).resize((40, 40), Image.Resampling.BILINEAR))
     assert aspect == 601 / 401  # that of the original, not of the smaller size that was decoded
     assert np.abs(square.astype(int) - exact).mean() < 2
+    if ".heic" not in SUFFIXES:  # The suffix does not matter: phones also use .jpg.
+        with pytest.raises(ValueError, match="pip install pillow-heif"):
+            decode(BytesIO(b"\0\0\0\x18ftypheic" + bytes(100)), 8)
 
 
 @pytest.mark.parametrize("kind", ["EPS", "ICO", "TGA"])
@@ -237,14 +231,6 @@ def test_unsupported_formats_are_not_opened(kind: str, tmp_path: Path) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg", format=kind)
     with pytest.raises(UnidentifiedImageError):
         decode(tmp_path / "a.jpg", 8)
-
-
-def test_heic_image_names_the_plug_in() -> None:
-    """The suffix does not matter: phones also use .jpg."""
-    if ".heic" in SUFFIXES:
-        pytest.skip("pillow-heif is installed")
-    with pytest.raises(ValueError, match="pip install pillow-heif"):
-        decode(BytesIO(b"\0\0\0\x18ftypheic" + bytes(100)), 8)
 
 
 @pytest.mark.parametrize("suffix", sorted(SUFFIXES))
@@ -286,19 +272,18 @@ def random_crop(
     return crop_boxes(images, boxes, size)
 
 
-def test_normalise_matches_torchvision_in_channels_last() -> None:
+def test_normalised_and_centred_images() -> None:
     images = pictures(2)
     expected = reference.normalize(images.permute(0, 3, 1, 2) / 255, *map(list, IMAGENET))
     normalised = normalise(images)
     torch.testing.assert_close(normalised, expected, rtol=0, atol=1e-5)
     assert normalised.is_contiguous(memory_format=torch.channels_last)
-
-
-def test_centre_crop_of_a_square_at_its_size_is_the_image() -> None:
     images = pictures(3)
     assert torch.equal(centre_crop(images, torch.ones(3), 16), images)
     # In a batch with other shapes it is resampled, with the same result.
     assert torch.equal(centre_crop(images, torch.tensor([1.0, 2.0, 1.0]), 16)[::2], images[::2])
+    images = torch.randn(6, 3, 20, 20)
+    assert torch.equal(make_erasing(0.0)(images, SEEDS), images)
 
 
 @pytest.mark.parametrize("size", [(200, 100), (100, 200), (150, 100), (120, 120)])
@@ -319,20 +304,14 @@ def test_centre_crop_restores_the_aspect_ratio(size: tuple[int, int]) -> None:
     assert across == pytest.approx(0.8 * 64, abs=2)
 
 
-def test_random_crop_is_a_function_of_the_generator() -> None:
+def test_crops_are_functions_of_the_generator() -> None:
     images = pictures(4)
     assert torch.equal(random_crop(images), random_crop(images))
     assert not torch.equal(random_crop(images), random_crop(images, seed=1))
     assert random_crop(images).is_contiguous(memory_format=torch.channels_last)
     assert random_crop(images).dtype == torch.float32
-
-
-def test_images_are_cropped_independently() -> None:
     crops = random_crop(ramps(8)).flatten(1)
     assert len(torch.unique(crops, dim=0)) == 8
-
-
-def test_flip_mirrors_some_images_and_changes_nothing_else() -> None:
     images = pictures(64)
     plain, flipped = random_crop(images, scale=1), random_crop(images, scale=1, flip=True)
     mirrored = 0
@@ -410,11 +389,6 @@ def test_images_are_changed_independently(policy: Augment, images: Tensor) -> No
     )
     same = policy(images[:1].expand(6, *images.shape[1:]), SEEDS)
     assert len({tuple(image.flatten().tolist()) for image in same}) > 1
-
-
-def test_no_image_is_erased_with_probability_0() -> None:
-    images = torch.randn(6, 3, 20, 20)
-    assert torch.equal(make_erasing(0.0)(images, SEEDS), images)
 
 
 @pytest.mark.parametrize("at", [(0.5, 0.5), (0.0, 1.0), (0.3, 0.9)], ids=str)

@@ -87,7 +87,7 @@ def test_change_is_reported_and_moves_few_others_of_its_class(root: Path, split:
         assert splits_by_name(after)[new.relative_to(root).as_posix()] == split
 
 
-def test_manifest_depends_on_the_images_only(root: Path) -> None:
+def test_manifests_are_small_and_of_the_images_alone(root: Path) -> None:
     """The location of the folder, the times of the files and other files have no effect."""
     before = listed(root)
     moved = shutil.copytree(root, root.with_name("moved"))
@@ -98,6 +98,24 @@ def test_manifest_depends_on_the_images_only(root: Path) -> None:
     assert after.digest == before.digest
     assert not compare_manifests(before, after)
     assert str(compare_manifests(before, after)) == ""
+    small = manifest_of("WOOF_160", train=[("a/1", "a", A)], test=[("b/1", "b", B)])
+    large = manifest_of("WOOF_320", train=[("a/1", "a", B)], test=[("b/1", "b", C)])
+    assert not compare_manifests(small, large)
+    assert str(compare_manifests(small, manifest_of("WOOF_160", train=[("a/1", "a", B)], test=[]))) == (
+        "1 changed (a/1); 1 removed (b/1)"
+    )
+    # In an archive like ImageNet's, 16 bytes per image are its hash, and names add little.
+    random = [os.urandom(32) for _ in range(20_000)]
+    rows = [
+        (f"train/n{i // 1300:08}/n{i // 1300:08}_{i}.JPEG", f"class {i // 1300}", c)
+        for i, c in enumerate(random)
+    ]
+    manifest = manifest_of(train=rows[:15_000], test=rows[15_000:])
+    content = manifest.to_bytes()
+    assert len(content) < 30 * len(rows)
+    again = Manifest.from_bytes(content)
+    assert (again.digest, len(again)) == (manifest.digest, 20_000)
+    assert not compare_manifests(manifest, again)
 
 
 A, B, C = (bytes([i]) * 32 for i in range(3))
@@ -140,30 +158,6 @@ def test_differences_are_described(after: Manifest, text: str) -> None:
     differences = compare_manifests(BEFORE, after)
     assert differences
     assert str(differences) == text
-
-
-def test_archives_of_the_same_photographs_are_compared_by_name() -> None:
-    small = manifest_of("WOOF_160", train=[("a/1", "a", A)], test=[("b/1", "b", B)])
-    large = manifest_of("WOOF_320", train=[("a/1", "a", B)], test=[("b/1", "b", C)])
-    assert not compare_manifests(small, large)
-    assert str(compare_manifests(small, manifest_of("WOOF_160", train=[("a/1", "a", B)], test=[]))) == (
-        "1 changed (a/1); 1 removed (b/1)"
-    )
-
-
-def test_manifest_is_small_and_can_be_read_again() -> None:
-    """In an archive like ImageNet's, 16 bytes per image are its hash, and names add little."""
-    random = [os.urandom(32) for _ in range(20_000)]
-    rows = [
-        (f"train/n{i // 1300:08}/n{i // 1300:08}_{i}.JPEG", f"class {i // 1300}", c)
-        for i, c in enumerate(random)
-    ]
-    manifest = manifest_of(train=rows[:15_000], test=rows[15_000:])
-    content = manifest.to_bytes()
-    assert len(content) < 30 * len(rows)
-    again = Manifest.from_bytes(content)
-    assert (again.digest, len(again)) == (manifest.digest, 20_000)
-    assert not compare_manifests(manifest, again)
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 100])

@@ -9,7 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from automl.base import terminal
 from automl.base.errors import InputError
+from automl.base.terminal import progress
 from automl.data import arrow
 from automl.data.arrow import map_in_threads, write_rows
 from automl.data.files import SIZE
@@ -55,6 +57,23 @@ def test_missing_hash_is_detected(tmp_path: Path) -> None:
     assert not RecordFile.is_sound(tmp_path / "a.arrow")
 
 
+def test_subset_keeps_the_whole_test_split(tmp_path: Path) -> None:
+    file = opened(tmp_path, 100)
+    whole, some = Records(file), Records(file, 0.25)
+    assert (some.rows("test") == whole.rows("test")).all()
+    assert len(some.rows("train")) == 16
+    assert np.isin(some.rows("train"), whole.rows("train")).all()
+    assert some.describe_splits()["validation"].startswith("about 0.25 of about 20% of the training inputs")
+
+
+def test_inputs_that_cannot_be_split_are_rejected(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError,
+        match=r"a test split needs two groups of inputs without common copies; the 4 inputs have none",
+    ):
+        Records(opened(tmp_path, 4, members=4))
+
+
 @pytest.mark.parametrize("members", [0, 4])
 def test_missing_splits_are_held_out_by_content_or_group(members: int, tmp_path: Path) -> None:
     records = Records(opened(tmp_path, 100, members))
@@ -74,26 +93,23 @@ def test_missing_splits_are_held_out_by_content_or_group(members: int, tmp_path:
     ]
 
 
-def test_subset_keeps_the_whole_test_split(tmp_path: Path) -> None:
-    file = opened(tmp_path, 100)
-    whole, some = Records(file), Records(file, 0.25)
-    assert (some.rows("test") == whole.rows("test")).all()
-    assert len(some.rows("train")) == 16
-    assert np.isin(some.rows("train"), whole.rows("train")).all()
-    assert some.describe_splits()["validation"].startswith("about 0.25 of about 20% of the training inputs")
-
-
-def test_inputs_that_cannot_be_split_are_rejected(tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError,
-        match=r"a test split needs two groups of inputs without common copies; the 4 inputs have none",
-    ):
-        Records(opened(tmp_path, 4, members=4))
-
-
 @pytest.mark.parametrize("count", [0, 1, 3, 100])
 def test_inputs_are_prepared_in_order_and_errors_are_raised(count: int) -> None:
     assert list(map_in_threads("testing", range(count), lambda i: i * i)) == [i * i for i in range(count)]
     if count:
         with pytest.raises(ZeroDivisionError):
             list(map_in_threads("testing", range(count), lambda i: 1 // (count - 1 - i)))
+
+
+def test_lines_report_progress_and_time_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter([0.0, 5.0, 30.0, 31.0, 100.0])
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: next(clock))
+    with progress("decoding images", 60_000) as advance:
+        for count in (1_000, 14_000, 1_000, 44_000):
+            advance(count)
+    assert capsys.readouterr().err.splitlines() == [
+        "decoding images: 15,000 of 60,000, about 1m30s left",
+        "decoding images: 60,000 of 60,000, about 0s left",
+    ]

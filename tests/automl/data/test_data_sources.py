@@ -35,14 +35,11 @@ def counts(listing: Listing[Item]) -> dict[str, int]:
     return {split: len(images) for split, images in listing.splits.items()}
 
 
-def test_digits_match_scikit_learn() -> None:
+def test_digits_are_those_of_scikit_learn() -> None:
     digits = load_digits()
     images, labels = read_digits()
     np.testing.assert_array_equal(images, digits.images, strict=False)
     np.testing.assert_array_equal(labels, digits.target)
-
-
-def test_digits() -> None:
     listing = list_images("digits", None, 32)
     assert listing.classes == tuple("0123456789")
     assert counts(listing) == {"train": 1797}
@@ -73,7 +70,9 @@ def test_usual_names_of_splits(
     assert sizes_of == {split: 8 - 2 * i for i, split in enumerate(splits)}
 
 
-def test_test_split_is_held_out_of_a_plain_folder(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
+def test_plain_folders_and_archives_have_a_test_split(
+    tmp_path: Path, make_folder: Callable[..., Path]
+) -> None:
     root = make_folder(tmp_path / "d", {"cat": 10, "dog/deep/er": 5})
     records = open_image_records("folder", path=root, size=32)
     splits = [records.inputs(split) for split in ("train", "validation", "test")]
@@ -82,6 +81,14 @@ def test_test_split_is_held_out_of_a_plain_folder(tmp_path: Path, make_folder: C
     moved = shutil.move(root, tmp_path / "elsewhere")
     again = open_image_records("folder", path=moved, size=32)
     assert [item.name for item in again.inputs("test")] == [item.name for item in splits[2]]
+    root = make_folder(
+        tmp_path / "imagewoof", {"train/n02086240": 2, "train/n02111889": 2, "val/n02111889": 1}
+    )
+    with tarfile.open(tmp_path / "w.tgz", "w:gz") as file:
+        file.add(root, "imagewoof")
+    listing = list_images("woof", tmp_path / "w.tgz", 128)
+    assert listing.classes == ("Shih-Tzu", "Samoyed")
+    assert counts(listing) == {"train": 4, "test": 1}
 
 
 @pytest.mark.parametrize("names", [["train"], ["test"], ["val", "train"], ["test", "testing"], ["Train"]])
@@ -91,17 +98,6 @@ def test_class_may_have_the_name_of_a_split(
     listing = list_images("folder", make_folder(tmp_path / "d", dict.fromkeys(["bus", *names], 6)), 32)
     assert listing.classes == tuple(sorted(["bus", *names]))
     assert sum(counts(listing).values()) == 6 * (1 + len(names))
-
-
-def test_archive_of_a_folder(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
-    root = make_folder(
-        tmp_path / "imagewoof", {"train/n02086240": 2, "train/n02111889": 2, "val/n02111889": 1}
-    )
-    with tarfile.open(tmp_path / "w.tgz", "w:gz") as file:
-        file.add(root, "imagewoof")
-    listing = list_images("woof", tmp_path / "w.tgz", 128)
-    assert listing.classes == ("Shih-Tzu", "Samoyed")
-    assert counts(listing) == {"train": 4, "test": 1}
 
 
 def test_other_and_hidden_files_are_ignored(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
@@ -232,16 +228,18 @@ def test_links_to_parent_folders_are_not_followed(
     assert "links to a folder above them" in left_out(listing)
 
 
-def test_links_to_images_elsewhere_are_followed(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
+def test_images_in_two_classes_and_elsewhere(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
     make_folder(tmp_path / "raw", {"c": 5, "d": 6})
     root = make_folder(tmp_path / "d", {"dog": 0})
     (root / "cat").symlink_to("../raw/c")
     (root / "dog" / "more").symlink_to("../../raw/d")
     assert sum(counts(list_images("folder", root, 32)).values()) == 11
-
-
-def test_image_in_two_classes_is_left_out_of_both(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
-    root = make_folder(tmp_path / "d", {"train/cat": 6, "train/dog": 6, "test/cat": 3, "test/dog": 3})
+    root = make_folder(tmp_path / "e", {"cat": 5, "dog": 5})
+    shutil.copytree(root / "dog", root / "hound")
+    listing = list_images("folder", root, 32)
+    assert sum(counts(listing).values()) == 15
+    assert [*listing.tally.kept.values()] == [(5, [f"dog/{i:04}.png and hound/{i:04}.png" for i in range(3)])]
+    root = make_folder(tmp_path / "f", {"train/cat": 6, "train/dog": 6, "test/cat": 3, "test/dog": 3})
     shutil.copy(root / "train/cat/0001.png", root / "train/dog/a.png")
     shutil.copy(root / "train/cat/0002.png", root / "test/dog/b.png")
     shutil.copy(root / "train/cat/0003.png", root / "train/cat/c.png")
@@ -260,16 +258,6 @@ def test_image_in_two_classes_is_left_out_of_both(tmp_path: Path, make_folder: C
     assert [*listing.tally.kept.values()] == [(1, ["train/cat/c.png"])]
 
 
-def test_images_in_two_classes_stay_if_a_class_has_no_others(
-    tmp_path: Path, make_folder: Callable[..., Path]
-) -> None:
-    root = make_folder(tmp_path / "d", {"cat": 5, "dog": 5})
-    shutil.copytree(root / "dog", root / "hound")
-    listing = list_images("folder", root, 32)
-    assert sum(counts(listing).values()) == 15
-    assert [*listing.tally.kept.values()] == [(5, [f"dog/{i:04}.png and hound/{i:04}.png" for i in range(3)])]
-
-
 def labelled(root: Path, make_folder: Callable[..., Path], rows: str) -> Path:
     """Write six images into one folder, and their table."""
     make_folder(root, {"images": 6})
@@ -277,31 +265,30 @@ def labelled(root: Path, make_folder: Callable[..., Path], rows: str) -> Path:
     return root
 
 
-def test_labels_in_a_table(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
+def test_tables_have_labels_and_splits(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
     rows = "".join(f"images/{i:04}.png,{'cat' if i % 2 else 'dog'}\n" for i in range(6))
     listing = list_images("folder", labelled(tmp_path / "d", make_folder, f"Filename,Label\n{rows}"), 32)
     assert listing.classes == ("cat", "dog")
     assert sum(counts(listing).values()) == 6
     assert listing.splits.keys() == {"train"}
-
-
-def test_an_image_with_two_labels_in_a_table(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
     rows = "".join(f"images/{i:04}.png,{'cat' if i % 2 else 'dog'}\n" for i in range(5))
     rows += "images/0000.png,cat\nimages/0001.png,cat\n"
-    listing = list_images("folder", labelled(tmp_path / "d", make_folder, f"file,label\n{rows}"), 32)
+    listing = list_images("folder", labelled(tmp_path / "e", make_folder, f"file,label\n{rows}"), 32)
     assert sum(counts(listing).values()) == 4
     assert left_out(listing) == {
         "images that labels.csv does not name": ["images/0005.png"],
         "rows of labels.csv that repeat an image": ["images/0001.png"],
         "images that are in two classes": ["images/0000.png as cat and dog"],
     }
-
-
-def test_table_may_define_the_splits(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
     splits = ["train", "train", "train", "Training", "val", "val"]
     rows = "".join(f"images/{i:04}.png,{i % 2},{split}\n" for i, split in enumerate(splits))
-    listing = list_images("folder", labelled(tmp_path / "d", make_folder, f"file,class,split\n{rows}"), 32)
+    listing = list_images("folder", labelled(tmp_path / "f", make_folder, f"file,class,split\n{rows}"), 32)
     assert counts(listing) == {"train": 4, "test": 2}
+    listing = list_images("folder", tiny_imagenet(tmp_path / "g", make_folder, TINY), 32)
+    assert listing.classes == ("a", "b")
+    assert counts(listing) == {"train": 5, "test": 3}
+    assert [listing.classes[item.label] for item in listing.splits["test"]] == ["a", "b", "b"]
+    assert len(left_out(listing)["images of the test split, which have no labels"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -344,14 +331,6 @@ def tiny_imagenet(root: Path, make_folder: Callable[..., Path], annotations: str
     return str(root)
 
 
-def test_tiny_imagenet(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
-    listing = list_images("folder", tiny_imagenet(tmp_path / "d", make_folder, TINY), 32)
-    assert listing.classes == ("a", "b")
-    assert counts(listing) == {"train": 5, "test": 3}
-    assert [listing.classes[item.label] for item in listing.splits["test"]] == ["a", "b", "b"]
-    assert len(left_out(listing)["images of the test split, which have no labels"]) == 2
-
-
 @pytest.mark.parametrize(
     ("annotations", "message"),
     [
@@ -373,7 +352,7 @@ def odd(folder: Path, name: bytes) -> Path:
     return folder / os.fsdecode(name)
 
 
-def test_images(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
+def test_names_that_are_not_utf8_are_texts(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
     root = make_folder(tmp_path / "d", {"a": 10, "b": 10, "c": 10})
     (root / "a").rename(odd(root, b"caf\xe9"))
     (root / "b").rename(odd(root, b"caf\xe8"))
@@ -383,25 +362,22 @@ def test_images(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
     names = {item.name for split in listing.splits.values() for item in split}
     assert {"c/\\xff.png", "caf\\xe9/0000.png"} <= names
     Manifest.from_splits({"train": [(item.name, "c", item.content) for item in listing.splits["train"]]})
-
-
-def test_source_code(tmp_path: Path) -> None:
+    for folder in (code := tmp_path / "code", scenes := tmp_path / "scenes"):
+        folder.mkdir()
     for number in range(40):
         body = "".join(" + a" if number >> bit & 1 else " * a" for bit in range(6))
         text = f'def f(a):\n    """Compute word{number}."""\n    return a{body}\n'
-        odd(tmp_path, b"m%d\xe9.py" % number).write_text(text)
-    assert "m7\\xe9.py" in {function.file for function in open_cached_corpus(tmp_path).functions}
-
-
-def test_stereo_pairs(tmp_path: Path) -> None:
-    scene = odd(tmp_path, b"sc\xe8ne")
+        odd(code, b"m%d\xe9.py" % number).write_text(text)
+    assert "m7\\xe9.py" in {function.file for function in open_cached_corpus(code).functions}
+    scene = odd(scenes, b"sc\xe8ne")
     scene.mkdir()
     for side in ("im0.png", "im1.png"):
         Image.fromarray(np.zeros((6, 10, 3), np.uint8)).save(scene / side)
     write_pfm(scene / "disp0.pfm", np.ones((6, 10), np.float32))
-    (pair,) = find_pairs(tmp_path)
+    (pair,) = find_pairs(scenes)
     assert (pair.name, pair.left.is_file()) == ("sc\\xe8ne", True)
     shutil.rmtree(scene)  # pytest lists what it deletes
+    assert list(NEAR) == [name for name, spec in TASKS.items() if spec.detect]
 
 
 NAME = "Äpfel"
@@ -562,10 +538,6 @@ NEAR: Mapping[str, tuple[str, list[Callable[[Path], None]]]] = {
 }
 
 
-def test_each_task_that_recognises_data_is_here() -> None:
-    assert list(NEAR) == [name for name, spec in TASKS.items() if spec.detect]
-
-
 @pytest.mark.parametrize(
     ("message", "make"), [(message, make) for message, makers in NEAR.values() for make in makers]
 )
@@ -584,10 +556,16 @@ def test_nearly_a_layout(message: str, make: Callable[[Path], None], tmp_path: P
             assert "looks like" not in str(error)  # noqa: PT017  # there may be too few
 
 
-def test_classes_of_usual_names_are_images(tmp_path: Path) -> None:
+def test_what_is_no_layout_of_a_task(tmp_path: Path) -> None:
     images(*(tmp_path / name for name in ("left", "right", "up", "masks", "labels")))
     files(tmp_path, "json", json.dumps({"made": "by me"}))
     assert task_of_data(str(tmp_path)) is None
+    with pytest.raises(InputError, match=r"look like grey levels: of the labels 0 to 128 only 0, 128 occur"):
+        open_labelled_images(save_masks(tmp_path / "grey", 0, 128, 255))
+    assert len(open_labelled_images(save_masks(tmp_path / "rare", 0, 2, 3)).classes) == 4
+    data = save_masks(tmp_path / "named", 0, 128)
+    (tmp_path / "named/classes.txt").write_text("\n".join(f"class {i}" for i in range(129)))
+    assert len(open_labelled_images(data).classes) == 129
 
 
 def save_masks(root: Path, *values: int) -> SegmentationData:
@@ -596,15 +574,6 @@ def save_masks(root: Path, *values: int) -> SegmentationData:
     for i in range(3):
         Image.fromarray(np.resize(np.uint8(values), (32, 32))).save(root / f"masks/{i}.png")
     return SegmentationData(path=str(root), size=32)
-
-
-def test_grey_levels_are_no_labels(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"look like grey levels: of the labels 0 to 128 only 0, 128 occur"):
-        open_labelled_images(save_masks(tmp_path / "grey", 0, 128, 255))
-    assert len(open_labelled_images(save_masks(tmp_path / "rare", 0, 2, 3)).classes) == 4
-    data = save_masks(tmp_path / "named", 0, 128)
-    (tmp_path / "named/classes.txt").write_text("\n".join(f"class {i}" for i in range(129)))
-    assert len(open_labelled_images(data).classes) == 129
 
 
 @pytest.mark.parametrize(
@@ -617,7 +586,7 @@ def test_options_say_that_source_files_are_texts(options: list[str], tmp_path: P
     assert "a test split needs two different documents" in err or "/gone does not exist" in err
 
 
-def test_data_are_shown_as_the_space_reads_them(tmp_path: Path, cli: Cli) -> None:
+def test_commands_show_data_as_searches_read_them(tmp_path: Path, cli: Cli) -> None:
     for i in range(40):
         (tmp_path / f"{i}.py").write_text(
             f"def add{i}(a):\n    '''Add {i} times.'''\n    return a{' + a' * i}\n"
@@ -627,9 +596,6 @@ def test_data_are_shown_as_the_space_reads_them(tmp_path: Path, cli: Cli) -> Non
     assert code == 0, err
     assert "documents" in out
     assert f"automl search --space hybrid --data {tmp_path}" in out
-
-
-def test_folders_are_no_commands_and_no_runs(tmp_path: Path, cli: Cli) -> None:
     folder = str(tmp_path)
     code, _, err = cli("referee", "--baseline", folder, "--candidate", f"{folder}/", "--metric", "acc")
     assert code == 2

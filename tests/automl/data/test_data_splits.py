@@ -68,15 +68,12 @@ def test_added_image_moves_at_most_one_other_of_its_class(
     assert len((before ^ after) - {-1_000}) <= 1
 
 
-def test_image_in_two_classes_is_on_one_side() -> None:
+def test_copies_stay_together() -> None:
     numbers = [*range(150), *range(100, 250)]
     labels = np.repeat([0, 1], 150)
     held, rest = hold_out_split(labels, keys(numbers), 0.2, "validation")
     assert not {numbers[i] for i in held} & {numbers[i] for i in rest}
     assert np.bincount(labels[held])[0] == 30
-
-
-def test_copies_stay_together_in_any_order() -> None:
     numbers = [*range(50)] * 2
     held = held_of([0] * 100, numbers, 0.3, "test")
     assert held == held_of([0] * 50, list(range(50))[::-1], 0.3, "test")
@@ -84,7 +81,7 @@ def test_copies_stay_together_in_any_order() -> None:
     assert sorted(numbers[i] for i in index) == sorted([*held] * 2)
 
 
-def test_decisions_are_independent() -> None:
+def test_decisions_are_independent_and_never_change() -> None:
     """The subset covers the same fraction of each side, and so does validation of the inputs left by test."""
     labels, image_keys = np.zeros(20_000, int), keys(list(range(20_000)))
     test = np.isin(np.arange(20_000), hold_out_split(labels, image_keys, 0.5, "test")[0])
@@ -92,6 +89,12 @@ def test_decisions_are_independent() -> None:
     subset = np.isin(np.arange(20_000), select_subset(labels, image_keys, 0.5))
     for first, second in ((test, validation), (test, subset), (validation, subset)):
         assert (first & second).mean() == pytest.approx(0.25, abs=0.015)
+    # The indices are literal, so that no change of a library or of the code moves images between splits.
+    labels, image_keys = np.repeat([0, 1], 10), keys(list(range(20)))
+    assert hold_out_split(labels, image_keys, 0.2, "test")[0].tolist() == [8, 9, 13, 17]
+    assert hold_out_split(labels, image_keys, 0.2, "validation")[0].tolist() == [4, 8, 10, 17]
+    assert select_subset(labels, image_keys, 0.2).tolist() == [2, 8, 10, 19]
+    assert hold_out_split(labels, hash_names(map(str, range(20))), 0.2, "test")[0].tolist() == [8, 9, 13, 17]
 
 
 @given(LABELS, FRACTION)
@@ -103,15 +106,6 @@ def test_subset_keeps_every_class_and_is_part_of_a_larger_subset(labels: list[in
     assert set(label_array[small]) == set(labels)
     assert set(small) <= set(large)
     assert len(select_subset(label_array, keys(list(range(len(labels)))), 1.0)) == len(labels)
-
-
-def test_splits_never_change() -> None:
-    """The indices are literal, so that no change of a library or of the code moves images between splits."""
-    labels, image_keys = np.repeat([0, 1], 10), keys(list(range(20)))
-    assert hold_out_split(labels, image_keys, 0.2, "test")[0].tolist() == [8, 9, 13, 17]
-    assert hold_out_split(labels, image_keys, 0.2, "validation")[0].tolist() == [4, 8, 10, 17]
-    assert select_subset(labels, image_keys, 0.2).tolist() == [2, 8, 10, 19]
-    assert hold_out_split(labels, hash_names(map(str, range(20))), 0.2, "test")[0].tolist() == [8, 9, 13, 17]
 
 
 @pytest.mark.parametrize("copies", [1, 3])
@@ -128,20 +122,17 @@ def test_classes_of_one_image_cannot_be_split(copies: int) -> None:
         )
 
 
-def test_imbalanced_classes_are_reported_with_options() -> None:
+def test_options_for_imbalanced_classes() -> None:
     text = describe_imbalance({"cat": 1200, "dog": 60, "eel": 0, "yak": 900})
     assert text == (
         "classes are imbalanced, 1,200 of cat to 60 of dog in training: "
         "consider --metric balanced_accuracy --class-weights balanced"
     )
+    counts = {"cat": 100, "dog": 10}
+    assert describe_imbalance(counts, options={"metric": "auc"}).endswith("consider --class-weights balanced")
+    assert describe_imbalance(counts, options={"metric": "auc", "class_weights": "none"}) == ""
 
 
 @pytest.mark.parametrize("counts", [{}, {"cat": 9}, {"cat": 10, "dog": 10 * RATIO}, {"cat": 0, "dog": 5}])
 def test_balanced_classes_are_not_reported(counts: dict[str, int]) -> None:
     assert describe_imbalance(counts) == ""
-
-
-def test_options_in_use_are_not_suggested() -> None:
-    counts = {"cat": 100, "dog": 10}
-    assert describe_imbalance(counts, options={"metric": "auc"}).endswith("consider --class-weights balanced")
-    assert describe_imbalance(counts, options={"metric": "auc", "class_weights": "none"}) == ""

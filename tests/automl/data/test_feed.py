@@ -41,24 +41,18 @@ def test_every_kind_of_feed_yields_the_requested_rows(digits, kind):
         assert torch.equal(batch, digits.gather(index))
 
 
-def test_thread_ends_if_the_consumer_stops_early(digits):
+def test_threads_of_feeds_end_and_raise(digits):
     before = threading.active_count()
     batches = prefetch(digits, ORDER * 100, CPU)
     next(batches)
     assert threading.active_count() == before + 1
     batches.close()
     assert threading.active_count() == before
-
-
-def test_error_of_the_thread_is_raised_by_the_next_batch(digits):
     wrong = [torch.tensor([0]), torch.tensor([10**6])]
     batches = prefetch(digits, wrong, CPU)
     next(batches)
     with pytest.raises(IndexError):
         next(batches)
-
-
-def test_few_batches_are_prefetched(digits):
     asked = []
 
     class RecordingImages:

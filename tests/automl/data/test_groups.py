@@ -216,11 +216,17 @@ def test_group_is_in_one_split(kind: str, seed: str, tmp_path: Path) -> None:
     assert "that are in several splits" not in str(records.tally)
 
 
-def test_near_duplicates_of_a_function_are_in_one_split(tmp_path: Path) -> None:
+def test_duplicates_of_functions_and_groups_are_split_once(tmp_path: Path) -> None:
     texts = open_texts(code(tmp_path / "d", None, None), vocabulary=500)
     splits = [{texts.file.keys[row].tobytes() for row in texts.rows(split)} for split in SPLITS]
     assert sum(map(len, splits)) == len(set.union(*splits)) < len(texts.functions)
     assert str(texts.tally) == ""
+    # The groups are literal, so that no change of a library or of the code moves them between splits.
+    groups = [f"g{i // 3}" for i in range(30)]
+    held, _ = hold_out_split(
+        np.arange(30) % 2, hash_names(map(str, range(30))), 0.2, "test", "images", groups
+    )
+    assert sorted({groups[i] for i in held}) == ["g6", "g9"]
 
 
 @pytest.mark.parametrize("kind", OVERVIEWS)
@@ -305,7 +311,7 @@ def test_too_few_groups_are_rejected(groups: Groups, message: str, tmp_path: Pat
         open_image_records("folder", path=labelled(tmp_path / "d", groups, None), size=8)
 
 
-def test_uneven_splits_of_groups_are_reported(tmp_path: Path) -> None:
+def test_classes_of_few_groups_are_reported(tmp_path: Path) -> None:
     """Twelve machines, whose hashes put too many into one split and one alone into another."""
     rng, reported = np.random.default_rng(0), 0
     for seed in range(4):
@@ -330,9 +336,6 @@ def test_uneven_splits_of_groups_are_reported(tmp_path: Path) -> None:
             ) == is_uneven
             reported += count == 1 or is_uneven
     assert reported
-
-
-def test_class_of_one_group_is_in_train_and_reported(tmp_path: Path) -> None:
     root = labelled(tmp_path / "d", groups_of("p{}"), None)
     text = (root / "labels.csv").read_text()
     (root / "labels.csv").write_text(text.replace("dog,p3", "lion,p3").replace("cat,p3", "lion,p3"))
@@ -343,6 +346,11 @@ def test_class_of_one_group_is_in_train_and_reported(tmp_path: Path) -> None:
     assert lions == {"train"}
     for split in ("test", "validation"):
         assert f"1 class with too few groups to be in {split} (add groups, or" in str(records.tally)
+    groups = ["p" if i < 10 else "" for i in range(COUNT)]
+    records = open_image_records("folder", path=labelled(tmp_path / "e", groups, None), size=8)
+    assert records.describe_splits()["train"].endswith(("; 1 group", "; 0 groups"))
+    counts = {split: len(rows) for split, rows in records.whole.items()}
+    assert 8 <= counts["test"] <= 22
 
 
 @pytest.mark.parametrize(
@@ -415,20 +423,3 @@ def test_every_class_stays_in_train(inputs: list[tuple[int, int]], split: str) -
         return
     assert {*labels[kept].tolist()} == {*labels.tolist()}
     assert len(held)
-
-
-def test_splits_by_groups_never_change() -> None:
-    """The groups are literal, so that no change of a library or of the code moves them between splits."""
-    groups = [f"g{i // 3}" for i in range(30)]
-    held, _ = hold_out_split(
-        np.arange(30) % 2, hash_names(map(str, range(30))), 0.2, "test", "images", groups
-    )
-    assert sorted({groups[i] for i in held}) == ["g6", "g9"]
-
-
-def test_inputs_without_a_group_stand_alone(tmp_path: Path) -> None:
-    groups = ["p" if i < 10 else "" for i in range(COUNT)]
-    records = open_image_records("folder", path=labelled(tmp_path / "d", groups, None), size=8)
-    assert records.describe_splits()["train"].endswith(("; 1 group", "; 0 groups"))
-    counts = {split: len(rows) for split, rows in records.whole.items()}
-    assert 8 <= counts["test"] <= 22

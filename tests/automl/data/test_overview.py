@@ -41,7 +41,7 @@ def photos(tmp_path: Path, make_folder: Callable[..., Path]) -> Path:
     return root
 
 
-def test_summary_of_photographs(photos: Path) -> None:
+def test_photographs_are_summed_up_and_drawn(photos: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     summary = summarise_folder(str(photos), 32)
     assert {name: row["test"] for name, row in summary.counts.items()} == {"cat": 4, "dog": 5}
     assert {name: row["train"] + row["validation"] for name, row in summary.counts.items()} == {
@@ -55,11 +55,6 @@ def test_summary_of_photographs(photos: Path) -> None:
     ]
     assert max(summary.sizes) == (300, 200)
     assert len(summary.sizes) == 36
-
-
-def test_command_prints_the_summary_and_writes_the_sheet(
-    photos: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.chdir(photos.parent)
     code, out, err = cli("data", photos.name, "--size", "24", "--augment", "strong", "--json")
     assert code == 0, err

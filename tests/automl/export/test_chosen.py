@@ -65,20 +65,38 @@ def confirm(search: Storage, kept: Path, untracked: None, monkeypatch: pytest.Mo
     return run
 
 
-def test_best_trial_is_chosen_without_a_verdict(search: Storage) -> None:
+def test_the_best_trial_is_chosen_without_a_verdict(search: Storage, tmp_path: Path) -> None:
     chosen = choose("mine", str(search))
     assert chosen.checkpoint == search / "mine" / RECORDS[1].folder
     assert (chosen.name, chosen.number, chosen.run_id) == (RECORDS[1].name, 1, None)
     assert chosen.choice == "the search's best; not confirmed"
     assert chosen.origin == f"trial {RECORDS[1].name} of search mine"
-
-
-def test_a_repeated_baseline_is_not_the_best(tmp_path: Path) -> None:
-    search, trial = Storage(tmp_path), replace(RECORDS[0], number=len(RECORDS), role=Role.REPLICATE)
-    fake_search(search, [*RECORDS, replace(trial, history=[{**trial.history[-1], "accuracy": 1.0}])])
+    (search / "mine" / RECORDS[1].folder).remove("checkpoint.pt")
+    chosen = choose("mine", str(search))
+    assert chosen.number == 2
+    assert chosen.choice == "the search's best that still has a checkpoint; not confirmed"
+    for trial in RECORDS:
+        if trial.number != 1:
+            (search / "mine" / trial.folder).remove("checkpoint.pt")
+    with pytest.raises(
+        InputError, match=r"no trial of search 'mine' has a checkpoint in .*mine.*; check whether"
+    ):
+        choose("mine", str(search))
+    repeated, trial = (
+        Storage(tmp_path / "repeated"),
+        replace(RECORDS[0], number=len(RECORDS), role=Role.REPLICATE),
+    )
+    fake_search(
+        tmp_path / "repeated", [*RECORDS, replace(trial, history=[{**trial.history[-1], "accuracy": 1.0}])]
+    )
     for each in (*RECORDS, trial):
-        (search / "mine" / each.folder).write("checkpoint.pt", b"")
-    assert choose("mine", str(search)).number == 1
+        (repeated / "mine" / each.folder).write("checkpoint.pt", b"")
+    assert choose("mine", str(repeated)).number == 1
+    equal = [record(0, 0.8), record(1, 0.9, SSA), record(2, 0.9, SSA, training={"learning_rate": 2e-3})]
+    fake_search(tmp_path / "equal", equal)
+    for trial in equal:
+        (Storage(tmp_path / "equal") / "mine" / trial.folder).write("checkpoint.pt", b"")
+    assert choose("mine", str(tmp_path / "equal")).number == 1
 
 
 def test_retrained_winner_is_chosen(search: Storage, confirm: Confirm) -> None:
@@ -138,28 +156,6 @@ def test_stopped_confirmation_is_ignored(search: Storage, confirm: Confirm) -> N
     with pytest.raises(Stopped):
         confirm(+2, most=12)
     assert choose("mine", str(search)).choice == "the search's best; not confirmed"
-
-
-def test_best_trial_with_a_checkpoint_is_chosen(search: Storage) -> None:
-    (search / "mine" / RECORDS[1].folder).remove("checkpoint.pt")
-    chosen = choose("mine", str(search))
-    assert chosen.number == 2
-    assert chosen.choice == "the search's best that still has a checkpoint; not confirmed"
-    for trial in RECORDS:
-        if trial.number != 1:
-            (search / "mine" / trial.folder).remove("checkpoint.pt")
-    with pytest.raises(
-        InputError, match=r"no trial of search 'mine' has a checkpoint in .*mine.*; check whether"
-    ):
-        choose("mine", str(search))
-
-
-def test_first_of_equal_trials_is_chosen(tmp_path: Path) -> None:
-    equal = [record(0, 0.8), record(1, 0.9, SSA), record(2, 0.9, SSA, training={"learning_rate": 2e-3})]
-    fake_search(tmp_path, equal)
-    for trial in equal:
-        (Storage(tmp_path) / "mine" / trial.folder).write("checkpoint.pt", b"")
-    assert choose("mine", str(tmp_path)).number == 1
 
 
 @pytest.mark.parametrize("records", [[], [record(0, 0.9, SSA, state=State.PRUNED)]], ids=["none", "pruned"])

@@ -29,7 +29,7 @@ from automl.storage import user_code
 from automl.storage.metadata import read_metadata
 from automl.storage.storage import Storage
 from automl.task import open_task
-from automl.task.same_data import write_manifest
+from automl.task.opening import write_manifest
 from automl.tasks.image_classification.task import Probabilities
 from automl.tracking.run_spec import CONFIRMED, VERDICT, RunSpec, search_run_spec
 from automl.tracking.runs import Registered
@@ -61,13 +61,47 @@ def expected(trained: TrainResult) -> tuple[np.ndarray, np.ndarray]:
         return inputs.numpy(), Probabilities(model).eval()(inputs).numpy()
 
 
-def test_exported_files(exported: ExportResult, trained: TrainResult, workplace: Path) -> None:
+def test_exported_files_rebuild_the_model(
+    exported: ExportResult, trained: TrainResult, workplace: Path
+) -> None:
     assert exported.folder == workplace / "exports" / "model"
     assert {file.name for file in exported.folder.iterdir()} == FILES
     assert {file.name for file in exported.folder.parent.iterdir()} == {"model"}
     assert exported.run_id == trained.run_id
     assert exported.differences.keys() == FORMS | {"mlflow-model"}
     assert all(0 <= difference <= 1e-4 for difference in exported.differences.values())
+    metadata = json.loads((exported.folder / "config.json").read_text())
+    assert metadata["run_id"] == trained.run_id
+    assert metadata["labels"] == [str(digit) for digit in range(10)]
+    config = TrialConfig.from_json(metadata["config"])
+    assert config == TRAINED
+    model = open_task(config, HERE).model()
+    model.load_state_dict(load_file(exported.folder / "model.safetensors"))
+    trained_weights = checkpoint.read(Storage(trained.checkpoint.parent), CPU)["model"]
+    assert all(torch.equal(value, trained_weights[name]) for name, value in model.state_dict().items())
+    content = checkpoint.read(Storage(trained.checkpoint.parent), CPU)
+    task = open_task(TrialConfig.from_json(content["config"]), HERE)
+    model = task.model()
+    model.load_state_dict(content["model"])
+    with torch.inference_mode():
+        assert exported.test == pytest.approx(
+            {k: v.item() for k, v in task.evaluate(model.eval(), "test").items()}
+        )
+    assert isinstance(exported.folder, Path)
+    (exported.folder.parent / "folder").mkdir(exist_ok=True)
+    (exported.folder.parent / "file").touch()
+    modes = [os.stat(exported.folder.parent / name).st_mode for name in ("folder", "file")]
+    (exported.folder.parent / "folder").rmdir()
+    (exported.folder.parent / "file").unlink()
+    for path in (exported.folder, *exported.folder.rglob("*")):
+        assert os.stat(path).st_mode == modes[path.is_file()], path
+    assert any(path.is_dir() for path in exported.folder.iterdir())
+    assert isinstance(exported.folder, Path)
+    run = open_onnx(exported.folder / "model.onnx")
+    image = {"images": np.zeros((1, 24, 24, 3), np.uint8)}
+    assert run(image)["probabilities"].shape == (1, 10)
+    with pytest.raises(InputError, match=r"model.onnx needs at least one input; .* shape \(0, 24, 24, 3\)"):
+        run({"images": image["images"][:0]})
 
 
 RUNTIMES = {
@@ -132,29 +166,6 @@ def test_runs_where_this_project_is_not_installed(
     np.testing.assert_allclose(outputs, probabilities, rtol=0, atol=1e-4)
     np.testing.assert_allclose(outputs.sum(1), 1, atol=1e-5)
     assert np.ptp(outputs, axis=0).max() > 1e-3  # the images make a difference at all
-
-
-def test_weights_and_config_rebuild_the_model(exported: ExportResult, trained: TrainResult) -> None:
-    metadata = json.loads((exported.folder / "config.json").read_text())
-    assert metadata["run_id"] == trained.run_id
-    assert metadata["labels"] == [str(digit) for digit in range(10)]
-    config = TrialConfig.from_json(metadata["config"])
-    assert config == TRAINED
-    model = open_task(config, HERE).model()
-    model.load_state_dict(load_file(exported.folder / "model.safetensors"))
-    trained_weights = checkpoint.read(Storage(trained.checkpoint.parent), CPU)["model"]
-    assert all(torch.equal(value, trained_weights[name]) for name, value in model.state_dict().items())
-
-
-def test_test_metrics_are_of_the_test_split(exported: ExportResult, trained: TrainResult) -> None:
-    content = checkpoint.read(Storage(trained.checkpoint.parent), CPU)
-    task = open_task(TrialConfig.from_json(content["config"]), HERE)
-    model = task.model()
-    model.load_state_dict(content["model"])
-    with torch.inference_mode():
-        assert exported.test == pytest.approx(
-            {k: v.item() for k, v in task.evaluate(model.eval(), "test").items()}
-        )
 
 
 @pytest.fixture
@@ -447,20 +458,16 @@ def test_winner_is_exported_by_run_id(trained: TrainResult, store: MlflowClient,
     assert named == ["the run that was named; not confirmed", "confirmed winner: it is better"]
 
 
-def test_damaged_checkpoint_is_reported(search: Path, tmp_path: Path) -> None:
-    (search / RECORDS[1].folder / checkpoint.CHECKPOINT_FILE).write_bytes(b"not a checkpoint")
-    with pytest.raises(InputError, match="is corrupt or in an unsupported format"):
-        run_export(tmp_path / "out", best=True, search="mine")
-    assert not (tmp_path / "out").exists()
-
-
-def test_weights_that_do_not_fit_the_model(search: Path, tmp_path: Path) -> None:
+def test_damaged_checkpoints_and_weights_that_do_not_fit(search: Path, tmp_path: Path) -> None:
     file = search / RECORDS[1].folder / checkpoint.CHECKPOINT_FILE
     content = torch.load(file, weights_only=True)
     content["model"].popitem()
     torch.save(content, file)
     with pytest.raises(InputError, match="does not fit"):
         run_export(tmp_path / "out", best=True)
+    file.write_bytes(b"not a checkpoint")
+    with pytest.raises(InputError, match="is corrupt or in an unsupported format"):
+        run_export(tmp_path / "out", best=True, search="mine")
     assert not (tmp_path / "out").exists()
 
 
@@ -513,33 +520,12 @@ def test_a_failed_upload_is_not_registered(
     assert (str(result.folder), result.registered is not None) == (out, True)
 
 
-def test_files_have_the_permissions_of_the_folder(exported: ExportResult) -> None:
-    assert isinstance(exported.folder, Path)
-    (exported.folder.parent / "folder").mkdir(exist_ok=True)
-    (exported.folder.parent / "file").touch()
-    modes = [os.stat(exported.folder.parent / name).st_mode for name in ("folder", "file")]
-    (exported.folder.parent / "folder").rmdir()
-    (exported.folder.parent / "file").unlink()
-    for path in (exported.folder, *exported.folder.rglob("*")):
-        assert os.stat(path).st_mode == modes[path.is_file()], path
-    assert any(path.is_dir() for path in exported.folder.iterdir())
-
-
 @pytest.mark.parametrize("file", ["model.onnx", "mlflow-model/artifacts/model.onnx"])
 def test_the_batch_has_a_name_in_the_graph(file: str, exported: ExportResult) -> None:
     assert isinstance(exported.folder, Path)
     session = onnxruntime.InferenceSession(str(exported.folder / file))
     assert [value.shape for value in session.get_inputs()] == [["N", 24, 24, 3]]
     assert [value.shape for value in session.get_outputs()] == [["N", 10]]
-
-
-def test_empty_batch_is_rejected(exported: ExportResult) -> None:
-    assert isinstance(exported.folder, Path)
-    run = open_onnx(exported.folder / "model.onnx")
-    image = {"images": np.zeros((1, 24, 24, 3), np.uint8)}
-    assert run(image)["probabilities"].shape == (1, 10)
-    with pytest.raises(InputError, match=r"model.onnx needs at least one input; .* shape \(0, 24, 24, 3\)"):
-        run({"images": image["images"][:0]})
 
 
 REFUSED: list[tuple[Any, str]] = [

@@ -18,9 +18,8 @@ from attention.attention_type import find_attention
 from automl.export import run_export as export
 from automl.export.chosen import Chosen
 from automl.export.formats import CONFIG
-from automl.export.map_inputs import ExportedModule, MapGraph
-from automl.export.run_maps import run_maps
-from automl.maps.pictures import colour, overlay, shade_tokens
+from automl.export.run_maps import ExportedModule, MapGraph, run_maps
+from automl.maps import colour, overlay, shade_tokens
 from automl.storage.storage import Storage
 from automl.task import Task, open_task
 from automl.task.deployment import as_arrays

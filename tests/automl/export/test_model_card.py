@@ -14,8 +14,7 @@ from sklearn.datasets import load_digits
 
 from automl.export.checks import Speed
 from automl.export.chosen import Chosen
-from automl.export.export_result import ExportResult
-from automl.export.model_card import model_card
+from automl.export.export_result import ExportResult, model_card
 from automl.export.predict import run_predict
 from automl.storage.storage import Storage
 from automl.task import Task
@@ -135,12 +134,9 @@ def test_card_has_the_verdict(run: Chosen, sentences: list[str], limit: str) -> 
     assert limit in page
 
 
-def test_where_it_is_from() -> None:
+def test_cards_of_many_labels_and_other_tasks() -> None:
     assert "exported by attention-automl from MLflow run `abc`." in card()
     assert "exported by attention-automl from trial name of search mine." in card(chosen=BEST)
-
-
-def test_many_labels() -> None:
     matrix = np.diag(np.arange(1, 26))
     matrix[3, 4], matrix[5, 1] = 7, 9
     matrix[24, 24] = 0
@@ -158,9 +154,6 @@ def test_many_labels() -> None:
         ["class 3", "11", "0.3636", "1.0000", "0.5333"],
         ["class 5", "15", "0.4000", "1.0000", "0.5714"],
     ]
-
-
-def test_card_of_another_task() -> None:
     page = card(Regression(), test={"error": 0.25})
     assert "## Scores on the test split\n\nerror 0.2500\n" in page
     assert "label" not in page

@@ -31,8 +31,16 @@ class Attends(nn.Module):
         return F.scaled_dot_product_attention(q, q.flip(-1), q, mask[self.mask], scale=0.3)
 
 
+OTHERS = [((), "none"), ((2,), "shared"), ((2, 3), "shared")]
+
+
 @pytest.mark.parametrize(
-    ("extra", "mask"), [((), "none"), ((), "each"), ((2,), "shared"), ((2, 3), "shared"), ((2, 3), "each")]
+    ("extra", "mask"),
+    [
+        ((), "each"),
+        ((2, 3), "each"),
+        *(pytest.param(*case, marks=pytest.mark.slow("another case")) for case in OTHERS),
+    ],
 )
 def test_attention_of_any_dimensions(extra: tuple[int, ...], mask: str, tmp_path: Path) -> None:
     model = Attends(extra, mask)

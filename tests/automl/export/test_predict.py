@@ -82,23 +82,20 @@ def test_file_that_is_not_an_image_is_reported(
     assert list(result.unread) == [str(file)], "it costs that file alone"
 
 
-def test_truncated_image_is_reported(exported: ExportResult, tmp_path: Path) -> None:
+def test_files_that_are_missing_or_damaged_are_reported(exported: ExportResult, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"give at least one file of images, or a folder: .*\.bmp"):
+        run_predict(exported.folder, [tmp_path])
     file = picture(tmp_path / "a.png")
     file.write_bytes(file.read_bytes()[:-200])
     with pytest.raises(InputError, match=r"a.png cannot be read as an image"):
         run_predict(exported.folder, [file])
-
-
-def test_missing_images_are_reported(exported: ExportResult, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"there is no image .*b.png"):
         run_predict(exported.folder, [tmp_path / "b.png"])
     with pytest.raises(InputError, match="give at least one file of images"):
         run_predict(exported.folder, [])
-    with pytest.raises(InputError, match=r"give at least one file of images, or a folder: .*\.bmp"):
-        run_predict(exported.folder, [tmp_path])
 
 
-def test_folder_gives_its_images(exported: ExportResult, tmp_path: Path) -> None:
+def test_folders_and_files_are_read_as_in_training(exported: ExportResult, tmp_path: Path) -> None:
     (tmp_path / "more").mkdir()
     for name in ("notes.txt", "._a.png", "Thumbs.db"):
         (tmp_path / name).write_bytes(b"no picture")
@@ -109,10 +106,7 @@ def test_folder_gives_its_images(exported: ExportResult, tmp_path: Path) -> None
     result = run_predict(exported.folder, [tmp_path])
     assert {prediction.input for prediction in result.predictions} == {*map(str, files[1:])}
     assert [*result.unread] == [str(tmp_path / "e.jxl")]
-
-
-def test_file_is_read_as_in_training(exported: ExportResult, tmp_path: Path) -> None:
-    """Rotation by EXIF and 12 bits do not change the prediction."""
+    # Rotation by EXIF and 12 bits do not change the prediction.
     grey = np.asarray(Image.open(picture(tmp_path / "seen.png", "L")))
     exif = Image.Exif()
     exif[0x112] = 6

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from automl.report.network import network
+from automl.report.forest import network
 from automl.report.read import read_search
 from automl.report.run_report import ReportResult, run_report
 from search.metric import Metric
@@ -123,7 +123,7 @@ def test_maps_of_six_inputs_are_shown(page: Any) -> None:
     assert "<b>cats</b>" in cells.first.inner_text()
 
 
-def test_all_text_can_be_read(page: Any, report: ReportResult) -> None:
+def test_texts_and_tooltips_can_be_read(page: Any, report: ReportResult) -> None:
     """Texts do not overlap, leave their chart, or are small or pale. The page fits the window."""
     page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
     assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
@@ -146,9 +146,55 @@ def test_all_text_can_be_read(page: Any, report: ReportResult) -> None:
     contrast = page.evaluate(PALE)
     assert contrast["count"] > 60
     assert contrast["pale"] == []
+    marks = page.locator("#plot-costs .mark-symbol.role-mark path")
+    if marks.count() == 0:
+        pytest.skip("no trial has a score yet")
+    marks.last.scroll_into_view_if_needed()
+    marks.last.hover(force=True)
+    tip = page.locator("#vg-tooltip-element.visible")
+    tip.wait_for()
+    text = tip.inner_text()
+    for word in ("trial", "placement", "accuracy" if "accuracy" in text else "error", "epochs"):
+        assert word in text
+    assert " @ stage" in text or "no attention" in text or " @ stem" in text
 
 
-def test_tables_fit_or_scroll_in_their_box(page: Any) -> None:
+def test_trials_can_be_zoomed_sorted_and_printed(page: Any, tmp_path: Path) -> None:
+    read = """[...document.querySelectorAll('#plot-costs .chart:first-of-type .role-axis-label')]
+      .map(labels => labels.textContent).join()"""
+    if page.locator("#plot-costs .chart").count() == 0:
+        pytest.skip("no trial has a score yet")
+    page.locator("#plot-costs .chart").first.scroll_into_view_if_needed()
+    page.locator("#plot-costs .chart svg").first.hover(position={"x": 200, "y": 150})
+    before = page.evaluate(read)
+    page.mouse.wheel(0, -2)
+    page.wait_for_timeout(100)
+    assert page.evaluate(read) == before
+    page.keyboard.down("Control")
+    for _ in range(3):
+        page.mouse.wheel(0, -300)
+    page.keyboard.up("Control")
+    page.wait_for_function(f"({read}) !== {before!r}")
+    if page.locator("#listing tbody tr").count() < 2:
+        pytest.skip("one trial is always in order")
+    head = page.locator("#listing th", has_text="parameters")
+    column = head.evaluate("head => head.cellIndex")
+    read = f"""() => [...document.querySelectorAll('#listing tbody tr')].map(row => {{
+      const cell = row.cells[{column}];
+      return cell.textContent === "" ? null : +(cell.dataset.v ?? cell.textContent);
+    }})"""
+    for direction, sign in (("ascending", 1), ("descending", -1)):
+        head.get_by_role("button").click()
+        assert head.get_attribute("aria-sort") == direction
+        values = [value for value in page.evaluate(read) if value is not None]
+        assert values == sorted(values, key=lambda value: sign * value)
+    assert len(values) > 10
+    assert set(page.heard) == {page.url}
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.querySelector('nav')).display") == "none"
+    page.pdf(path=tmp_path / "report.pdf", format="A4")
+    assert (tmp_path / "report.pdf").stat().st_size > 10_000
+    page.emulate_media(media="screen")
     sizes = page.evaluate(
         """() => [...document.querySelectorAll("table")].filter(e => e.checkVisibility()).map(table => {
           const box = table.parentElement, style = getComputedStyle(box), outer = box.getBoundingClientRect();
@@ -175,61 +221,3 @@ def test_unreadable_texts_are_reported(browser: Any) -> None:
     (pale,) = page.evaluate(PALE)["pale"]
     assert pale.startswith("another label: ")
     page.close()
-
-
-def test_tooltip_describes_the_trial(page: Any, report: ReportResult) -> None:
-    marks = page.locator("#plot-costs .mark-symbol.role-mark path")
-    if marks.count() == 0:
-        pytest.skip("no trial has a score yet")
-    marks.last.scroll_into_view_if_needed()
-    marks.last.hover(force=True)
-    tip = page.locator("#vg-tooltip-element.visible")
-    tip.wait_for()
-    text = tip.inner_text()
-    for word in ("trial", "placement", "accuracy" if "accuracy" in text else "error", "epochs"):
-        assert word in text
-    assert " @ stage" in text or "no attention" in text or " @ stem" in text
-
-
-def test_the_wheel_zooms_with_ctrl_alone(page: Any) -> None:
-    read = """[...document.querySelectorAll('#plot-costs .chart:first-of-type .role-axis-label')]
-      .map(labels => labels.textContent).join()"""
-    if page.locator("#plot-costs .chart").count() == 0:
-        pytest.skip("no trial has a score yet")
-    page.locator("#plot-costs .chart").first.scroll_into_view_if_needed()
-    page.locator("#plot-costs .chart svg").first.hover(position={"x": 200, "y": 150})
-    before = page.evaluate(read)
-    page.mouse.wheel(0, -2)
-    page.wait_for_timeout(100)
-    assert page.evaluate(read) == before
-    page.keyboard.down("Control")
-    for _ in range(3):
-        page.mouse.wheel(0, -300)
-    page.keyboard.up("Control")
-    page.wait_for_function(f"({read}) !== {before!r}")
-
-
-def test_a_heading_sorts_the_trials(page: Any) -> None:
-    if page.locator("#listing tbody tr").count() < 2:
-        pytest.skip("one trial is always in order")
-    head = page.locator("#listing th", has_text="parameters")
-    column = head.evaluate("head => head.cellIndex")
-    read = f"""() => [...document.querySelectorAll('#listing tbody tr')].map(row => {{
-      const cell = row.cells[{column}];
-      return cell.textContent === "" ? null : +(cell.dataset.v ?? cell.textContent);
-    }})"""
-    for direction, sign in (("ascending", 1), ("descending", -1)):
-        head.get_by_role("button").click()
-        assert head.get_attribute("aria-sort") == direction
-        values = [value for value in page.evaluate(read) if value is not None]
-        assert values == sorted(values, key=lambda value: sign * value)
-    assert len(values) > 10
-    assert set(page.heard) == {page.url}
-
-
-def test_a_report_prints(page: Any, tmp_path: Path) -> None:
-    page.emulate_media(media="print")
-    assert page.evaluate("getComputedStyle(document.querySelector('nav')).display") == "none"
-    page.pdf(path=tmp_path / "report.pdf", format="A4")
-    assert (tmp_path / "report.pdf").stat().st_size > 10_000
-    page.emulate_media(media="screen")

@@ -30,7 +30,7 @@ from tests.helpers.hostile import HOSTILE
 from tests.helpers.map_cases import leave_maps
 from tests.helpers.report_cases import SSA, frozen, made_up, plan_of, save_search, save_verdict, verdict_of
 
-PLOTS = {"parts", "costs", "curves", "training"}
+PLOTS = {"parts", "costs", "curves"}
 
 
 class Page(HTMLParser):
@@ -113,7 +113,9 @@ def page(written: ReportResult) -> Page:
     return Page(written.index)
 
 
-def test_every_plot_is_there_with_its_files(written: ReportResult, page: Page) -> None:
+def test_every_plot_is_there_with_its_files(
+    written: ReportResult, page: Page, trials: list[FrozenTrial]
+) -> None:
     assert {*PLOTS, "verdict"} <= set(written.plots)
     for name in written.plots:
         assert (written.folder / "plots" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
@@ -122,9 +124,6 @@ def test_every_plot_is_there_with_its_files(written: ReportResult, page: Page) -
     shown = {attributes.get("data-plot") for tag, attributes in page.elements if tag == "figure"}
     assert set(written.plots) <= shown
     assert json.loads((written.folder / "report.json").read_text())["plots"] == list(written.plots)
-
-
-def test_each_plot_has_a_text_in_its_place(written: ReportResult, page: Page) -> None:
     labels = [attributes for _, attributes in page.elements if attributes.get("role") == "img"]
     assert len(labels) == len(written.plots) + 1, "the maps are in the page alone"
     labels_text = [attributes["aria-label"] or "" for attributes in labels]
@@ -136,9 +135,29 @@ def test_each_plot_has_a_text_in_its_place(written: ReportResult, page: Page) ->
         for plot in section.plots:
             assert any(plot.says in label for label in labels_text)
             assert plot.figure is None or plot.table is not None
+    table = page.source[page.source.index('<table id="listing">') :]
+    assert re.search(r">\s*steps\s*<", table)
+    rows = re.findall(r"<tr><td class=\"n\">(\d+)</td>", table[: table.index("</table>")])
+    assert [int(number) for number in rows] == list(range(len(trials)))
+    metadata = read_metadata(written.folder.parent, str(written.folder.parent.parent))
+    for words in (
+        "automl search --space digits --trials 60 --name made-up",
+        metadata.data,
+        "a" * 40,
+        "2 × NVIDIA H200",
+        "torch 2.15.0",
+        "1000, 1001, 1002",
+        "confirmed, control",
+        "best baseline: trial",
+        f"optuna-dashboard {written.folder.parent / 'study.journal'}",
+    ):
+        assert words in page.text
+    configs = re.findall(r'class="config"><summary>best trial.*?<pre>(.*?)</pre>', page.source, re.S)
+    search = read_search("made-up", str(written.folder.parents[1]))
+    assert TrialConfig.from_json(json.loads(html.unescape(configs[0]))) == search.best.config
 
 
-def test_the_page_asks_nobody_for_anything(page: Page) -> None:
+def test_the_page_is_whole_and_safe(page: Page) -> None:
     for tag, attributes in page.elements:
         assert tag not in ("link", "iframe", "object", "embed", "base") or attributes.get("href") == "data:,"
         for key in ("src", "href", "xlink:href", "srcset", "data", "action", "poster"):
@@ -148,21 +167,26 @@ def test_the_page_asks_nobody_for_anything(page: Page) -> None:
     assert not re.search(r"url\(\s*['\"]?(?!#|data:)", outside)
     assert "@import" not in outside
     assert not re.search(r"(?:src|href)\s*=\s*['\"]?(?:https?:)?//", outside)
-
-
-def test_no_two_elements_have_one_id(page: Page) -> None:
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     wanted = set(re.findall(r'(?:href="#|url\(#)([^")]+)', page.source))
     assert wanted <= set(ids)
-
-
-def test_hostile_words_stay_words(page: Page) -> None:
     data = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page.source, re.S)
     assert sum(tag == "script" for tag, _ in page.elements) == len(data) + 3
     assert all(json.loads(text) is not None and "<" not in text for text in data)
     assert "<script>alert('no')</script> & more" in page.text
     assert "<script>alert" not in page.source
+    text = page.text
+    assert text.index("Confirmed: better") < text.index("What the search learned")
+    assert " ".join(verdict_of("better").lines) in text
+    assert "Confirmation 1: Undecided: +0.30 points (-0.10 to 0.70)" in text
+    assert "No verdict yet" not in text
+    assert "+0.30 to +1.10" in text
+    assert "0.008 (Holm)" in text
+    scores = verdict_of("better").variants[0].scores.values()
+    assert f"baseline {100 * mean(scores):.4g} ± {100 * stdev(scores):.2g} 840 61.2 s" in page.text
+    for words in ("-0.60 to +2.00", "over inputs too", "test accuracy", "time ratio", "1.01", "61.2 s"):
+        assert words in page.text
 
 
 def test_hostile_names_in_figures_and_labels(tmp_path: Path, quiet: None) -> None:
@@ -177,23 +201,6 @@ def test_hostile_names_in_figures_and_labels(tmp_path: Path, quiet: None) -> Non
     page_of = Page(run_report("made-up", storage=str(tmp_path)).index)
     assert not [tag for tag, _ in page_of.elements if tag == "img"]
     assert site in page_of.text
-
-
-def test_the_verdict_comes_first(page: Page) -> None:
-    text = page.text
-    assert text.index("Confirmed: better") < text.index("What the search learned")
-    assert " ".join(verdict_of("better").lines) in text
-    assert "Confirmation 1: Undecided: +0.30 points (-0.10 to 0.70)" in text
-    assert "No verdict yet" not in text
-    assert "+0.30 to +1.10" in text
-    assert "0.008 (Holm)" in text
-
-
-def test_absolute_scores_and_times_stand_beside_the_differences(page: Page) -> None:
-    scores = verdict_of("better").variants[0].scores.values()
-    assert f"baseline {100 * mean(scores):.4g} ± {100 * stdev(scores):.2g} 840 61.2 s" in page.text
-    for words in ("-0.60 to +2.00", "over inputs too", "test accuracy", "time ratio", "1.01", "61.2 s"):
-        assert words in page.text
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -275,12 +282,17 @@ def test_hostile_names_and_varied_options(tmp_path: Path, quiet: None) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_running_search_says_so(tmp_path: Path, quiet: None) -> None:
+def test_searches_that_run_or_have_several_objectives(tmp_path: Path, quiet: None) -> None:
     save_search(tmp_path, made_up(12, running=2))
     page_of = Page(run_report("made-up", storage=str(tmp_path)).index)
     assert re.search(r"had not ended when this page was made, \d{4}-\d\d-\d\d \d\d:\d\d", page_of.text)
     assert "2 trials had begun and not ended, 12 of 60 had begun" in page_of.text
     assert f"automl search --resume made-up --storage {tmp_path}" in page_of.text
+    plan = plan_of(objectives=["accuracy", "latency", "params"])
+    save_search(tmp_path / "several", made_up(40, plan=plan), plan=plan)
+    result = run_report("made-up", storage=str(tmp_path / "several"))
+    assert set(result.plots) >= PLOTS - {"parts"}, "whose model knows one objective"
+    assert "On the front of accuracy, latency, params together: trials" in Page(result.index).text
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -291,41 +303,6 @@ def test_a_search_that_has_just_begun(count: int, tmp_path: Path, quiet: None) -
     missing = [a for tag, a in page_of.elements if tag == "p" and a.get("class") == "missing"]
     assert missing
     assert "curves" in result.plots
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_several_objectives(tmp_path: Path, quiet: None) -> None:
-    plan = plan_of(objectives=["accuracy", "latency", "params"])
-    save_search(tmp_path, made_up(40, plan=plan), plan=plan)
-    result = run_report("made-up", storage=str(tmp_path))
-    assert set(result.plots) >= PLOTS - {"parts"}, "whose model knows one objective"
-    assert "On the front of accuracy, latency, params together: trials" in Page(result.index).text
-
-
-def test_every_trial_is_in_the_table(page: Page, trials: list[FrozenTrial]) -> None:
-    table = page.source[page.source.index('<table id="listing">') :]
-    assert re.search(r">\s*steps\s*<", table)
-    rows = re.findall(r"<tr><td class=\"n\">(\d+)</td>", table[: table.index("</table>")])
-    assert [int(number) for number in rows] == list(range(len(trials)))
-
-
-def test_it_says_how_to_repeat_it(page: Page, written: ReportResult) -> None:
-    metadata = read_metadata(written.folder.parent, str(written.folder.parent.parent))
-    for words in (
-        "automl search --space digits --trials 60 --name made-up",
-        metadata.data,
-        "a" * 40,
-        "2 × NVIDIA H200",
-        "torch 2.15.0",
-        "1000, 1001, 1002",
-        "confirmed, control",
-        "best baseline: trial",
-        f"optuna-dashboard {written.folder.parent / 'study.journal'}",
-    ):
-        assert words in page.text
-    configs = re.findall(r'class="config"><summary>best trial.*?<pre>(.*?)</pre>', page.source, re.S)
-    search = read_search("made-up", str(written.folder.parents[1]))
-    assert TrialConfig.from_json(json.loads(html.unescape(configs[0]))) == search.best.config
 
 
 @pytest.mark.slow("draws a large report")

@@ -19,7 +19,7 @@ from sklearn.metrics import confusion_matrix, f1_score, precision_recall_fscore_
 from attention import Spec
 from automl.base.errors import InputError
 from automl.judge.statistics import Interval
-from automl.report.costs import costs, pareto
+from automl.report.curves import costs, pareto
 from automl.report.forest import forest
 from automl.report.grid_table import FILES, grid, merged, outcome, read_grid, text_lines, write_grid
 from automl.report.listing import failures
@@ -56,7 +56,7 @@ def few() -> list[FrozenTrial]:
     return made_up(20, running=2)
 
 
-def test_a_search_is_read_as_its_study_has_it(tmp_path: Path, few: list[FrozenTrial]) -> None:
+def test_searches_are_read_whatever_their_state(tmp_path: Path, few: list[FrozenTrial]) -> None:
     save_search(tmp_path, few)
     search = read_search("made-up", str(tmp_path))
     assert [trial.params for trial in search.trials] == [trial.params for trial in few]
@@ -69,9 +69,19 @@ def test_a_search_is_read_as_its_study_has_it(tmp_path: Path, few: list[FrozenTr
     assert search.best.history[-1]["accuracy"] == max(
         read_history(trial.user_attrs)[-1]["accuracy"] for trial in few if trial.values
     )
+    folder = tmp_path / "made-up"
+    for number, verdict in ((10, "worse"), (2, "better"), (1, "undecided")):
+        save_verdict(folder, verdict_of(verdict), number)
+    verdicts = read_search("made-up", str(tmp_path)).verdicts
+    assert [(v.confirmation, v.final) for v in verdicts] == [(1, "undecided"), (2, "better"), (10, "worse")]
+    assert verdicts[0].comparisons[0].difference.bounds == pytest.approx((-0.1, 0.7))
+    with old_folder("made-up", str(tmp_path)):  # as the process that runs it has it
+        with open(folder / STUDY_FILE, "ab") as study:
+            study.write(b'{"op_code":4,"worker_')  # half of a write
+        assert len(read_search("made-up", str(tmp_path)).trials) == len(few)
 
 
-def test_less_can_be_better(tmp_path: Path) -> None:
+def test_scores_may_be_small_or_better_if_less(tmp_path: Path) -> None:
     plan = plan_of(metric=Metric(name="error", maximize=False), objectives=["error"])
     trials = made_up(20, plan=plan)
     save_search(tmp_path, trials, plan=plan)
@@ -79,23 +89,27 @@ def test_less_can_be_better(tmp_path: Path) -> None:
     assert search.best is not None
     assert search.score(search.best) == min(trial.values[0] for trial in trials if trial.values)
     assert (search.plan.metric.sign, search.plan.metric.scale) == (-1, 1)
-
-
-def test_confirmations_are_read_in_their_order(tmp_path: Path, few: list[FrozenTrial]) -> None:
-    folder = save_search(tmp_path, few)
-    for number, verdict in ((10, "worse"), (2, "better"), (1, "undecided")):
-        save_verdict(folder, verdict_of(verdict), number)
-    verdicts = read_search("made-up", str(tmp_path)).verdicts
-    assert [(v.confirmation, v.final) for v in verdicts] == [(1, "undecided"), (2, "better"), (10, "worse")]
-    assert verdicts[0].comparisons[0].difference.bounds == pytest.approx((-0.1, 0.7))
-
-
-def test_a_search_that_is_being_written_is_read(tmp_path: Path, few: list[FrozenTrial]) -> None:
-    folder = save_search(tmp_path, few)
-    with old_folder("made-up", str(tmp_path)):  # as the process that runs it has it
-        with open(folder / STUDY_FILE, "ab") as study:
-            study.write(b'{"op_code":4,"worker_')  # half of a write
-        assert len(read_search("made-up", str(tmp_path)).trials) == len(few)
+    plan = plan_of(metric=MRR, objectives=["mrr"])
+    folder = save_search(tmp_path / "mrr", made_up(8, plan=plan), plan=plan)
+    value = verdict_of()
+    d = replace(value.comparisons[0].difference, mean=0.0123, interval=Interval(lambda: (0.0021, 0.0225)))
+    shown = [replace(comparison, difference=d) for comparison in value.comparisons]
+    design = replace(value.design, metric=MRR, margin=0.01)
+    save_verdict(folder, replace(value, comparisons=shown, design=design))
+    search = read_search("made-up", str(tmp_path / "mrr"))
+    assert "+0.012 mrr, +0.002 to +0.022" in forest(search.verdicts[0], search.plan.metric).says
+    trials = made_up(40)
+    save_search(tmp_path / "one", trials)
+    best = read_search("made-up", str(tmp_path / "one")).best
+    lower = [{**metrics, "accuracy": metrics["accuracy"] - 0.01} for metrics in best.history]
+    again = frozen({}, {}, best.config.change(seed=77), plan_of(), best.state, lower)
+    save_search(tmp_path / "two", [*trials, again])
+    search = read_search("made-up", str(tmp_path / "two"))
+    assert search.best.number == best.number
+    for trial in (search.best, search.trials[-1]):
+        Answers(values=np.ones(3)).save(search.metadata.location / trial.folder)
+    (group,) = answered(search).of
+    assert len(group.trainings) == 2
 
 
 @pytest.fixture
@@ -157,33 +171,6 @@ def test_the_command_says_where_the_report_is(
     assert (storage_folder / "pages" / "one" / "index.html").is_file()
     assert err.count("warning:") == 1  # this search was never in MLflow
     assert not ray.is_initialized()
-
-
-def test_trials_that_differ_by_the_seed_alone_count_together(tmp_path: Path) -> None:
-    trials = made_up(40)
-    save_search(tmp_path / "one", trials)
-    best = read_search("made-up", str(tmp_path / "one")).best
-    lower = [{**metrics, "accuracy": metrics["accuracy"] - 0.01} for metrics in best.history]
-    again = frozen({}, {}, best.config.change(seed=77), plan_of(), best.state, lower)
-    save_search(tmp_path / "two", [*trials, again])
-    search = read_search("made-up", str(tmp_path / "two"))
-    assert search.best.number == best.number
-    for trial in (search.best, search.trials[-1]):
-        Answers(values=np.ones(3)).save(search.metadata.location / trial.folder)
-    (group,) = answered(search).of
-    assert len(group.trainings) == 2
-
-
-def test_the_verdict_of_mrr_is_not_rounded_away(tmp_path: Path) -> None:
-    plan = plan_of(metric=MRR, objectives=["mrr"])
-    folder = save_search(tmp_path, made_up(8, plan=plan), plan=plan)
-    value = verdict_of()
-    d = replace(value.comparisons[0].difference, mean=0.0123, interval=Interval(lambda: (0.0021, 0.0225)))
-    shown = [replace(comparison, difference=d) for comparison in value.comparisons]
-    design = replace(value.design, metric=MRR, margin=0.01)
-    save_verdict(folder, replace(value, comparisons=shown, design=design))
-    search = read_search("made-up", str(tmp_path))
-    assert "+0.012 mrr, +0.002 to +0.022" in forest(search.verdicts[0], search.plan.metric).says
 
 
 PLAN = plan_of(metric=BOX_AP, objectives=["box_ap"])

@@ -35,7 +35,7 @@ def make(storage: Path | Storage, name: str | None = "mine", **more: Any) -> tup
         return folder, metadata
 
 
-def test_written_metadata_is_read(tmp_path: Path) -> None:
+def test_metadata_are_written_and_named(tmp_path: Path) -> None:
     folder, metadata = make(tmp_path, trials=3, max_params="5M")
     assert folder == tmp_path / "mine"
     assert read_metadata(folder, str(tmp_path)) == metadata
@@ -46,6 +46,21 @@ def test_written_metadata_is_read(tmp_path: Path) -> None:
     assert metadata.provenance.versions.keys() >= {"torch", "optuna", "ray"}
     with old_folder("mine", str(tmp_path)) as (location, again):
         assert (location, again) == (folder, metadata)
+    assert make(tmp_path / "a")[1].identity != make(tmp_path / "b")[1].identity
+    folder, metadata = make(tmp_path, None)
+    assert re.fullmatch(r"digits-\d{8}-\d{6}", metadata.name)
+    assert folder.name == metadata.settings.place.name == metadata.name
+    folder, metadata = make(tmp_path / "here", data="pictures")
+    moved = folder.rename(tmp_path / "final")
+    with old_folder("final", str(tmp_path)) as (location, reopened):
+        assert (location, reopened.name, reopened.identity) == (moved, "final", metadata.identity)
+        assert reopened.location.address == str(moved)
+        assert reopened.settings.question.data == str(Path("pictures").resolve()), (
+            "relative to the original folder"
+        )
+    moved.rename(tmp_path / "my search (old)")
+    with pytest.raises(InputError, match="has a name that no search may have"):
+        read_metadata(tmp_path / "my search (old)", str(tmp_path))
 
 
 def test_check_new_leaves_no_files(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,16 +74,6 @@ def test_check_new_leaves_no_files(object_store: ObjectStore, monkeypatch: pytes
     no_bucket = address.replace(f"/{object_store.bucket}/", "/nowhere/")
     with pytest.raises(InputError, match="names a bucket that does not exist"):
         check_new(Place(name="mine", storage=no_bucket))
-
-
-def test_searches_of_one_name_have_different_identities(tmp_path: Path) -> None:
-    assert make(tmp_path / "a")[1].identity != make(tmp_path / "b")[1].identity
-
-
-def test_search_without_a_name_gets_a_default(tmp_path: Path) -> None:
-    folder, metadata = make(tmp_path, None)
-    assert re.fullmatch(r"digits-\d{8}-\d{6}", metadata.name)
-    assert folder.name == metadata.settings.place.name == metadata.name
 
 
 @pytest.mark.parametrize(("trained", "stays"), [(False, False), (True, True)])
@@ -169,7 +174,7 @@ def test_message_about_an_unknown_name_lists_searches(name: str, tmp_path: Path)
         assert "there are mine, yours. Check --search and --storage" in text
 
 
-def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_files_stay_and_unfinished_ones_go(tmp_path: Path) -> None:
     folder, metadata = make(tmp_path)
 
     def half(self: Path, text: str) -> None:
@@ -177,10 +182,19 @@ def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
             file.write(text[:10])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", half)
-    with pytest.raises(OSError, match="No space left"):
-        write_metadata(folder, metadata)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "write_text", half)
+        with pytest.raises(OSError, match="No space left"):
+            write_metadata(folder, metadata)
     assert read_metadata(folder, str(tmp_path)) == metadata
+    (folder / TRIALS_FOLDER / "0001").mkdir(parents=True)
+    left = [folder / ".search.json.12", folder / TRIALS_FOLDER / "0001" / ".checkpoint.pt.12"]
+    for file in [*left, folder / "notes.12"]:
+        file.write_text("half")
+    with old_folder("mine", str(tmp_path)):
+        pass
+    assert not any(file.exists() for file in left)
+    assert (folder / "notes.12").exists(), "it is a person's"
 
 
 def test_a_space_that_is_a_function(tmp_path: Path) -> None:
@@ -262,29 +276,3 @@ def test_failed_start_is_deleted_in_the_store(
         raise InputError("no room")
     assert not folder.exists()
     assert (storage / "mine").files() == {}
-
-
-def test_unfinished_files_are_deleted(tmp_path: Path) -> None:
-    folder, _ = make(tmp_path)
-    (folder / TRIALS_FOLDER / "0001").mkdir(parents=True)
-    left = [folder / ".search.json.12", folder / TRIALS_FOLDER / "0001" / ".checkpoint.pt.12"]
-    for file in [*left, folder / "notes.12"]:
-        file.write_text("half")
-    with old_folder("mine", str(tmp_path)):
-        pass
-    assert not any(file.exists() for file in left)
-    assert (folder / "notes.12").exists(), "it is a person's"
-
-
-def test_name_is_that_of_the_folder(tmp_path: Path) -> None:
-    folder, metadata = make(tmp_path / "here", data="pictures")
-    moved = folder.rename(tmp_path / "final")
-    with old_folder("final", str(tmp_path)) as (location, reopened):
-        assert (location, reopened.name, reopened.identity) == (moved, "final", metadata.identity)
-        assert reopened.location.address == str(moved)
-        assert reopened.settings.question.data == str(Path("pictures").resolve()), (
-            "relative to the original folder"
-        )
-    moved.rename(tmp_path / "my search (old)")
-    with pytest.raises(InputError, match="has a name that no search may have"):
-        read_metadata(tmp_path / "my search (old)", str(tmp_path))

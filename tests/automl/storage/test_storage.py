@@ -36,23 +36,17 @@ def test_file_is_written_read_listed_and_removed(storage: Storage, tmp_path: Pat
     assert not storage.exists("one/below/b c")
 
 
-def test_stamp_changes_with_the_content(storage: Storage) -> None:
+def test_content_is_stamped_consistent_and_pickled(storage: Storage, tmp_path: Path) -> None:
     storage.write("a", b"1")
     before = storage.files()["a"]
     assert storage.files()["a"] == before
     storage.write("a", b"22")
     assert storage.files()["a"] != before
-
-
-def test_large_files_are_copied(storage: Storage, tmp_path: Path) -> None:
     content = bytes(range(256)) * (20 << 12)  # 20 MiB, more than is copied at once
     (tmp_path / "large").write_bytes(content)
     storage.send(tmp_path / "large", "large")
     storage.fetch("large", tmp_path / "back")
     assert (tmp_path / "back").read_bytes() == content
-
-
-def test_reading_is_consistent(storage: Storage) -> None:
     contents = [bytes([number]) * (size << 20) for number, size in enumerate((3, 1, 5, 3))]
     storage.write("a", contents[0])
     ended = threading.Event()
@@ -67,6 +61,9 @@ def test_reading_is_consistent(storage: Storage) -> None:
     while not ended.is_set():
         assert storage.read("a") in contents
     writer.join()
+    storage.write("a", b"1")
+    assert pickle.loads(pickle.dumps(storage)).read("a") == b"1"
+    assert Storage(storage.address) == storage
 
 
 @pytest.mark.parametrize("act", ["read", "open", "remove", "fetch"])
@@ -90,12 +87,6 @@ def test_failed_write_keeps_the_old_file(storage: Storage) -> None:
         fail()
     assert storage.read("a") == b"good"
     assert storage.files().keys() == {"a"}
-
-
-def test_storage_is_pickled(storage: Storage) -> None:
-    storage.write("a", b"1")
-    assert pickle.loads(pickle.dumps(storage)).read("a") == b"1"
-    assert Storage(storage.address) == storage
 
 
 def test_paths_and_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

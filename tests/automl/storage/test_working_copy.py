@@ -76,7 +76,7 @@ def test_changes_reach_the_store_and_another_machine(location: Storage, tmp_path
     assert (other_copy / "report" / "index.html").read_text() == "y", "a report stays where it was made"
 
 
-def test_copy_of_a_growing_study_is_complete(location: Storage, tmp_path: Path) -> None:
+def test_copies_are_complete_and_kept(location: Storage, tmp_path: Path) -> None:
     here, other_copy = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     with writing(location, here):
@@ -89,9 +89,6 @@ def test_copy_of_a_growing_study_is_complete(location: Storage, tmp_path: Path) 
                 assert open_study(other_copy, name="mine").trials
     update(location, other_copy)
     assert [t.value for t in open_study(other_copy, name="mine").trials] == list(range(40))
-
-
-def test_copy_that_is_newer_than_the_store_is_kept(location: Storage, tmp_path: Path) -> None:
     here = tmp_path / "here"
     with writing(location, here):
         make(here, "log.txt", "1")

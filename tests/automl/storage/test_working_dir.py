@@ -15,11 +15,15 @@ def unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
 
 
-def test_temporary_storage_is_rejected_in_one_message() -> None:
+def test_temporary_folders_are_told_from_permanent_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(InputError) as error:
         check_not_temporary("searches")
     for part in ("--storage searches", "sqlite:///mlflow.db", "--working-dir", "MLFLOW_TRACKING_URI="):
         assert part in str(error.value)
+    monkeypatch.chdir(tmp_path)
+    check_not_temporary("searches")
 
 
 @pytest.mark.parametrize("uri", ["sqlite:///here.db", "mlruns", "./mlruns", "file:mlruns"])
@@ -35,8 +39,3 @@ def test_temporary_mlflow_store_is_rejected(
 def test_permanent_storage_is_accepted(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     check_not_temporary(str(tmp_path / "searches"))
-
-
-def test_relative_paths_in_a_permanent_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    check_not_temporary("searches")

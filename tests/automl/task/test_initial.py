@@ -61,6 +61,18 @@ def test_changed_weights_are_rejected(trained: tuple[Path, float]) -> None:
         start(open_task(config, HERE))
 
 
+def test_sites_whose_channels_are_the_labels() -> None:
+    """A fully convolutional head has as many channels as there are classes."""
+    config = tiny(data={"size": 64}, training={"batch_size": 8})
+    model = {
+        "backbone": "torchvision:squeezenet1_1",
+        "options": {},
+        "placement": {"classifier.2": Spec("ssa")},
+    }
+    task = open_task(config.change(model=model), HERE)
+    assert task.model()(task.example(2)).shape == (2, 10)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -79,20 +91,14 @@ def test_an_invalid_weight_file_is_rejected(content: Any, message: str, tmp_path
         choose_weights(str(file))
 
 
-def test_a_folder_without_weights(tmp_path: Path) -> None:
+def test_weight_files_are_found_and_read_again(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="were not found"):
         choose_weights(str(tmp_path))
-
-
-def test_a_rewritten_file_is_read_again(tmp_path: Path) -> None:
     file = tmp_path / "weights.pt"
     torch.save({"weight": torch.zeros(3)}, file)
     first = choose_weights(str(file))
     torch.save({"weight": torch.ones(4)}, file)
     assert choose_weights(str(file))[1] != first[1]
-
-
-def test_a_path_below_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "mine.pt").write_bytes(b"")
     with pytest.raises(InputError, match="were not found"):
         choose_weights(str(tmp_path / "mine.pt" / "more.pt"))
@@ -126,15 +132,3 @@ def test_published_weights_leave_the_head_to_the_seed(published: dict[str, Tenso
             assert torch.equal(value, before[key] if key.startswith("head.") else published[key]), key
         heads.append(model.head.weight)
     assert not torch.equal(*heads)
-
-
-def test_sites_whose_channels_are_the_labels() -> None:
-    """A fully convolutional head has as many channels as there are classes."""
-    config = tiny(data={"size": 64}, training={"batch_size": 8})
-    model = {
-        "backbone": "torchvision:squeezenet1_1",
-        "options": {},
-        "placement": {"classifier.2": Spec("ssa")},
-    }
-    task = open_task(config.change(model=model), HERE)
-    assert task.model()(task.example(2)).shape == (2, 10)

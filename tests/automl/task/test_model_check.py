@@ -5,22 +5,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from sklearn import metrics as sklearn
 from torch import Tensor, nn
 
 from automl.base.errors import InputError
 from automl.config.nouns import Terms
 from automl.export import checks
 from automl.search.prepare import check_models
+from automl.task import evaluator as evaluators
 from automl.task import open_task
 from automl.task.checks import ModelCheck, check_model
 from automl.task.deployment import Deployment
+from automl.task.evaluator import ClassificationEvaluator
 from automl.tasks.detection import DetectionData, DetectionTraining
 from backbones import BACKBONES, build
 from backbones.channels import find_crashing_layer
+from search.class_metrics import ACCURACY, AUC, BALANCED_ACCURACY, CLASSIFICATION
 from search.config import TrialConfig
+from search.metric import Metric
 from tests.helpers.automl_cases import HERE, opened, sequence_config, tiny
 from tests.helpers.detection_cases import SMALL, few_scenes
 
@@ -331,3 +337,45 @@ def test_backbones_of_detectors_are_tried(tmp_path: Path, width: int, note: str)
         task = open_task(config, HERE)
         assert note in task.notes()[0]
         task.loss(task.model(), next(iter(task.batches(0)))).backward()
+
+
+def scored(metric: Metric, counts: list[int]) -> tuple[dict[str, float], Any, torch.Tensor]:
+    """Return the metrics and answers of an evaluator, and the logits."""
+    generator = np.random.default_rng(0)
+    true = generator.permutation(np.repeat(np.arange(len(counts)), counts))
+    drawn = generator.normal(size=(len(true), len(counts))) + 1.5 * np.eye(len(counts))[true]
+    logits, labels = torch.tensor(drawn, dtype=torch.float32), torch.as_tensor(true)
+    names = [f"class {i}" for i in range(len(counts))]
+    evaluator = ClassificationEvaluator(names, counts, metric, CLASSIFICATION, HERE.device)
+    for index in torch.arange(len(true)).split(7):
+        evaluator.update(logits[index], labels[index])
+        evaluator.index = [*evaluator.index, index]
+    scores = {name: value.item() for name, value in evaluator.compute(HERE).items()}
+    return scores, evaluator.answers(HERE), logits
+
+
+def test_metrics_and_answers_are_those_of_scikit_learn() -> None:
+    score, answers, logits = scored(BALANCED_ACCURACY, [20, 9, 31])
+    true = answers.true
+    assert score["balanced_accuracy"] == pytest.approx(
+        sklearn.balanced_accuracy_score(true, answers.answered)
+    )
+    macro = sklearn.roc_auc_score(true, logits.double().softmax(1).numpy(), multi_class="ovr")
+    assert score["auc"] == pytest.approx(macro)
+    card = answers.card
+    assert np.array_equal(card.matrix, sklearn.confusion_matrix(true, answers.answered))
+    each = sklearn.precision_recall_fscore_support(true, answers.answered)
+    for ours, theirs in zip((card.precision, card.recall, card.f1, card.counts), each, strict=True):
+        assert np.allclose(ours, theirs)
+
+
+def test_metrics_are_computed_where_they_have_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    score, *_ = scored(BALANCED_ACCURACY, [9, 0])
+    assert score.keys() == {"accuracy", "balanced_accuracy", "macro_f1", "loss"}
+    with pytest.raises(InputError, match="two or more classes"):
+        scored(AUC, [9, 0])
+    monkeypatch.setattr(evaluators, "SCORES", 3 * 60 - 1)
+    assert "auc" not in scored(ACCURACY, [20, 9, 31])[0]
+    assert scored(AUC, [20, 9, 31])[0].keys() == {metric.name for metric in CLASSIFICATION}
+    with pytest.raises(InputError, match=r"metric 'rmse' of classes must be a search\.class_metrics\.ClassM"):
+        scored(Metric(name="rmse", maximize=False), [9, 9])

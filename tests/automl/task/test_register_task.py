@@ -195,6 +195,14 @@ def test_an_entry_point_may_name_the_class_of_a_task(site: Path) -> None:
     assert TASKS["weights"].metric("").name == "rmse"
 
 
+def test_two_packages_with_a_task_of_one_name_are_named(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(site, "balance", "weights = balance")
+    assert "weights" in TASKS
+    assert "1.0 has a task of this name; uninstall one of them" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("entry", "source", "message"),
     [
@@ -224,14 +232,6 @@ def test_a_broken_package_is_skipped_and_named(
     assert f"skipped task {entry.split()[0]!r} of weighing 1.0: " in error
     assert message in error
     assert len({*error.splitlines()}) == len(error.splitlines()), "each message once"
-
-
-def test_two_packages_with_a_task_of_one_name_are_named(
-    site: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    install(site, "balance", "weights = balance")
-    assert "weights" in TASKS
-    assert "1.0 has a task of this name; uninstall one of them" in capsys.readouterr().err
 
 
 def test_a_registered_task_is_known_by_its_name(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:

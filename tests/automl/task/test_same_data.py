@@ -28,7 +28,7 @@ from automl.storage.folder import find_search
 from automl.storage.storage import Storage
 from automl.storage.user_code import remember
 from automl.task import open_task
-from automl.task.same_data import check_same_data, find_search_of, restore_manifest
+from automl.task.opening import check_same_data, find_search_of, restore_manifest
 from automl.tasks.image_classification.data import open_image_records
 from automl.trials.session import share_data
 from search.config import TrialConfig

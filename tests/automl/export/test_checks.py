@@ -1,3 +1,5 @@
+"""Score cards and speeds of exported models."""
+
 import csv
 from collections import Counter
 from pathlib import Path
@@ -9,10 +11,11 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from sklearn.metrics import confusion_matrix
 
-from automl.export.checks import score_card
+from automl.export.checks import BATCH, ROUNDS, measure_speed, score_card
 from automl.export.export_result import ExportResult
 from automl.export.predict import run_predict
 from automl.task import open_task
+from automl.task.deployment import Arrays, Run
 from automl.tasks.image_classification.data import open_split
 from search.class_statistics import ScoreCard
 from tests.helpers.automl_cases import HERE, Regression, tiny
@@ -43,7 +46,7 @@ def card(true: list[int], answered: list[int], count: int = 3) -> ScoreCard:
     return ScoreCard.of(labels, np.array(true), np.array(answered))
 
 
-def test_card_with_few_labels() -> None:
+def test_cards_show_few_labels_and_have_the_whole_matrix(tmp_path: Path) -> None:
     scores = card([0, 0, 0, 1, 1, 1], [0, 1, 1, 0, 1, 2])
     assert scores.matrix.tolist() == [[1, 2, 0], [1, 1, 1], [0, 0, 0]]
     assert scores.accuracy == pytest.approx(2 / 6)
@@ -54,9 +57,6 @@ def test_card_with_few_labels() -> None:
         ("label 1", "label 0", 1),
         ("label 1", "label 2", 1),
     ]
-
-
-def test_file_has_the_whole_matrix(tmp_path: Path) -> None:
     draw = np.random.RandomState(0).randint(0, 30, (2, 500)).tolist()
     scores = card(*draw, count=30)
     scores.write_csv(tmp_path / "matrix.csv")
@@ -67,9 +67,6 @@ def test_file_has_the_whole_matrix(tmp_path: Path) -> None:
     assert [list(map(int, line[1:])) for line in lines] == scores.matrix.tolist()
     wrong = Counter((f"label {t}", f"label {a}") for t, a in zip(*draw, strict=True) if t != a)
     assert {(t, a): n for t, a, n in scores.confusions()} == wrong
-
-
-def test_answers_are_of_the_whole_split_in_its_order() -> None:
     task = open_task(tiny(), HERE)
     batches = list(task.labelled_inputs("test"))
     inputs = torch.cat([inputs["images"] for inputs, _ in batches])
@@ -77,8 +74,36 @@ def test_answers_are_of_the_whole_split_in_its_order() -> None:
     test = open_split("digits", "test", size=24)
     assert torch.equal(labels, test.labels)
     assert torch.equal(inputs, task.model_inputs("test", len(test))["images"])
-
-
-def test_task_without_labels_has_no_card() -> None:
     task = Regression()
     assert score_card(task, task.deployment(task.model()), "test", dict) is None
+
+
+class Clock:
+    """Fake clock that only advances when a model runs, by 1 ms and `each` ms per input."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.ran: list[tuple[float, int]] = []
+
+    def model(self, each: float) -> Run:
+        def run(inputs: Arrays) -> Arrays:
+            self.now += 1e-3 * (1 + each * len(inputs["x"]))
+            self.ran.append((each, len(inputs["x"])))
+            return inputs
+
+        return run
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("automl.training.clock.time.perf_counter", lambda: clock.now)
+    return clock
+
+
+def test_latency_and_throughput(clock: Clock) -> None:
+    speed = measure_speed(clock.model(1), {"x": np.zeros((100, 3))})
+    assert speed.latency == pytest.approx(2)
+    assert speed.throughput == pytest.approx(1e3 * BATCH / (1 + BATCH))
+    assert speed.batch == BATCH
+    assert clock.ran.count((1, 1)) == 1 + ROUNDS

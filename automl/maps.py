@@ -1,33 +1,184 @@
-"""Inputs kept for the report, in files, so that it needs neither the data, the models nor their code.
+"""Pictures of inputs with the weights of a map, and the inputs that are kept for the report.
+
+A picture is an image, signals or tokens. The colours are cividis (J. Nuñez et al. (2018), arXiv 1712.01662),
+by the polynomials of d3-scale-chromatic. They go from 0 to the largest weight of the picture, so that even
+weights give an even picture.
 
 A confirmation keeps six inputs of the test split, with the map of a model's strongest module, beside the
-checkpoint. They are chosen before their maps exist. The end of a search or a confirmation keeps inputs that
-two models answer differently, beside the study that trained them.
+checkpoint, so that the report needs neither the data, the models nor their code. They are chosen before their
+maps exist.
 """
 
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.polynomial.polynomial import polyval
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attention import AttentionMap, Gated, attention_maps
-from automl.maps.pictures import as_grid
+from automl.base.errors import InputError
+from automl.base.escape import printable
 from automl.storage.storage import Storage
-from automl.storage.trial_files import Answers, read_arrays, write_arrays
+from automl.storage.trial_files import read_arrays, write_arrays
 from automl.task import Task
-from automl.task.task_data import ShownInputs, Split
+from automl.task.task_data import ShownInputs
 from backbones import call
 
-MAPS_FILE, DIFFERING_FILE = "maps.npz", "differing.npz"
+Floats = NDArray[np.floating]
+Bytes = NDArray[np.uint8]
+
+STRENGTH = 0.65  # share of the heat in an overlay
+QUERY = (255, 60, 30)  # colour of the frame around the query
+WIDTH, SIGNALS, STRIP = 340, 120, 16  # units of a picture of signals
+LIGHT = 0.179  # relative luminance (WCAG 2.1) above which black text has more contrast than white
+_CIVIDIS = (
+    (-4.54, -35.34, 2381.73, -6402.7, 7024.72, -2710.57),
+    (32.49, 170.73, 52.82, -131.46, 176.58, -67.37),
+    (81.24, 442.36, -2482.43, 6167.24, -6614.94, 2475.67),
+)
+
+
+def overlay(image: Bytes, heat: Floats, query: int | None = None) -> Bytes:
+    """Lay the heat of a map over an image.
+
+    Args:
+        image: Pixels `(H, W, 3)`.
+        heat: A weight for each position, `(*spatial,)`.
+        query: The position whose row is shown. It gets a frame.
+
+    Returns:
+        Pixels `(H, W, 3)`: the image in grey below the colours of the weights.
+
+    Raises:
+        InputError: The positions are no grid on the image.
+    """
+    height, width = image.shape[:2]
+    grid = as_grid(heat, height, width)
+    grey = image @ np.array([0.299, 0.587, 0.114])
+    mixed = (1 - STRENGTH) * grey[..., None] + STRENGTH * enlarge(colour(grid), (height, width))
+    if query is not None:
+        covered = enlarge(np.arange(grid.size).reshape(grid.shape) == query % grid.size, (height, width))
+        rows, columns = np.nonzero(covered)
+        inside = np.zeros_like(covered)
+        inside[rows.min() + 1 : rows.max(), columns.min() + 1 : columns.max()] = True
+        mixed[covered & ~inside] = QUERY
+    drawn: Bytes = mixed.round().astype(np.uint8)
+    return drawn
+
+
+def draw_signals(values: Floats, heat: Floats, query: int | None = None) -> str:
+    """Draw signals above a strip of weights, as the inner part of an SVG. Each signal is standardised.
+
+    Args:
+        values: Signals `(C, T)`.
+        heat: A weight for each position, `(positions,)`, from the first step to the last.
+        query: The position whose row is shown. It gets a line.
+
+    Returns:
+        Elements in a box of WIDTH by SIGNALS + STRIP units, in the colour of the text.
+    """
+    scale = np.nanstd(values, axis=1, keepdims=True)
+    values = (values - np.nanmean(values, axis=1, keepdims=True)) / np.where(scale > 0, scale, 1)
+    low, high = np.nanmin(values), np.nanmax(values)
+    y = SIGNALS - 4 - (SIGNALS - 8) * (values - low) / (high - low or 1)
+    x = (np.arange(values.shape[1]) + 0.5) * WIDTH / values.shape[1]
+    lines = [
+        f'<polyline points="{" ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, row, strict=True) if b == b)}" '
+        f'fill="none" stroke="currentColor" stroke-width="1" opacity="{0.9 - 0.5 * i / len(values):.2f}"/>'
+        for i, row in enumerate(y)
+    ]
+    step = WIDTH / len(heat)
+    frame = (
+        f'<rect x="{query * step:.2f}" width="{step:.2f}" height="{SIGNALS + STRIP}" fill="none" '
+        f'stroke="{css(QUERY)}"/>'
+        if query is not None
+        else ""
+    )
+    return f'{"".join(lines)}<g transform="translate(0 {SIGNALS})">{draw_strip(heat)}</g>{frame}'
+
+
+def draw_strip(weights: Floats) -> str:
+    """Draw weights side by side, as the inner part of an SVG of WIDTH by STRIP units."""
+    step = WIDTH / len(weights)
+    return "".join(
+        f'<rect x="{i * step:.2f}" width="{step + 0.3:.2f}" height="{STRIP}" fill="{css(shade)}"/>'
+        for i, shade in enumerate(colour(weights))
+    )
+
+
+def svg(elements: str, height: float, ground: str = "none") -> str:
+    """Return elements of a box of WIDTH by `height` units as an SVG."""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
+        f'height="{height}"><rect width="100%" height="100%" fill="{ground}"/>{elements}</svg>'
+    )
+
+
+def shade_tokens(tokens: Sequence[str], heat: Floats, query: int | None = None) -> str:
+    """Return tokens as HTML, each on the colour of its weight in `heat`, `(T,)`.
+
+    The token `query`, whose row is shown, gets a frame.
+    """
+    return " ".join(
+        f'<span style="background:{css(shade)};color:{text_colour(shade)}'
+        f'{f";outline:2px solid {css(QUERY)}" if i == query else ""}">{escape(printable(token))}</span>'
+        for i, (token, shade) in enumerate(zip(tokens, colour(heat), strict=True))
+    )
+
+
+def text_colour(shade: Sequence[int] | Bytes) -> str:
+    """Return the colour of text with the larger contrast to its ground."""
+    linear = ((np.asarray(shade) / 255 + 0.055) / 1.055) ** 2.4
+    return "#000" if linear @ np.array([0.2126, 0.7152, 0.0722]) > LIGHT else "#fff"
+
+
+def css(shade: Sequence[int] | Bytes) -> str:
+    """Return a colour of CSS."""
+    return "#" + "".join(f"{int(value):02x}" for value in shade)
+
+
+def colour(heat: NDArray[np.floating]) -> NDArray[np.uint8]:
+    """Return the colours of weights, uint8 `(*heat.shape, 3)`."""
+    heat = np.asarray(heat, np.float64)
+    scaled = np.clip(heat / (heat.max() or 1), 0, 1)
+    channels = [polyval(scaled, coefficients) for coefficients in _CIVIDIS]
+    return np.stack(channels, axis=-1).round().clip(0, 255).astype(np.uint8)
+
+
+def as_grid(heat: NDArray[np.floating], height: int, width: int) -> NDArray[np.floating]:
+    """Arrange the positions of a map, `(*spatial,)`, on an image of some size, `(rows, columns)`.
+
+    Further dimensions, such as the disparities of a cost volume, are averaged. The tokens of a transformer
+    are rows of patches. Raises InputError if they do not form a grid with the image's ratio of sides.
+    """
+    if heat.ndim > 1:
+        mean: NDArray[np.floating] = heat.reshape(-1, *heat.shape[-2:]).mean(0)
+        return mean
+    rows = max(1, round((len(heat) * height / width) ** 0.5))
+    if len(heat) % rows:
+        raise InputError(f"the {len(heat)} positions of the map are no grid on {width} x {height} pixels")
+    return heat.reshape(rows, -1)
+
+
+def enlarge(grid: NDArray[Any], shape: Sequence[int]) -> NDArray[Any]:
+    """Return the weight of each pixel: that of the position which covers it.
+
+    Nothing is interpolated, so that the picture shows the resolution of the map.
+    """
+    for axis, size in enumerate(shape):
+        grid = grid.take(np.arange(size) * grid.shape[axis] // size, axis)
+    return grid
+
+
+MAPS_FILE = "maps.npz"
 COUNT = 6
-EACH = 6  # most inputs of each kind: one that the first model alone answers rightly, or the other alone
 # Limits of the file: pixels of a side of an image and of a map, steps, channels, tokens.
 PIXELS, POSITIONS, STEPS, CHANNELS, TOKENS = 80, 48, 400, 6, 160
 TEXT = ("spec", "site", "kind", "of_channels", "gate", "names")  # what is stored as JSON
@@ -173,84 +324,3 @@ def _small_heat(heat: Tensor, shown: ShownInputs, i: int, of_channels: bool) -> 
     if isinstance(picture, list):
         return covered[:TOKENS].half().numpy()
     return F.adaptive_avg_pool1d(covered[None], min(len(covered), STEPS))[0].half().numpy()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Differing:
-    """Inputs of a split that are answered differently.
-
-    Attributes:
-        count: Number of all such inputs that the first model answers rightly, and the other one.
-        true: The label of each input that is shown.
-        ours: The first model's answer to it, the most frequent one of its trainings.
-        theirs: The other's.
-        pictures: Images, uint8 `(H, W, 3)`.
-    """
-
-    split: str
-    count: tuple[int, int]
-    true: Sequence[str]
-    ours: Sequence[str]
-    theirs: Sequence[str]
-    pictures: Sequence[NDArray[np.uint8]]
-
-
-def save_differing(
-    task: Task, split: Split, ours: Sequence[Answers], theirs: Sequence[Answers], folder: Storage
-) -> None:
-    """Write the file, if the task has classes and pictures. A failure is logged, as all else is complete."""
-    try:
-        with suppress(FileNotFoundError):  # of an earlier end
-            folder.remove(DIFFERING_FILE)
-        differing = find_differing(task, split, ours, theirs)
-        if differing is not None:
-            about = {name: getattr(differing, name) for name in ("split", "count", "true", "ours", "theirs")}
-            write_arrays(
-                folder, DIFFERING_FILE, about, {f"{i}": each for i, each in enumerate(differing.pictures)}
-            )
-    except Exception as error:
-        log.warning("the inputs that are answered differently were not recorded in %s: %r", folder, error)
-
-
-def read_differing(folder: Storage) -> Differing | None:
-    """Read the file. Return None if it is missing or damaged."""
-    return read_arrays(
-        folder,
-        DIFFERING_FILE,
-        lambda about, arrays: Differing(
-            **about, pictures=[arrays[f"{i}"] for i in range(len(about["true"]))]
-        ),
-    )
-
-
-def find_differing(
-    task: Task, split: Split, ours: Sequence[Answers], theirs: Sequence[Answers]
-) -> Differing | None:
-    """Return the inputs that most trainings of one model alone answer rightly. None without pictures.
-
-    Those come first on which the trainings agree most.
-    """
-    if not (ours and theirs and ours[0].labels):
-        return None
-    labels, true = ours[0].labels, ours[0].true
-    right = [np.mean([each.answered == true for each in group], axis=0) for group in (ours, theirs)]
-    chosen, count = [], []
-    for ours_right, theirs_right in (right, right[::-1]):
-        rows = np.flatnonzero((ours_right > 0.5) & (theirs_right < 0.5))
-        count.append(len(rows))
-        chosen += rows[np.argsort((theirs_right - ours_right)[rows], kind="stable")][:EACH].tolist()
-    pictures = task.pictures(split, chosen) if chosen else None
-    if pictures is None:
-        return None
-    first, second = (
-        [labels[int(np.bincount([each.answered[row] for each in group]).argmax())] for row in chosen]
-        for group in (ours, theirs)
-    )
-    return Differing(
-        split=split,
-        count=(count[0], count[1]),
-        true=[labels[int(true[row])] for row in chosen],
-        ours=first,
-        theirs=second,
-        pictures=[small_picture(each) for each in pictures],
-    )

@@ -1,0 +1,114 @@
+"""The network of a report, its maps, and its colours."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from attention import ATTENTIONS
+from automl import maps as examples
+from automl.report.attention import attention
+from automl.report.figure import Plot
+from automl.report.forest import network
+from automl.report.read import SearchData, read_search
+from automl.report.style import colours_and_shapes
+from automl.tasks.language_modelling import LanguageData, LanguageModel
+from search.config import TrialConfig
+from search.record import MIXED, PLAIN, State, TrialRecord
+from tests.helpers.map_cases import leave_maps, map_examples
+from tests.helpers.report_cases import made_up, save_search, save_verdict, verdict_of
+
+
+@pytest.fixture
+def search(tmp_path: Path) -> SearchData:
+    folder = save_search(tmp_path, made_up(60))
+    return read_search(folder.name, str(tmp_path))
+
+
+def test_the_modules_are_at_their_sites(search: SearchData) -> None:
+    shown = network(search)
+    assert shown
+    assert search.best
+    assert shown.title.startswith(f"The best trial, {search.best.number}, not confirmed")
+    kinds_of = {
+        f"{stage}.{place.name}".rstrip("."): place.kind
+        for stage, row in shown.stages.items()
+        for place in row
+    }
+    assert set(kinds_of) == {site for trial in search.trials for site in trial.config.model.placement}
+    used = {site: kind for site, kind in kinds_of.items() if kind}
+    assert used == {site: spec.name for site, spec in search.best.config.model.placement.items()}
+    assert all(bool(place.kind) == bool(place.colour) for row in shown.stages.values() for place in row)
+    assert (
+        network(replace(search, trials=[trial for trial in search.trials if trial.kind == "plain"])) is None
+    )
+    model = LanguageModel(
+        options={"depth": 4}, placement={"block2.mixer": "linear", "block3.mixer": "sliding"}
+    )
+    config = TrialConfig(task="language-modelling", data=LanguageData(), model=model, metric="accuracy")
+    history = [{"epoch": 1.0, "resource": 1.0, "accuracy": 0.5, "seconds": 1.0}]
+    trial = TrialRecord(0, config, state=State.COMPLETE, history=history)
+    shown = network(replace(search, trials=[trial]))
+    assert shown
+    assert [place.kind for (place,) in shown.stages.values()] == ["full", "linear", "sliding", "full"]
+    assert [bool(place.colour) for (place,) in shown.stages.values()] == [False, True, True, False]
+
+
+@pytest.mark.parametrize(("verdict", "title"), [("better", "The winner"), ("undecided", "not shown to be")])
+def test_a_verdict_decides_whose_modules_are_shown(
+    verdict: str, title: str, search: SearchData, tmp_path: Path
+) -> None:
+    save_verdict(search.folder, verdict_of(verdict))
+    shown = network(read_search(search.metadata.name, str(tmp_path)))
+    assert shown
+    assert title in shown.title
+    kinds = [place.kind for row in shown.stages.values() for place in row if place.kind]
+    assert kinds == ["ssa"]
+
+
+def drawn(folder: Path) -> Plot:
+    (section,) = attention(read_search("made-up", str(folder.parent)))
+    (plot,) = section.plots
+    return plot
+
+
+def test_without_maps_the_page_says_why(tmp_path: Path) -> None:
+    folder = save_search(tmp_path, made_up(4))
+    plot = drawn(folder)
+    assert plot.figure is None
+    assert "automl confirm --search made-up" in plot.says
+    save_verdict(folder, verdict_of("better"))
+    assert "recorded no maps" in drawn(folder).says
+
+
+@pytest.mark.parametrize("kind", ["images", "signals", "code", "channels"])
+def test_each_kind_is_drawn(kind: str, tmp_path: Path) -> None:
+    folder = save_search(tmp_path, made_up(4))
+    save_verdict(folder, verdict_of("better"))
+    leave_maps(folder, kind)
+    plot = drawn(folder)
+    assert len(plot.table.rows) == examples.COUNT
+    assert not plot.warnings
+    html = plot.figure.element(plot.says)
+    assert len(html) < 200_000
+    assert html.count('<figure class="map">') == examples.COUNT
+    assert "&lt;b&gt;cats" in html
+    assert "<b>" not in html
+
+
+def test_a_closed_gate_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = save_search(tmp_path, made_up(4))
+    save_verdict(folder, verdict_of("better"))
+    monkeypatch.setattr(
+        "tests.helpers.map_cases.map_examples", lambda kind: replace(map_examples(), gate=-0.01)
+    )
+    leave_maps(folder, "images")
+    assert "near 0" in drawn(folder).warnings[0]
+
+
+def test_types_differ_in_colour_or_shape() -> None:
+    others = [f"timm:{i}" for i in range(12)]
+    marks = colours_and_shapes([PLAIN, MIXED, *ATTENTIONS, *others])
+    assert len(set(marks.values())) == len(marks) == 2 + len(ATTENTIONS) + len(others)
+    assert "stroke" not in {shape for _, shape in marks.values()}, "filled marks have an area"
+    assert colours_and_shapes(["ssa", "timm:se"])["ssa"] == colours_and_shapes(["ssa"])["ssa"]
