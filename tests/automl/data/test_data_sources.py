@@ -601,5 +601,4 @@ def test_commands_show_data_as_searches_read_them(tmp_path: Path, cli: Cli) -> N
     assert code == 2
     assert "a command must be a program" in err
     code, _, err = cli("compare", folder, folder)
-    assert code == 2
-    assert "automl referee compares training commands" in err
+    assert (code, "no search called" in err) == (2, True)
