@@ -119,6 +119,7 @@ def test_order_of_the_models_alternates(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(Epoch, "work", lambda self: Work(operators=1, flops=1, bytes=1))
     monkeypatch.setattr(time_ratio, "measure_unit_costs", lambda runtime: Work(operators=1, flops=1, bytes=1))
     monkeypatch.setattr(time_ratio, "ALLOWED", 0.0)
+    monkeypatch.setattr(time_ratio, "MEASURING_FRACTION", 0.0)
     timings = Timings()
     measure_time_ratio(Regression(), Regression(), timings)
     assert timings.steps[:4] == [(1.0, 2.0), (2.0, 1.0)] * 2
