@@ -7,7 +7,7 @@ class_statistics     Arithmetic of classes: imbalance, guessing, recall, precisi
 record               The record of a trial, its reports, and callbacks on its events
 space                A search space: a function that draws configurations; the spaces by name
 choices              Building blocks of spaces: draw placement and hyperparameters, read them back
-drawn                The draws of a space that all checks share: fingerprint, baseline, size, cells
+drawn                The draws of a space that all checks share: fingerprint, baseline, cells
 samplers             Optuna's samplers, the sampler of placements, and user-defined ones
 optuna_internals     Everything that is used of Optuna beside its public API
 placement_effects    The effects that add up to the score of a placement, weighed, or measured before

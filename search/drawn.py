@@ -6,16 +6,13 @@ warns.
 
 import hashlib
 import json
-import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cached_property
-from math import inf, prod, sqrt
 from sys import maxsize
-from time import monotonic
 from typing import Any
 
 import optuna
@@ -31,7 +28,7 @@ from automl.base import loading
 from automl.base.errors import InputError
 from search.choices import SITES
 from search.config import TrialConfig
-from search.grid import Cell, grid_cells, list_values
+from search.grid import Cell, grid_cells
 from search.optuna_internals import identifier_of
 from search.record import placement_name
 from search.space import Space, draw_randomly, memory_study
@@ -131,22 +128,6 @@ Draw = tuple[optuna.Trial, TrialConfig | None]
 
 FEW = 20  # draws that show whether a space draws placements
 MARKED, REPEATED = 50, 40  # draws in a fingerprint, and draws that are repeated to compare them
-LEAST_DRAWS = 100  # of a size
-
-
-@dataclass(frozen=True)
-class Size:
-    """Size of a space.
-
-    Attributes:
-        combinations: The estimated number of combinations of discrete choices.
-        error: The standard error of that estimate.
-        continuous: The largest number of continuous parameters of a trial.
-    """
-
-    combinations: float
-    error: float
-    continuous: int
 
 
 class Drawn:
@@ -218,28 +199,6 @@ class Drawn:
                 f"all values that vary with the trial's suggest_ methods"
             )
         return f"{_hash(sorted(distributions))}-{_hash(draws)}"
-
-    def measure_size(self, draws: int = 2000, seconds: float = inf) -> Size:
-        """Estimate the size of the space by random draws, within `seconds`.
-
-        The choices of a space open further choices. The product of the number of choices along a random path
-        has the number of leaves of the tree as its expectation. Source: D. Knuth, Estimating the Efficiency
-        of Backtrack Programs (1975).
-        """
-        weights, continuous = [], 0
-        until = monotonic() + seconds
-        for i in range(draws):
-            trial, config = self._draw(i)
-            if config is None:
-                weights.append(0.0)
-                continue
-            choices = [len(list_values(kind)) for kind in trial.distributions.values()]
-            weights.append(float(prod(n for n in choices if n)))
-            continuous = max(continuous, sum(not n for n in choices))
-            if len(weights) >= LEAST_DRAWS and monotonic() > until:
-                break
-        mean = statistics.fmean(weights)
-        return Size(mean, statistics.pstdev(weights) / sqrt(len(weights)), continuous)
 
 
 def same_parameters(fingerprint_a: str, fingerprint_b: str) -> bool:

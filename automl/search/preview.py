@@ -26,7 +26,6 @@ from automl.trials.session import list_open_nodes
 from automl.trials.trial import Trainings
 from cluster.connect import connect, joins_cluster
 from cluster.resources import TrialResources, count_slots
-from search.drawn import Size
 from search.record import describe_placement, model_name
 from search.trial_scheduler import expected_resource
 
@@ -65,7 +64,6 @@ class Preview:
     """Forecast of a search.
 
     Attributes:
-        size: Number of combinations of the space.
         smallest: Model with the fewest MACs among `models`.
         largest: Model with the most MACs among `models`.
         models: Number of models counted: the baseline and random draws.
@@ -86,7 +84,6 @@ class Preview:
     """
 
     space: str
-    size: Size
     smallest: ExampleModel
     largest: ExampleModel
     models: int
@@ -108,11 +105,7 @@ class Preview:
 
     def lines(self) -> Iterator[str]:
         """Yield the forecast as lines for a terminal."""
-        size = self.size
-        yield (
-            f"space       {self.space}: about {format_count(size.combinations)} combinations (standard error "
-            f"{format_count(size.error)}), each with up to {size.continuous} continuous parameters"
-        )
+        yield f"space       {self.space}"
         for name, model in (("smallest", self.smallest), ("largest", self.largest)):
             params, macs = format_count(model.params), format_count(model.macs)
             yield f"{name:11} {params} parameters, {macs} MACs: {model.what}"
@@ -295,7 +288,6 @@ def _forecast(ready: Prepared, models: Sequence[ExampleModel], timing: Timing) -
     error = ready.task.metric.standard_error(LIKELY, ready.task.size("validation"))
     return Preview(
         space=question.space_name,
-        size=ready.drawn.measure_size(seconds=timing.until - monotonic()),
         smallest=min(models, key=lambda model: model.macs),
         largest=large,
         models=len(models),

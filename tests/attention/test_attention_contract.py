@@ -9,6 +9,7 @@ from torch import Tensor
 from attention import Spec
 from attention.attention_table import ATTENTIONS
 from automl.base.errors import InputError
+from tests.helpers import others_slow
 from tests.helpers.attention_cases import (
     CHANNELS,
     every_spec,
@@ -53,16 +54,11 @@ def test_keeps_shape_dtype_and_layout(spec: Spec, shape: tuple[int, ...], layout
 
 
 @every_spec
-def test_layout_does_not_change_the_values(spec: Spec, shape: tuple[int, ...]) -> None:
-    module, x = new(spec, gate=1).double().eval(), inputs(spec, *shape, dtype=torch.float64)
-    torch.testing.assert_close(module(_channels_last(x)), module(x), rtol=1e-10, atol=1e-10)
-
-
-@every_spec
 def test_channels_may_come_last(spec: Spec, shape: tuple[int, ...]) -> None:
-    """(B, N, C) and (B, H, W, C) are (B, C, N) and (B, C, H, W) with the channels last."""
+    """In memory, or as (B, N, C) and (B, H, W, C) in place of (B, C, N) and (B, C, H, W)."""
     module, x = new(spec, gate=1).double().eval(), inputs(spec, *shape, dtype=torch.float64)
     first, last = module(x), x.movedim(1, -1).contiguous()
+    torch.testing.assert_close(module(_channels_last(x)), first, rtol=1e-10, atol=1e-10)
     module.layout = "B*C"
     y = module(last)
     torch.testing.assert_close(y, first.movedim(1, -1), rtol=1e-10, atol=1e-10)
@@ -143,15 +139,12 @@ def test_gradients_match_finite_differences(spec: Spec) -> None:
     assert torch.autograd.gradcheck(run, (x, *module.parameters()), fast_mode=fast)
 
 
+FLOAT16 = [(torch.float16, 0, "float32"), (torch.float16, 1, "float32"), (torch.float16, 0, "half")]
+BFLOAT16 = (torch.bfloat16, 1, "float32")  # It has the range of float32.
+
+
 @pytest.mark.parametrize(
-    ("half", "gate", "dtype"),
-    [
-        (torch.float16, 0, "float32"),
-        (torch.float16, 1, "float32"),
-        (torch.float16, 0, "half"),
-        (torch.bfloat16, 1, "float32"),  # It has the range of float32.
-    ],
-    ids=str,
+    ("half", "gate", "dtype"), others_slow([*FLOAT16, BFLOAT16], *FLOAT16[1:], rows=True), ids=str
 )
 @every_spec
 def test_stays_finite_under_autocast(

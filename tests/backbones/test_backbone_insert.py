@@ -20,6 +20,7 @@ from automl.base.errors import InputError
 from backbones import Example, Site, build, call, insert, sites
 from backbones.example import batch_size, describe, feature_map, first_tensor, with_feature_map
 from search.config import Model
+from tests.helpers import others_slow
 from tests.helpers.sites_models import (
     Mixer,
     Net,
@@ -51,7 +52,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-@pytest.fixture(params=MODELS)
+@pytest.fixture(params=others_slow(MODELS, "post-activation", "vision transformer", "mixer"))
 def make(request: pytest.FixtureRequest) -> Callable[[], nn.Module]:
     """Return a function that builds one model with the same weights every time."""
 
@@ -85,13 +86,6 @@ def _inserted(model: nn.Module) -> dict[str, nn.Module]:
 
 
 @torch.no_grad()
-def test_new_modules_change_no_output(make: Callable[[], nn.Module]) -> None:
-    plain, model = randomise_norms(make()), randomise_norms(make())
-    assert insert(model, _everywhere(model), torch.empty(EXAMPLE)) is model
-    assert torch.equal(model(_x()), plain(_x()))
-
-
-@torch.no_grad()
 def test_every_module_runs_once_and_affects_the_output(make: Callable[[], nn.Module]) -> None:
     model = randomise_norms(make())
     names = list(_everywhere(model))
@@ -110,7 +104,9 @@ def test_every_module_runs_once_and_affects_the_output(make: Callable[[], nn.Mod
 
 
 @torch.no_grad()
-def test_module_receives_the_output_of_its_site(make: Callable[[], nn.Module]) -> None:
+def test_new_modules_receive_the_outputs_of_their_sites_and_change_nothing(
+    make: Callable[[], nn.Module],
+) -> None:
     plain, model = randomise_norms(make()), randomise_norms(make())
     outputs: dict[str, Tensor] = {}
     inputs: dict[str, Tensor] = {}
@@ -118,11 +114,10 @@ def test_module_receives_the_output_of_its_site(make: Callable[[], nn.Module]) -
         plain.get_submodule(site.path).register_forward_hook(
             lambda _, __, output, name=site.name: outputs.update({name: output.clone()})
         )
-    insert(model, _everywhere(model), torch.empty(EXAMPLE))
+    assert insert(model, _everywhere(model), torch.empty(EXAMPLE)) is model
     for name, module in _inserted(model).items():
         module.register_forward_pre_hook(lambda _, args, name=name: inputs.update({name: args[0].clone()}))
-    plain(_x())
-    model(_x())
+    assert torch.equal(model(_x()), plain(_x()))
     assert list(inputs) == list(outputs)
     assert all(torch.equal(inputs[name], outputs[name]) for name in outputs)
 
@@ -184,18 +179,11 @@ MASK = torch.arange(7) < torch.tensor([[7], [4], [1]])
 LEFT, RIGHT = (torch.randn(EXAMPLE, generator=torch.Generator().manual_seed(i)) for i in (1, 2))
 
 
-# Models with inputs other than one image.
-INPUTS: dict[str, tuple[Callable[[], nn.Module], Example]] = {
-    "lstm": (Recurrent, IDS),
-    "text": (Text, {"ids": IDS, "mask": MASK}),
-    "stereo": (Stereo, (LEFT, RIGHT)),
-}
-
-
-every_input = pytest.mark.parametrize(("make_model", "example"), INPUTS.values(), ids=INPUTS)
-
-
-@every_input
+@pytest.mark.parametrize(
+    ("make_model", "example"),
+    [(Recurrent, IDS), (Text, {"ids": IDS, "mask": MASK}), (Stereo, (LEFT, RIGHT))],
+    ids=["lstm", "text", "stereo"],
+)
 def test_any_input(make_model: Callable[[], nn.Module], example: Example) -> None:
     """The output changes only when a gate opens, and each gate has an effect. Tuples stay tuples."""
     model = randomise_norms(make_model())
@@ -303,7 +291,7 @@ def test_an_example_is_required_without_convolutions() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
-def test_modules_have_the_models_dtype(dtype: torch.dtype) -> None:
+def test_modules_have_the_models_dtype_and_device(dtype: torch.dtype) -> None:
     model = randomise_norms(Net()).to(dtype)
     x = _x().to(dtype)
     before = model(x)
@@ -311,21 +299,20 @@ def test_modules_have_the_models_dtype(dtype: torch.dtype) -> None:
     assert {p.dtype for p in model.parameters()} == {dtype}
     assert not any(module.training for module in model.modules())
     assert torch.equal(model(x), before)
-
-
-def test_modules_are_on_the_models_device() -> None:
     model = insert(Net().to("meta"), _everywhere(Net()))
     assert {p.device.type for p in model.parameters()} == {"meta"}
 
 
 @pytest.mark.parametrize("plain_weights", [True, False], ids=["removed", "parametrized"])
-def test_exports(plain_weights: bool) -> None:
-    """All types at once, with spectral norms as parametrizations, and with their final weights."""
+@pytest.mark.parametrize("types", others_slow([" ".join(ATTENTIONS), "sagan sliding"], "sagan sliding"))
+def test_exports(types: str, plain_weights: bool) -> None:
+    """Several types at once, with spectral norms as parametrizations, and with their final weights."""
     model = Net().eval()
-    while len(_everywhere(model)) < len(ATTENTIONS):
+    kinds = types.split()
+    while len(_everywhere(model)) < len(kinds):
         model.layer2.append(PostActivation(16, 16, stride=1, dimensions=2).eval())
-    insert(model, _everywhere(model), torch.empty(EXAMPLE))
-    assert len(_inserted(model)) >= len(ATTENTIONS)
+    insert(model, dict(zip(_everywhere(model), map(Spec, kinds), strict=False)), torch.empty(EXAMPLE))
+    assert len(_inserted(model)) == len(kinds)
     x = torch.randn(2, 3, 32, 32)
     with torch.no_grad():
         for parameter in (p for n, p in model.named_parameters() if n.endswith("gamma")):
@@ -526,19 +513,13 @@ class Activation(nn.Module):
         return UntracedFunction.apply(x)
 
 
-@pytest.mark.parametrize(
-    ("layers", "layout"),
-    [((nn.Conv1d(3, 3, 1), Activation()), "BC*"), ((nn.Linear(3, 3), Activation()), "B*C")],
-    ids=["conv", "linear"],
-)
-def test_channels_are_carried_through_a_custom_function(layers: tuple[nn.Module, ...], layout: str) -> None:
-    known = sites(nn.Sequential(*layers), torch.empty(2, 3, 3))
+@pytest.mark.parametrize(("kind", "layout"), [(nn.Conv1d, "BC*"), (nn.Linear, "B*C")])
+def test_channels_pass_a_custom_function_and_are_inferred_from_the_next_layer(
+    kind: type[nn.Module], layout: str
+) -> None:
+    size = (1,) if kind is nn.Conv1d else ()
+    known = sites(nn.Sequential(kind(3, 3, *size), Activation()), torch.empty(2, 3, 3))
     assert [(s.path, s.layout) for s in known] == [("1", layout)]
-
-
-@pytest.mark.parametrize(
-    ("reader", "layout"), [(nn.Conv1d(4, 5, 1), "BC*"), (nn.Linear(3, 5), "B*C")], ids=["conv", "linear"]
-)
-def test_unknown_dimension_is_inferred_from_the_next_layer(reader: nn.Module, layout: str) -> None:
+    reader = kind(4 if kind is nn.Conv1d else 3, 5, *size)
     layouts = {s.path: s.layout for s in sites(nn.Sequential(nn.Identity(), reader), torch.empty(TOKENS))}
     assert layouts["0"] == layout

@@ -3,7 +3,7 @@
 import copy
 import threading
 from collections.abc import Callable
-from itertools import product
+from itertools import cycle, islice, product
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from attention import ATTENTIONS, Spec
 from automl.base.errors import InputError
 from backbones import BACKBONES, Example, build, insert, sites
 from backbones.torch_internals import tree_leaves
+from tests.helpers import others_slow
 from tests.helpers.sites_models import (
     Keeping,
     Mixer,
@@ -46,20 +47,14 @@ BLOCKS = {
 XRESNETS = [name for name in BACKBONES if name.startswith("xresnet")]
 
 
-@pytest.mark.parametrize("name", XRESNETS)
+@pytest.mark.parametrize("name", others_slow(XRESNETS, "xresnet18", "xresnet50"))
 def test_every_block_of_a_backbone_has_its_two_sites(name: str) -> None:
-    expected = ["stem"]
-    for i, blocks in enumerate(BLOCKS[name], start=1):
-        for j in range(1, blocks + 1):
-            expected += [f"stage{i}.block{j}.branch", f"stage{i}.block{j}"]
-    assert _names(build(name, classes=3, width=0.25), 1, 3, 64, 64) == expected
-
-
-@pytest.mark.parametrize("name", XRESNETS)
-def test_sites_match_the_actual_outputs(name: str) -> None:
     """Channels, stride and resolution are those of the submodule's actual output."""
     model, shapes = build(name, classes=3, width=0.25).eval(), {}
     found_sites = sites(model, torch.empty(1, 3, 32, 48))
+    blocks = [f"stage{i}.block{j + 1}" for i, count in enumerate(BLOCKS[name], start=1) for j in range(count)]
+    expected = [name for block in blocks for name in (f"{block}.branch", block)]
+    assert [site.name for site in found_sites] == ["stem", *expected]
     for site in found_sites:
         model.get_submodule(site.path).register_forward_hook(
             lambda _, __, output, name=site.name: shapes.update({name: output.shape})
@@ -88,7 +83,7 @@ def test_width_multiplies_the_channels() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["xresnet18", "xresnet50"])
+@pytest.mark.parametrize("name", others_slow(["xresnet18", "xresnet50"], "xresnet18"))
 def test_the_stem_of_simple_self_attention_has_27712_more_parameters(name: str) -> None:
     fastais, authors = (build(name, classes=10, stem=stem) for stem in ("32-32-64", "32-64-64"))
     counts = [sum(p.numel() for p in model.parameters()) for model in (fastais, authors)]
@@ -102,15 +97,12 @@ def test_the_stem_of_simple_self_attention_has_27712_more_parameters(name: str) 
     assert sum(p.numel() for p in build(name, classes=10).parameters()) == counts[0]
 
 
-@pytest.mark.parametrize("width", [0, -1.0, 1 / 17, 17, float("nan")])
-def test_an_invalid_width_is_rejected(width: float) -> None:
-    with pytest.raises(InputError, match="width must lie between 1/16 and 16; got"):
-        build("xresnet18", classes=2, width=width)
-
-
-@pytest.mark.parametrize("width", [1 / 16, 0.3, 1.7])
-def test_odd_widths_are_accepted(width: float) -> None:
-    assert build("xresnet18", classes=2, width=width)(torch.zeros(2, 3, 32, 32)).shape == (2, 2)
+def test_widths_have_bounds() -> None:
+    for width in (0, -1.0, 1 / 17, 17, float("nan")):
+        with pytest.raises(InputError, match="width must lie between 1/16 and 16; got"):
+            build("xresnet18", classes=2, width=width)
+    for width in (1 / 16, 0.3):
+        assert build("xresnet18", classes=2, width=width)(torch.zeros(2, 3, 32, 32)).shape == (2, 2)
 
 
 @pytest.mark.parametrize(("name", "last"), [("resnet18", "bn2"), ("resnet50", "bn3")])
@@ -425,20 +417,15 @@ def test_tracing_does_not_change_the_models_state() -> None:
 IMAGES = {Net: torch.empty(1, 3, 16, 16), Plain: torch.empty(2, 3, 8, 8), vit: torch.empty(2, 3, 32, 32)}
 
 
-@pytest.mark.parametrize(
-    ("name", "make", "example"),
-    [
-        *((name, make, IMAGES[make]) for name in ATTENTIONS for make in (Net, vit)),
-        ("ssa", Plain, IMAGES[Plain]),
-    ],
-)
-def test_sites_of_a_model_with_attention_are_the_same(
-    name: str, make: Callable[[], nn.Module], example: Example
-) -> None:
-    """Hooks and parametrised weights are copied with the model."""
-    plain, model = make(), make()
+@pytest.mark.parametrize("make", IMAGES)
+@pytest.mark.parametrize("first", others_slow(range(len(ATTENTIONS)), 0, 6))
+def test_sites_of_a_model_with_attention_are_the_same(first: int, make: Callable[[], nn.Module]) -> None:
+    """Each site has another type. Hooks and parametrised weights are copied with the model."""
+    plain, model, example = make(), make(), IMAGES[make]
     found_sites = sites(plain, example)
-    insert(model, {site.name: Spec(name) for site in found_sites if site.channels > 1}, example)
+    types = islice(cycle(ATTENTIONS), first, None)
+    placed = [site.name for site in found_sites if site.channels > 1]
+    insert(model, {name: Spec(kind) for name, kind in zip(placed, types, strict=False)}, example)
     assert sites(model, example) == found_sites
 
 

@@ -3,6 +3,7 @@
 import copy
 import re
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from backbones import Example, call, insert, sites
 from backbones.influence import is_causal, sees_later
 from backbones.insertion import build_module
 from backbones.site import Site, features
+from tests.helpers import others_slow
 
 N, WIDTH, WORDS = 24, 16, 20
 TOKENS = torch.zeros(2, N, dtype=torch.long)
@@ -121,6 +123,16 @@ def padded(end: str) -> Example:
 
 LANGUAGE_MODELS: dict[str, Callable[[], nn.Module]] = {"GPT": Transformer, "GPT-2": gpt2, "Qwen3": qwen3}
 every_language_model = pytest.mark.parametrize("build", LANGUAGE_MODELS.values(), ids=LANGUAGE_MODELS)
+models_and_modules = pytest.mark.parametrize(
+    ("model", "spec"),
+    others_slow(
+        product(LANGUAGE_MODELS, CAUSAL),
+        *product(["GPT"], CAUSAL),
+        *product(LANGUAGE_MODELS, CAUSAL[:2]),
+        rows=True,
+    ),
+    ids=str,
+)
 MODELS: dict[str, tuple[Callable[[], nn.Module], Example, bool]] = {
     **{name: (build, TOKENS, True) for name, build in LANGUAGE_MODELS.items()},
     "keywords": (
@@ -190,12 +202,11 @@ def _outputs(model: nn.Module, tokens: Tensor) -> Tensor:
     return output if isinstance(output, Tensor) else output.logits
 
 
-@pytest.mark.parametrize("spec", CAUSAL, ids=str)
-@every_language_model
+@models_and_modules
 @torch.no_grad()
-def test_causal_modules_pass_exactly(build: Callable[[], nn.Module], spec: Spec) -> None:
+def test_causal_modules_pass_exactly(model: str, spec: Spec) -> None:
     """Modules at all sites with open gates: outputs before each changed token are equal bit by bit."""
-    model = build()
+    model = LANGUAGE_MODELS[model]()
     insert(model, dict.fromkeys(_branches(model), spec), TOKENS).eval()
     for module in model.modules():
         if isinstance(module, Gated):
@@ -216,7 +227,12 @@ OTHERS = [Spec(name) for name in ATTENTIONS if name != "conv1x1"]
 
 @pytest.mark.parametrize(
     ("build", "spec"),
-    [*((Transformer, spec) for spec in OTHERS), (gpt2, Spec("ssa")), (qwen3, Spec("multihead"))],
+    others_slow(
+        [*((Transformer, spec) for spec in OTHERS), (gpt2, Spec("ssa")), (qwen3, Spec("multihead"))],
+        *((Transformer, spec) for spec in OTHERS[:3]),
+        (gpt2, Spec("ssa")),
+        rows=True,
+    ),
     ids=lambda value: value.__name__ if callable(value) else str(value),
 )
 def test_other_modules_are_refused(build: Callable[[], nn.Module], spec: Spec) -> None:
@@ -267,12 +283,13 @@ def test_a_site_where_positions_are_not_in_order_is_refused() -> None:
         insert(build(), {"1": CAUSAL[1]}, example)
 
 
-@every_language_model
-def test_a_mixer_may_be_replaced_by_a_causal_module(build: Callable[[], nn.Module]) -> None:
-    for spec in CAUSAL:
-        assert is_causal(insert(build(), {"stage1.block1.mixer": spec}, TOKENS), TOKENS)
-    with pytest.raises(InputError, match="model is causal"):
-        insert(build(), {"stage1.block1.mixer": "multihead"}, TOKENS)
+@models_and_modules
+def test_a_mixer_may_be_replaced_by_a_causal_module(model: str, spec: Spec) -> None:
+    build = LANGUAGE_MODELS[model]
+    assert is_causal(insert(build(), {"stage1.block1.mixer": spec}, TOKENS), TOKENS)
+    if spec is CAUSAL[0]:
+        with pytest.raises(InputError, match="model is causal"):
+            insert(build(), {"stage1.block1.mixer": "multihead"}, TOKENS)
 
 
 def test_the_control_may_replace_every_mixer() -> None:
@@ -376,7 +393,7 @@ class CausalTransform(TopK):
 """
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", others_slow(range(3), 0))
 @pytest.mark.parametrize("name", re.findall(r"^class (\w+)", CHOOSING, re.M))
 def test_modules_are_refused_for_what_they_compute_not_by_chance(
     name: str, seed: int, tmp_path: Path
@@ -392,7 +409,7 @@ def test_modules_are_refused_for_what_they_compute_not_by_chance(
 
 
 @pytest.mark.parametrize("spec", CAUSAL, ids=str)
-@pytest.mark.parametrize("length", [2, 24, 130])
+@pytest.mark.parametrize("length", others_slow([2, 24, 130], 24))
 def test_causal_types_of_the_table_see_nothing_later(spec: Spec, length: int) -> None:
     site = Site(name="block", path="block", channels=WIDTH, stride=1, resolution=(length,), layout="B*C")
     assert not sees_later(build_module(spec, site), features(site, 1).shape)

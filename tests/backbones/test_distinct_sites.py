@@ -11,6 +11,7 @@ from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 
 from backbones import insert, sites
 from backbones.torch_internals import tree_leaves
+from tests.helpers import others_slow
 from tests.helpers.segmenters import CLASSES, PlainUNet, Yolo
 from tests.helpers.sites_models import randomise_norms
 
@@ -63,7 +64,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", others_slow(MODELS, "plain U-Net", "YOLO", "YOLO without residual blocks"))
 @torch.no_grad()
 def test_models_of_logits(name: str) -> None:
     """New modules change no output, and each one with an open gate does."""

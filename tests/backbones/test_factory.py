@@ -12,6 +12,7 @@ from torch import nn
 from attention import Spec
 from automl.base.errors import InputError
 from backbones import build, find, insert, sites
+from tests.helpers import others_slow
 
 OWN = """
 import types
@@ -83,7 +84,9 @@ LIBRARY = {
 }
 
 
-@pytest.mark.parametrize("name", LIBRARY)
+@pytest.mark.parametrize(
+    "name", others_slow(LIBRARY, "torchvision:squeezenet1_1", "timm:resnet10t", "timm:vit_tiny_patch16_224")
+)
 @torch.no_grad()
 def test_a_librarys_model_is_unchanged_without_attention(name: str) -> None:
     torch.manual_seed(0)

@@ -15,6 +15,7 @@ from automl.tasks.language_modelling.model import DECODERS, find_decoder
 from automl.tasks.language_modelling.space import mixer
 from backbones import insert, sites
 from backbones.take_over import find_projections, load, load_with_projections, take_over
+from tests.helpers import others_slow
 from tests.helpers.tiny_decoders import (
     BASE,
     CONTEXT,
@@ -99,7 +100,7 @@ def window_of(original: str, **changes: Any) -> Spec:
     return mixer("sliding", heads=HEADS, window=CONTEXT, **options)
 
 
-@pytest.mark.parametrize("kind", [*TAKEN, *DIFFERENT])
+@pytest.mark.parametrize("kind", others_slow([*TAKEN, *DIFFERENT], "llama", "qwen3", "llama-yarn", "glm"))
 def test_layers_that_compute_something_else_start_new(kind: str, tmp_path: Path) -> None:
     """Norms of queries and keys, and scaled positions, are taken over."""
     original = build(kind, tmp_path)
@@ -154,7 +155,7 @@ def test_layers_of_every_decoder_are_taken_over_exactly_or_start_new(kind: str) 
     check_taken(original, mixer("sliding", heads=HEADS, window=CONTEXT, encoding="none"))
 
 
-@pytest.mark.parametrize("kind", DIFFERENT)
+@pytest.mark.parametrize("kind", others_slow(DIFFERENT, "glm", "codegen"))
 def test_projections_of_another_computation_are_not_taken_over(kind: str, tmp_path: Path) -> None:
     original = build(kind, tmp_path)
     assert take_over(replaced(original, Spec("shortconv", {"causal": True})), original) == []
@@ -183,6 +184,9 @@ def test_narrower_modules_take_spaced_channels(name: str, tmp_path: Path) -> Non
     else:
         value, output, step = layers["value"].weight, layers["reprojection"].weight, 2  # type: ignore[assignment]
     assert torch.equal(value, own.v.weight[::step])
+    if name != "decomposed":
+        first = own.k if name == "shortconv" else own.q
+        assert torch.equal(layers["in_proj"].weight.chunk(3)[0], first.weight)  # type: ignore[operator]
     assert torch.equal(output, own.o.weight[:, ::step])  # type: ignore[arg-type]
 
 

@@ -1,5 +1,7 @@
 """Vision transformers: their blocks compared with a restatement in float64, sites and options."""
 
+from itertools import product
+
 import pytest
 import timm
 import torch
@@ -8,6 +10,7 @@ from torch import Tensor, nn
 from attention import ATTENTIONS, Spec
 from automl.base.errors import InputError
 from backbones import build, gates, insert, sites
+from tests.helpers import others_slow
 
 SMALL = {"embed_dim": 12, "depth": 3, "heads": 3, "mlp_ratio": 2.0, "patch_size": 4}
 KINDS = ("block", "layer-scale", "parallel", "parallel-layer-scale")
@@ -89,9 +92,14 @@ def test_the_default_equals_timms_deit_tiny() -> None:
     assert torch.equal(model(images), expected(images))
 
 
-@pytest.mark.parametrize("stem", ["patch", "hmlp"])
-@pytest.mark.parametrize("pool", ["token", "mean"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "pool", "stem"),
+    others_slow(
+        product(KINDS, ("token", "mean"), ("patch", "hmlp")),
+        *zip(KINDS, ("token", "mean") * 2, ("patch", "hmlp", "hmlp", "patch"), strict=True),
+        rows=True,
+    ),
+)
 def test_every_parameter_learns_and_new_attention_is_the_identity(kind: str, pool: str, stem: str) -> None:
     torch.manual_seed(0)
     options = {"block": kind, "pool": pool, "stem": stem, **SMALL}
@@ -110,8 +118,10 @@ def test_every_parameter_learns_and_new_attention_is_the_identity(kind: str, poo
     assert silent == []
 
 
-@pytest.mark.parametrize("pool", ["token", "mean"])
-@pytest.mark.parametrize("attention", list(ATTENTIONS))
+@pytest.mark.parametrize(
+    ("attention", "pool"),
+    others_slow(product(ATTENTIONS, ("token", "mean")), ("multihead", "token"), ("ssa", "mean"), rows=True),
+)
 def test_attention_replaces_a_mixer(attention: str, pool: str) -> None:
     torch.manual_seed(0)
     model = build("vit", classes=4, size=16, pool=pool, **SMALL)

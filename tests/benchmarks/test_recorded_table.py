@@ -1,11 +1,16 @@
 """The table of recorded trainings on which searches are simulated."""
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import optuna
 import pytest
+
+from automl.tasks.language_modelling.config import FULL
 
 SEEDS, IMAGES = 4, 200
 
@@ -127,3 +132,75 @@ def test_the_smallest_loss_is_the_best_placement_of_other_data(
     assert table.score(best, {}) - table.score(other, {}) == pytest.approx(100, abs=0.1)
     assert table.best == table.effect(best) == pytest.approx(1)
     assert table.shared_training(best) is None
+
+
+@pytest.fixture(autouse=True)
+def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    import bench_recall
+
+    bench_recall.scores.cache_clear()
+    yield
+    bench_recall.scores.cache_clear()
+
+
+def test_each_placement_with_one_full_layer_is_recorded_once() -> None:
+    import record_recall
+
+    placements = record_recall.placements()
+    assert len(set(placements)) == len(placements) == 6 * 2**5
+    assert {placement.split().count(FULL) for placement in placements} == {1}
+    config = record_recall.config(f"linear {FULL} sliding sliding sliding sliding", seed=3)
+    assert [*config.model.placement] == [f"block{i}.mixer" for i in (1, 3, 4, 5, 6)]
+
+
+def test_a_training_shows_each_seed_once_before_it_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    import bench_recall
+    import optuna
+    import record_recall
+
+    rows = [
+        {"placement": p, "seed": seed, "accuracy": (p.split().index(FULL) + seed) / 10}
+        for p in record_recall.placements()
+        for seed in range(record_recall.SEEDS)
+    ]
+    monkeypatch.setattr(record_recall, "read", lambda: rows)
+    table = bench_recall.Table(seed=0)
+    placement = table.draw(optuna.create_study(sampler=optuna.samplers.RandomSampler(0)).ask())
+    full = ({*range(6)} - {module.site for module in placement.modules}).pop()
+    shown = [table.score(placement, {}) for _ in range(6)]
+    assert sorted(shown[:3]) == sorted(shown[3:]) == pytest.approx([10 * (full + seed) for seed in range(3)])
+    assert table.regret(placement) == pytest.approx(10 * (5 - full))
+
+
+KEYS = ("table", "seed")
+
+
+def train(work: tuple[str, int]) -> dict[str, Any]:
+    table, seed = work
+    return {"table": table, "seed": seed, "score": 10.0 * seed}
+
+
+def test_a_recording_continues_with_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    import recorder
+
+    monkeypatch.setattr(sys, "argv", ["record", "--processes", "1"])
+    file = tmp_path / "table.parquet"
+    assert recorder.read(file) == []
+    earlier = {"table": "b", "seed": 1, "score": -1.0}
+    recorder.write(file, [earlier], KEYS)
+    recorder.record(None, file, [("b", 1), ("b", 0), ("a", 2)], train, KEYS)
+    assert recorder.read(file) == [train(("a", 2)), train(("b", 0)), earlier]
+
+
+def test_tables_of_singles_have_each_type_at_each_site(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    import record_singles
+
+    for table in record_singles.SITES:
+        placements = [
+            record_singles.config(table, name, 0).model.placement for name in record_singles.names(table)
+        ]
+        assert placements.count({}) == 1
+        assert len({str(placement) for placement in placements}) == 26

@@ -5,13 +5,15 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+from types import SimpleNamespace
 
 import pytest
 import ray
 
 from automl.base.errors import InputError
 from cluster import connect as cluster_connect
-from cluster.connect import connect, keep_ray, list_free_resources, wait_for_capacity
+from cluster.connect import connect, keep_ray, list_free_resources, wait_for_capacity, watch_head
 from cluster.ray_internals import services, start_patiently, state
 from cluster.resources import TrialResources
 
@@ -202,3 +204,22 @@ def test_kept_ray_serves_several_connections(monkeypatch):
     with connect():
         pass
     assert calls[2:] == ["init", "shutdown"]
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_end_of_the_head_is_reported_once(ends, monkeypatch):
+    calls = []
+    was_called = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address=address))
+
+        def lost(lost_address):
+            calls.append(lost_address)
+            was_called.set()
+
+        with watch_head(lost, period=0.01):
+            if ends:
+                server.close()
+            assert was_called.wait(10 if ends else 0.1) is ends
+    assert calls == [address] * ends

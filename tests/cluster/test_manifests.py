@@ -61,23 +61,14 @@ def test_files_contain_no_credentials(file):
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_placeholders_are_explained_in_the_guide(file):
-    words = PLACEHOLDERS & set(re.findall(r"[A-Z]+(?:-[A-Z]+)?", file.read_text()))
-    for word in words:
+def test_files_placeholders_and_listening_beyond_loopback_are_explained(file):
+    assert file.name in GUIDE
+    for word in PLACEHOLDERS & set(re.findall(r"[A-Z]+(?:-[A-Z]+)?", file.read_text())):
         assert f"`{word}`" in GUIDE, word
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_listening_beyond_loopback_is_explained_in_a_comment(file):
     lines = file.read_text().splitlines()
     for number, line in enumerate(lines):
         if "0.0.0.0" in line:
             assert "All interfaces of the container" in lines[number - 1], line
-
-
-def test_the_guide_mentions_each_file():
-    for file in FILES:
-        assert file.name in GUIDE, file.name
 
 
 def test_versions_match_the_constraints():
@@ -101,7 +92,7 @@ def test_a_launcher_file_is_valid_by_rays_own_schema(name):
 
 
 @pytest.mark.parametrize("name", LAUNCHER)
-def test_gpu_workers_are_spot_instances_that_scale_to_zero(name):
+def test_a_launched_cluster_has_spot_workers_from_zero_a_token_and_a_hidden_dashboard(name):
     config = read_manifest(name)
     types = config["available_node_types"]
     workers = {key: value for key, value in types.items() if key != config["head_node_type"]}
@@ -116,11 +107,6 @@ def test_gpu_workers_are_spot_instances_that_scale_to_zero(name):
     assert head["resources"] == {"CPU": 0}
     assert "InstanceMarketOptions" not in head["node_config"]
     assert "scheduling" not in head["node_config"]
-
-
-@pytest.mark.parametrize("name", LAUNCHER)
-def test_a_launched_cluster_requires_a_token_and_hides_its_dashboard(name):
-    config = read_manifest(name)
     assert "--env RAY_AUTH_MODE=token" in config["docker"]["run_options"]
     assert config["file_mounts"] == {"~/.ray/auth_token": "~/.ray/auth_token"}
     assert "--dashboard-host=127.0.0.1" in config["head_start_ray_commands"][-1]
@@ -285,15 +271,11 @@ def test_the_image_is_slim_unprivileged_and_pinned():
 # -- MLflow
 
 
-def test_mlflow_listens_on_loopback_by_default():
+def test_mlflows_services_are_pinned_healthy_and_listen_on_loopback():
     services = read_manifest("mlflow.yaml")["services"]
     published = {name: service.get("ports", []) for name, service in services.items()}
     assert published.pop("mlflow") == ["${MLFLOW_LISTEN:-127.0.0.1}:${MLFLOW_PORT:-5000}:5000"]
     assert not any(published.values())
-
-
-def test_mlflows_services_are_pinned_and_healthy():
-    services = read_manifest("mlflow.yaml")["services"]
     for name, service in services.items():
         assert re.search(r":v?\d+\.\d+", service["image"]), name
         assert service.get("healthcheck") or service["restart"] == "no", name

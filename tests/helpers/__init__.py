@@ -9,6 +9,9 @@ import pytest
 FOLDER = Path(__file__).parent
 
 
-def others_slow(values: Iterable[Any], *default: Any, reason: str = "another case") -> list[Any]:
-    """Return values of a parameter, marked `slow` but for the default ones."""
-    return [v if v in default else pytest.param(v, marks=pytest.mark.slow(reason)) for v in values]
+def others_slow(
+    values: Iterable[Any], *default: Any, reason: str = "another case", rows: bool = False
+) -> list[Any]:
+    """Return values of a parameter, or `rows` of several, marked `slow` but for the default ones."""
+    slow = pytest.mark.slow(reason)
+    return [v if v in default else pytest.param(*(v if rows else [v]), marks=slow) for v in values]

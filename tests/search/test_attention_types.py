@@ -17,6 +17,7 @@ from search.config import TrialConfig
 from search.drawn import Drawn
 from search.placement_effects import IndexedPlacement, parse_placement
 from search.space import SPACES, Space, draw_randomly, load_space
+from tests.helpers import others_slow
 
 SCALE, RATE = (f"option1.a.py:Gate.{name}" for name in ("scale", "rate"))
 GATE = """
@@ -49,7 +50,7 @@ def own(tmp_path: Path) -> str:
     return f"{tmp_path}/mine.py"
 
 
-@pytest.mark.parametrize("name", ["digits", "scenes", "sensors"])
+@pytest.mark.parametrize("name", others_slow(["digits", "scenes", "sensors"], "digits"))
 def test_a_new_type_of_the_table_changes_no_space(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = Drawn(SPACES[name]).fingerprint
     record = replace(ATTENTIONS["ssa"], name="new")
@@ -58,7 +59,10 @@ def test_a_new_type_of_the_table_changes_no_space(name: str, monkeypatch: pytest
     assert Drawn(SPACES[name].with_attention(SPACES[name].types or ())).fingerprint == before
 
 
-@pytest.mark.parametrize("name", [name for name, space in SPACES.items() if space.types])
+@pytest.mark.parametrize(
+    "name",
+    others_slow([n for n, space in SPACES.items() if space.types], "digits", "hybrid", "sensors", "code"),
+)
 def test_a_space_draws_the_chosen_types(name: str) -> None:
     space = SPACES[name].with_attention(["timm:se", "decomposed"])
     assert space.types == ("timm:se", "decomposed")

@@ -78,7 +78,7 @@ def test_the_variance_of_contributions_is_that_of_a_bootstrap(metric: ClassMetri
     difference = np.subtract(*(scored(metric, true, logits)[1] for logits in (ours, theirs)))
     error = difference.std(ddof=1) / len(true) ** 0.5
     generator, resampled = np.random.default_rng(2), []
-    for _ in range(200):
+    for _ in range(120):
         index = generator.integers(0, len(true), len(true))
         resampled.append(
             np.subtract(*(reference(metric.name, true[index], logits[index]) for logits in (ours, theirs)))
@@ -101,7 +101,7 @@ def test_guessing_is_known(metric: ClassMetric, counts: list[int]) -> None:
     fraction = np.array(counts) / len(true)
     likely = fraction if metric == MACRO_F1 else np.full(len(counts), 1 / len(counts))
     values = []
-    for _ in range(150):
+    for _ in range(100):
         answered = generator.choice(len(counts), size=len(true), p=likely)
         if metric == ACCURACY:
             answered[:] = fraction.argmax()

@@ -21,7 +21,7 @@ from search.samplers import load_sampler
 from search.search_scheduler import ALL_INFEASIBLE, REFUSED, SearchScheduler
 from search.space import Space
 from search.study import CONFIG, ROLE, STUDY_FILE, WARM_START, open_study, resume_study, warm_start_study
-from search.trial_scheduler import REPEATED_FAILURES, Plan
+from search.trial_scheduler import REPEATED_FAILURES, Plan, rank_trials
 from tests.helpers.search_cases import (
     EPOCHS,
     PUBLISHED,
@@ -450,6 +450,28 @@ def test_killed_in_the_middle_of_a_draw(before: int, tmp_path: Path) -> None:
     assert [record.number for record in everything(again)] == list(range(before, 6))
     assert [again.records[i].role for i in range(3)] == [Role.BASELINE, Role.FREE, Role.FREE]
     assert len(again.study.get_trials(deepcopy=False)) == 6
+
+
+def test_killed_between_the_mark_of_a_cut_trial_and_its_end(
+    scheduler: SearchScheduler, tmp_path: Path
+) -> None:
+    baseline, good, weak = (ask_trial(scheduler).number for _ in range(3))
+    assert scheduler.report(good, report(0.1, 0.4))
+    assert not scheduler.report(weak, report(0.9, 0.3))
+    again = resumed(tmp_path)
+    assert again.records[weak].state is State.PRUNED
+    assert stored_trial(again, weak).state is TrialState.PRUNED
+    assert [ask_trial(again).number for _ in range(3)] == [baseline, good, 3]
+
+
+def test_trials_that_may_guess_are_ranked_last() -> None:
+    """Whatever the model of placements expects of them."""
+    plan = make_plan(guessing=0.6)
+    lucky, learned = (
+        TrialRecord(i, TrialConfig(), state=State.COMPLETE, history=[{"accuracy": score}], expected=expected)
+        for i, (score, expected) in enumerate([(0.55, 0.9), (0.7, 0.65)])
+    )
+    assert rank_trials([lucky, learned], plan) == [learned, lucky]
 
 
 def test_killed_between_the_constraints_and_the_end(scheduler: SearchScheduler, tmp_path: Path) -> None:

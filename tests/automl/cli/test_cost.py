@@ -242,13 +242,11 @@ def test_preview_writes_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     trial = forecast.measuring + forecast.resource * forecast.epoch
     assert forecast.startup > 0, "Ray has to start first"
     assert forecast.hours == pytest.approx((forecast.startup + 8 * trial / forecast.slots) / 3600)
-    assert forecast.size.combinations > forecast.size.error > 0
     assert json.loads(json.dumps(to_json(forecast)))["space"] == "digits"
     assert forecast.gpus is None
     assert "gpus        0.25 of a GPU" in replace(forecast, gpus="0.25 of a GPU").lines()
     text = "\n".join(forecast.lines())
     for word in (
-        "combinations",
         "MACs",
         f"8 trials, {forecast.slots} at a time",
         "until the first trial runs",
