@@ -8,6 +8,7 @@ import typer
 from automl.base.errors import InputError
 from automl.base.escape import printable, shell
 from automl.base.options import split_option
+from automl.base.serialise import to_json
 from automl.cli.command import JSON_OPTION, option, print_json
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def data(
     with_space = [] if space is None else ["--space", space]
     print(f"next      {shell(['automl', 'search', *with_space, '--data', path])}")
     if as_json:
-        print_json(asdict(described))
+        print_json(to_json(described))
 
 
 def _print_published(name: str | None, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 download   Downloads the files of a dataset once, and the datasets that are published by name
 archive    Extracts untrusted archives
 tally      Counts inputs that were left out, turned, rescaled or duplicated
+overview   The overview of a dataset that `automl data` prints
 csv_table  Tables in CSV files with line numbers, and the labels and groups of a folder
 files      Walks and lists folders, finds files that a dataset names, converts names, and hashes contents
 splits     Holds out inputs by a hash of their content, or whole groups

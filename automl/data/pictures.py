@@ -342,11 +342,11 @@ def read_sizes(files: Sequence[Path]) -> list[tuple[int, int]]:
 
 
 def describe_sizes(sizes: Sequence[tuple[int, int]]) -> str:
-    """Return a line about the widths and heights of images."""
+    """Describe the widths and heights of images."""
     widths, heights = (sorted(side) for side in zip(*sizes, strict=True))
     middle = len(widths) // 2
     return (
-        f"{'sizes':11} {widths[0]} to {widths[-1]} pixels wide (median {widths[middle]}), "
+        f"{widths[0]} to {widths[-1]} pixels wide (median {widths[middle]}), "
         f"{heights[0]} to {heights[-1]} high (median {heights[middle]})"
     )
 

@@ -2,8 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from automl.data.archive import enter_single_folder, extract_if_archive
 from automl.data.csv_table import read_labels
 from automl.data.files import list_folders
 from automl.data.manifest import MANIFEST_FILE, Manifest, compare_manifests
+from automl.data.overview import Overview
 from automl.storage.metadata import SEARCH_FILE
 from automl.storage.storage import Storage
 from automl.task.base import Task
@@ -139,35 +139,6 @@ def open_task(config: TrialConfig, runtime: Runtime) -> Task:
     return task_of(config)(config, runtime)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SplitsOverview:
-    """Overview of the dataset of a task that defines none.
-
-    Attributes:
-        data: The dataset in one line.
-        counts: Number of inputs by class and split.
-        how: Origin of each split.
-        changes: Inputs left out, rotated or rescaled, in one line.
-    """
-
-    data: str
-    counts: Mapping[str, Mapping[str, int]]
-    how: Mapping[str, str]
-    changes: str
-
-    def lines(self) -> Iterator[str]:
-        """Yield the lines that the command prints."""
-        width = max(11, *(len(name) + 1 for name in self.counts))
-        yield f"{'':{width}}" + "".join(f"{split:>12}" for split in SPLITS)
-        for name, counts in self.counts.items():
-            yield f"{name:{width}}" + "".join(f"{counts[split]:>12}" for split in SPLITS)
-        for split, how in self.how.items():
-            yield f"{split:{width}} {how}"
-        yield f"{'data':{width}} {self.data}"
-        if self.changes:
-            yield self.changes
-
-
 def describe_data(path: str, *, space: str | None = None, size: int = 128) -> Any:
     """Describe a dataset: its inputs by class and split, and problems.
 
@@ -206,15 +177,15 @@ def describe_data(path: str, *, space: str | None = None, size: int = 128) -> An
     return overview(path, size=size) if "size" in signature(overview).parameters else overview(path)
 
 
-def _look_over_splits(config: TrialConfig) -> SplitsOverview:
+def _look_over_splits(config: TrialConfig) -> Overview:
     task = open_task(config, Runtime(device=torch.device("cpu")))
     kinds = Counter((row[2] or task.noun, row[0]) for row in task.manifest(task.config).rows())
     names = dict.fromkeys(name for name, _ in kinds)
-    return SplitsOverview(
-        data=task.describe_data(),
-        counts={name: {split: kinds[name, split] for split in SPLITS} for name in names},
-        how=task.describe_splits(),
-        changes=task.describe_changes(),
+    counts = {name: {split: kinds[name, split] for split in SPLITS} for name in names}
+    data, changes = task.describe_data(), task.describe_changes()
+    notes = {"data": data, "": changes}
+    return Overview(
+        counts, how=task.describe_splits(), notes=notes, data=data, counts=counts, changes=changes
     )
 
 

@@ -18,6 +18,7 @@ from automl.base.errors import InputError
 from automl.base.units import pluralize
 from automl.data.archive import extract_if_archive
 from automl.data.files import is_clutter
+from automl.data.overview import Overview
 from automl.data.pictures import SUFFIXES as IMAGES
 from automl.data.splits import SPLITS, TEST, VALIDATION, hash_fractions, pack_keys
 from automl.data.tally import join_examples
@@ -164,55 +165,33 @@ def _words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 
 
-@dataclass(frozen=True, kw_only=True)
-class CodeOverview:
-    """Figures that `automl data` prints about a folder of code.
-
-    Attributes:
-        functions: number of functions of each split.
-        docstrings: number of docstrings of each split.
-        queries: number of real queries of each split.
-        alike: functions that differ only in names, by group.
-        repeated: functions with a string that repeats their docstring.
-        skipped: why files were left out, by name.
-    """
-
-    functions: Mapping[str, int]
-    docstrings: Mapping[str, int]
-    queries: Mapping[str, int]
-    alike: Sequence[Sequence[str]]
-    repeated: Sequence[str]
-    skipped: Mapping[str, str]
-
-    def lines(self) -> Iterator[str]:
-        yield f"{'':11}" + "".join(f"{split:>12}" for split in SPLITS)
-        rows = {"functions": self.functions, "docstrings": self.docstrings, "queries": self.queries}
-        for name, counts in rows.items():
-            if any(counts.values()):
-                yield f"{name:11}" + "".join(f"{counts[split]:>12}" for split in SPLITS)
-        yield f"{'splits':11} {HOW}"
-        if self.alike:
-            pairs = join_examples([" and ".join(locations[:2]) for locations in self.alike])
-            alike = pluralize(sum(map(len, self.alike)), "functions are the same as another up to names")
-            yield f"{'duplicates':11} {alike}: {pairs}"
-        if self.repeated:
-            names = join_examples(self.repeated)
-            yield f"{'repeated':11} {len(self.repeated)} docstrings in strings of their own code: {names}"
-        if self.skipped:
-            yield f"{'left out':11} {len(self.skipped)}: {join_reasons(self.skipped)}"
-
-
-def summarise_code(path: str | Path) -> CodeOverview:
+def summarise_code(path: str | Path) -> Overview:
     """Return the overview of a folder. Raises InputError like `open_corpus`."""
     corpus = open_corpus(path)
-    alike: dict[bytes, list[str]] = {}
+    by_key: dict[bytes, list[str]] = {}
     for function in corpus.functions:
-        alike.setdefault(function.key, []).append(function.location)
-    return CodeOverview(
-        functions={name: int((corpus.split == number).sum()) for number, name in enumerate(SPLITS)},
-        docstrings={split: len(corpus.documented_rows(split)) for split in SPLITS},
-        queries={split: len(corpus.queries.get(split, ())) for split in SPLITS},
-        alike=[locations for locations in alike.values() if len(locations) > 1],
-        repeated=[function.location for function, _ in find_leaks(corpus.functions)],
+        by_key.setdefault(function.key, []).append(function.location)
+    counts = {
+        "functions": {name: int((corpus.split == number).sum()) for number, name in enumerate(SPLITS)},
+        "docstrings": {split: len(corpus.documented_rows(split)) for split in SPLITS},
+        "queries": {split: len(corpus.queries.get(split, ())) for split in SPLITS},
+    }
+    alike = [locations for locations in by_key.values() if len(locations) > 1]
+    same = pluralize(sum(map(len, alike)), "functions are the same as another up to names")
+    pairs = join_examples([" and ".join(locations[:2]) for locations in alike])
+    repeated = [function.location for function, _ in find_leaks(corpus.functions)]
+    strings = f"{len(repeated)} docstrings in strings of their own code: {join_examples(repeated)}"
+    return Overview(
+        {name: row for name, row in counts.items() if any(row.values())},
+        how={},
+        notes={
+            "splits": HOW,
+            "duplicates": f"{same}: {pairs}" if alike else "",
+            "repeated": strings if repeated else "",
+            "left out": f"{len(corpus.skipped)}: {join_reasons(corpus.skipped)}" if corpus.skipped else "",
+        },
+        **counts,
+        alike=alike,
+        repeated=repeated,
         skipped=corpus.skipped,
     )

@@ -10,8 +10,7 @@ original), labels, crowd, areas and masks (run lengths at the stored size).
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from automl.data import shared
 from automl.data.arrow import ArrowFile, map_in_threads, write_rows
 from automl.data.digits import COUNTS, SIDE, Scene, draw_scenes
 from automl.data.files import SIZE
+from automl.data.overview import Overview
 from automl.data.pictures import describe_sizes, read_picture
 from automl.data.records import ImageRecords
 from automl.data.splits import SPLITS, select_subset
@@ -301,51 +301,7 @@ def _make_annotation(mask: np.ndarray, category: int) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class DetectionOverview:
-    """Figures that `automl data` prints about a folder in COCO's layout.
-
-    Attributes:
-        objects: number of objects by category and split, without crowds.
-        images, empty, crowds: number of images, of images without objects, and of crowds of each split.
-        how: how each split was made.
-        sizes: `(width, height)` of the images in pixels.
-        masks: whether every object has a mask.
-        left_out: why objects were left out.
-        tally: images that were turned or duplicated.
-    """
-
-    objects: Mapping[str, Mapping[str, int]]
-    images: Mapping[str, int]
-    empty: Mapping[str, int]
-    crowds: Mapping[str, int]
-    how: Mapping[str, str]
-    sizes: Sequence[tuple[int, int]]
-    masks: bool
-    left_out: Sequence[str]
-    tally: Tally
-
-    def lines(self) -> Iterator[str]:
-        width = max(8, *(len(name) for name in self.objects))
-        yield f"{'category':{width}}" + "".join(f"{split:>12}" for split in SPLITS)
-        totals = {split: sum(row[split] for row in self.objects.values()) for split in SPLITS}
-        rows = {**self.objects, "all": totals, "images": self.images, "empty": self.empty}
-        if any(self.crowds.values()):
-            rows["crowds"] = self.crowds
-        for name, row in rows.items():
-            yield f"{name:{width}}" + "".join(f"{row[split]:>12}" for split in SPLITS)
-        if self.tally:
-            yield str(self.tally)
-        yield f"{'masks':11} {'' if self.masks else 'not '}of every object"
-        for split, how in self.how.items():
-            yield f"{split:11} {how}"
-        yield describe_sizes(self.sizes)
-        if self.left_out:
-            count, shown = len(self.left_out), join_examples(self.left_out, "; ")
-            yield f"{'left out':11} {count} {'object' if count == 1 else 'objects'}: {shown}"
-
-
-def summarise_detection(path: str | Path) -> DetectionOverview:
+def summarise_detection(path: str | Path) -> Overview:
     """Return the overview of a folder without decoding. Raises InputError for invalid data."""
     records = open_detection_records(DetectionData(source="coco", path=str(path)))
     listing, tally = records.file, Tally()
@@ -361,20 +317,34 @@ def summarise_detection(path: str | Path) -> DetectionOverview:
         )
         for split, photos in splits.items()
     }
-    return DetectionOverview(
-        objects={
-            name: {split: counts[split][number, False] for split in SPLITS}
-            for number, name in listing.categories.items()
+    objects = {
+        name: {split: counts[split][number, False] for split in SPLITS}
+        for number, name in listing.categories.items()
+    }
+    numbers = {
+        "images": {split: len(photos) for split, photos in splits.items()},
+        "empty": {split: sum(not photo.annotations for photo in photos) for split, photos in splits.items()},
+        "crowds": {
+            split: sum(count for (_, crowd), count in own.items() if crowd) for split, own in counts.items()
         },
-        images={split: len(photos) for split, photos in splits.items()},
-        empty={split: sum(not photo.annotations for photo in photos) for split, photos in splits.items()},
-        crowds={
-            split: sum(count for (_, crowd), count in objects.items() if crowd)
-            for split, objects in counts.items()
-        },
+    }
+    totals = {split: sum(row[split] for row in objects.values()) for split in SPLITS}
+    shown = {name: row for name, row in numbers.items() if name != "crowds" or any(row.values())}
+    sizes = [(photo.width, photo.height) for photos in splits.values() for photo in photos]
+    left_out = f"{pluralize(len(listing.left_out), 'objects')}: {join_examples(listing.left_out, '; ')}"
+    return Overview(
+        {**objects, "all": totals, **shown},
+        heading="category",
         how=records.describe_splits(),
-        sizes=[(photo.width, photo.height) for photos in splits.values() for photo in photos],
+        tally=tally + records.tally,
+        notes={
+            "masks": f"{'' if listing.has_masks else 'not '}of every object",
+            "sizes": describe_sizes(sizes),
+            "left out": left_out if listing.left_out else "",
+        },
+        objects=objects,
+        **numbers,
+        sizes=sizes,
         masks=listing.has_masks,
         left_out=listing.left_out,
-        tally=tally + records.tally,
     )

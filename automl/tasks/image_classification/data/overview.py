@@ -2,8 +2,7 @@
 
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib
@@ -18,9 +17,10 @@ from automl.base.terminal import progress
 from automl.base.units import pluralize
 from automl.config.nouns import Question
 from automl.data.augment import centre_crop, crop_boxes, draw_boxes
+from automl.data.overview import Overview
 from automl.data.pictures import describe_sizes, read_sizes
 from automl.data.splits import SPLITS
-from automl.data.tally import Tally, join_examples
+from automl.data.tally import join_examples
 from automl.tasks.image_classification.data.dataset import Images, open_image_records, open_split
 from automl.tasks.image_classification.data.feed import LEAST_CROP, make_erasing, make_policy
 from backbones.libraries import Normalisation
@@ -33,45 +33,8 @@ PAIRS = 1 << 22  # pairs of images that are compared at once
 MEASURED = 2000  # most images whose sizes are read, evenly spread
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImageOverview:
-    """Figures that `automl data` prints about a dataset of images.
-
-    Attributes:
-        counts: number of images by class and split.
-        how: how each split was made.
-        sizes: `(width, height)` in pixels of at most `MEASURED` originals.
-        skipped: names of files that cannot be decoded.
-        tally: images that were left out, turned, rescaled or duplicated.
-        alike: names of images in two splits that are the same or look alike.
-    """
-
-    counts: dict[str, dict[str, int]]
-    how: dict[str, str]
-    sizes: list[tuple[int, int]]
-    skipped: list[str]
-    tally: Tally
-    alike: list[tuple[str, str]]
-
-    def lines(self) -> Iterator[str]:
-        width = max(8, *(len(name) for name in self.counts))
-        yield f"{'class':{width}}" + "".join(f"{split:>12}" for split in SPLITS)
-        for name, row in self.counts.items():
-            yield f"{name:{width}}" + "".join(f"{row[split]:>12}" for split in SPLITS)
-        totals = [sum(row[split] for row in self.counts.values()) for split in SPLITS]
-        yield f"{'all':{width}}" + "".join(f"{total:>12}" for total in totals)
-        if text := describe_imbalance({name: row["train"] for name, row in self.counts.items()}):
-            yield f"{'balance':11} {text}"
-        for split, how in self.how.items():
-            yield f"{split:11} {how}"
-        if self.sizes:
-            yield describe_sizes(self.sizes)
-        if self.tally:
-            yield str(self.tally)
-        if self.alike:
-            pairs = join_examples([f"{first} and {second}" for first, second in self.alike])
-            alike = pluralize(len(self.alike), "images look like one of another split")
-            yield f"{'duplicates':11} {alike}: {pairs}"
+class ImageOverview(Overview):
+    """The overview of a folder of classes, with its sheet of samples."""
 
     def write_sheet(self, path: str, size: int, *, flip: bool, augment: str) -> Path:
         """Write samples to a PNG in the current folder. Raise InputError if it cannot be written."""
@@ -98,13 +61,25 @@ def summarise_folder(path: str, size: int) -> ImageOverview:
             counts[images.classes[label]][split] = count
     records = open_image_records("folder", path=path, size=size)
     files = [item.image for item in records.file.inputs if isinstance(item.image, Path)]
+    sizes = read_sizes(files[:: max(1, -(-len(files) // MEASURED))])
+    totals = {split: sum(row[split] for row in counts.values()) for split in SPLITS}
+    alike = _find_lookalikes(splits)
+    pairs = join_examples([f"{first} and {second}" for first, second in alike])
+    same = pluralize(len(alike), "images look like one of another split")
     return ImageOverview(
-        counts=counts,
+        {**counts, "all": totals},
+        heading="class",
         how=records.describe_splits(),
-        sizes=read_sizes(files[:: max(1, -(-len(files) // MEASURED))]),
-        skipped=sorted({name for images in splits.values() for name in images.skipped}),
         tally=sum((images.file.tally for images in splits.values()), records.tally),
-        alike=_find_lookalikes(splits),
+        notes={
+            "balance": describe_imbalance({name: row["train"] for name, row in counts.items()}),
+            "sizes": describe_sizes(sizes) if sizes else "",
+            "duplicates": f"{same}: {pairs}" if alike else "",
+        },
+        counts=counts,
+        sizes=sizes,
+        skipped=sorted({name for images in splits.values() for name in images.skipped}),
+        alike=alike,
     )
 
 

@@ -9,8 +9,7 @@ hash of its name assigns a subject, so that adding, removing or changing others 
 each side has at least one subject.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +17,9 @@ import torch
 from torch import Tensor
 
 from automl.base.errors import InputError, unknown
+from automl.data.overview import Overview
 from automl.data.records import Records
 from automl.data.splits import SPLITS, TEST, VALIDATION, hash_fractions, hash_names
-from automl.data.tally import Tally
 from automl.tasks.sequence_classification.data.cache import SequenceCache
 from automl.tasks.sequence_classification.data.formats import open_source
 from search.class_statistics import describe_imbalance
@@ -227,73 +226,44 @@ def padding_mask(lengths: Tensor, steps: int) -> Tensor:
 SHOWN = 20  # most classes and channels that are listed
 
 
-@dataclass(frozen=True, kw_only=True)
-class SequenceOverview:
-    """Figures that `automl data` prints about a dataset of sequences.
-
-    Attributes:
-        sequences: number of sequences of each split.
-        classes: number of sequences by class and split.
-        how: how each split was made.
-        tally: subjects that are in two splits.
-        steps: the shortest, the median and the longest length.
-        channels: mean and standard deviation of each channel in the training data.
-        subjects: number of subjects of each split; empty if they are unknown.
-    """
-
-    sequences: Mapping[str, int]
-    classes: Mapping[str, Mapping[str, int]]
-    how: Mapping[str, str]
-    tally: Tally
-    steps: tuple[int, int, int]
-    channels: Mapping[str, tuple[float, float]]
-    subjects: Mapping[str, int]
-
-    def lines(self) -> Iterator[str]:
-        width = max(11, *(len(name) + 1 for name in list(self.classes)[:SHOWN]))
-        yield f"{'':{width}}" + "".join(f"{split:>12}" for split in SPLITS)
-        for name, counts in list(self.classes.items())[:SHOWN]:
-            yield f"{name:{width}}" + "".join(f"{counts[split]:>12}" for split in SPLITS)
-        if len(self.classes) > SHOWN:
-            yield f"{'...':{width}}{len(self.classes) - SHOWN} more classes"
-        yield f"{'sequences':{width}}" + "".join(f"{self.sequences[split]:>12}" for split in SPLITS)
-        if text := describe_imbalance({name: counts["train"] for name, counts in self.classes.items()}):
-            yield f"{'balance':{width}} {text}"
-        if self.subjects:
-            yield f"{'subjects':{width}}" + "".join(f"{self.subjects[split]:>12}" for split in SPLITS)
-        for split, how in self.how.items():
-            yield f"{split:{width}} {how}"
-        if self.tally:
-            yield str(self.tally)
-        least, median, most = self.steps
-        yield f"{'steps':{width}} " + (f"{most}" if least == most else f"{least} to {most}, median {median}")
-        shown = [f"{name} {mean:.3g} ± {sd:.3g}" for name, (mean, sd) in list(self.channels.items())[:SHOWN]]
-        more = ", ..." if len(self.channels) > SHOWN else ""
-        yield f"{'channels':{width}} {len(self.channels)}: {', '.join(shown)}{more}"
-
-
-def summarise_sequences(path: str | Path) -> SequenceOverview:
+def summarise_sequences(path: str | Path) -> Overview:
     """Return the overview of a dataset. Raises InputError like `open_sequences`."""
     splits = {split: open_sequences("series", split, path=path) for split in SPLITS}
     train, records = splits["train"], open_sequence_records("series", path=path)
     counts = {
-        split: torch.bincount(sequences.labels, minlength=len(train.classes))
+        split: torch.bincount(sequences.labels, minlength=len(train.classes)).tolist()
         for split, sequences in splits.items()
     }
+    classes = {name: {split: counts[split][i] for split in SPLITS} for i, name in enumerate(train.classes)}
     lengths = np.concatenate([sequences.lengths.numpy() for sequences in splits.values()])
+    least, median, most = int(lengths.min()), int(np.median(lengths)), int(lengths.max())
+    channels = {
+        name: (float(mean), float(sd))
+        for name, mean, sd in zip(train.channels, train.mean, train.std, strict=True)
+    }
+    shown = [f"{name} {mean:.3g} ± {sd:.3g}" for name, (mean, sd) in list(channels.items())[:SHOWN]]
+    numbers = {split: len(sequences) for split, sequences in splits.items()}
     subjects = {split: sequences.subjects for split, sequences in splits.items()}
     known = {split: len(set(names)) for split, names in subjects.items() if names is not None}
-    return SequenceOverview(
-        sequences={split: len(sequences) for split, sequences in splits.items()},
-        classes={
-            name: {split: int(counts[split][i]) for split in SPLITS} for i, name in enumerate(train.classes)
+    known = known if len(known) == len(SPLITS) else {}
+    hidden = f"{len(classes) - SHOWN} more classes" if len(classes) > SHOWN else ""
+    return Overview(
+        {
+            **dict(list(classes.items())[:SHOWN]),
+            "sequences": numbers,
+            **({"subjects": known} if known else {}),
         },
         how=records.describe_splits(),
         tally=records.tally,
-        steps=(int(lengths.min()), int(np.median(lengths)), int(lengths.max())),
-        channels={
-            name: (float(mean), float(sd))
-            for name, mean, sd in zip(train.channels, train.mean, train.std, strict=True)
+        notes={
+            "...": hidden,
+            "balance": describe_imbalance({name: row["train"] for name, row in classes.items()}),
+            "steps": f"{most}" if least == most else f"{least} to {most}, median {median}",
+            "channels": f"{len(channels)}: {', '.join(shown)}{', ...' * (len(channels) > SHOWN)}",
         },
-        subjects=known if len(known) == len(SPLITS) else {},
+        sequences=numbers,
+        classes=classes,
+        steps=(least, median, most),
+        channels=channels,
+        subjects=known,
     )

@@ -7,8 +7,7 @@ width (int32) and changes (strings, see `Picture.changes`).
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,9 @@ from automl.base.errors import InputError, unknown
 from automl.data import shared
 from automl.data.arrow import map_in_threads, write_rows
 from automl.data.files import SIZE, hash_contents
+from automl.data.overview import Overview
 from automl.data.records import RecordFile, Records
 from automl.data.splits import SPLITS
-from automl.data.tally import Tally
 from automl.tasks.stereo import StereoData
 from automl.tasks.stereo.data import planes
 from automl.tasks.stereo.data.pairs import Pair, find_pairs, read_disparity, read_views
@@ -196,43 +195,7 @@ def _open_file(file: Path, subset: float) -> StereoPairs:
 READ = 50  # most pairs whose disparities are read, evenly spread
 
 
-@dataclass(frozen=True, kw_only=True)
-class StereoOverview:
-    """Figures that `automl data` prints about stereo pairs.
-
-    Attributes:
-        pairs: number of pairs of each split.
-        how: how each split was made.
-        sizes: `(width, height)` in pixels, each once.
-        tally: pairs whose images were turned, rescaled or duplicated.
-        known: the fraction of the pixels whose disparity is known.
-        disparities: median, 99th percentile and maximum in pixels.
-    """
-
-    pairs: Mapping[str, int]
-    how: Mapping[str, str]
-    sizes: Sequence[tuple[int, int]]
-    known: float
-    disparities: tuple[float, float, float]
-    tally: Tally
-
-    def lines(self) -> Iterator[str]:
-        yield f"{'':11}" + "".join(f"{split:>12}" for split in SPLITS)
-        yield f"{'pairs':11}" + "".join(f"{self.pairs[split]:>12}" for split in SPLITS)
-        for split, how in self.how.items():
-            yield f"{split:11} {how}"
-        sizes = ", ".join(f"{width} x {height}" for width, height in self.sizes[:3])
-        yield f"{'sizes':11} {sizes}{', ...' if len(self.sizes) > 3 else ''} pixels"
-        if self.tally:
-            yield str(self.tally)
-        median, most, largest = self.disparities
-        yield (
-            f"{'disparity':11} known of {self.known:.0%} of the pixels; median {median:.1f}, 99 % below "
-            f"{most:.1f}, largest {largest:.1f} pixels"
-        )
-
-
-def summarise_stereo(path: str | Path) -> StereoOverview:
+def summarise_stereo(path: str | Path) -> Overview:
     """Return the overview of stereo pairs. Raises InputError like `open_pairs`."""
     pairs = open_pairs(StereoData(source="pairs", path=str(path)))
     rows = {split: pairs.rows(split) for split in SPLITS}
@@ -240,16 +203,24 @@ def summarise_stereo(path: str | Path) -> StereoOverview:
     some = every[:: max(1, -(-len(every) // READ))]
     values = np.concatenate([pairs.file.disparity(int(row)).ravel() for row in some])
     known_values = values[np.isfinite(values)]
-    sizes = {(int(width), int(height)) for height, width in pairs.file.shapes[every]}
-    return StereoOverview(
-        pairs={split: len(numbers) for split, numbers in rows.items()},
+    known, (median, most, largest) = (
+        len(known_values) / len(values),
+        (float(np.quantile(known_values, share)) for share in (0.5, 0.99, 1)),
+    )
+    sizes = sorted({(int(width), int(height)) for height, width in pairs.file.shapes[every]})
+    shown = ", ".join(f"{width} x {height}" for width, height in sizes[:3])
+    counts = {split: len(numbers) for split, numbers in rows.items()}
+    return Overview(
+        {"pairs": counts},
         how=pairs.describe_splits(),
-        sizes=sorted(sizes),
         tally=pairs.tally,
-        known=len(known_values) / len(values),
-        disparities=(
-            float(np.median(known_values)),
-            float(np.quantile(known_values, 0.99)),
-            float(known_values.max()),
-        ),
+        notes={
+            "sizes": f"{shown}{', ...' * (len(sizes) > 3)} pixels",
+            "disparity": f"known of {known:.0%} of the pixels; median {median:.1f}, 99 % below {most:.1f}, "
+            f"largest {largest:.1f} pixels",
+        },
+        pairs=counts,
+        sizes=sizes,
+        known=known,
+        disparities=(median, most, largest),
     )
