@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from harness import seconds, write_values
 
-from automl.tasks.code_retrieval.index import CodeIndex, Indexed, write_index
+from automl.tasks.code_retrieval.search import CodeIndex, Indexed, write_index
 
 CPU = torch.device("cpu")
 CHUNK = 50_000  # functions per float64 product

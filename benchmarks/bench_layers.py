@@ -34,7 +34,7 @@ from scipy.stats import spearmanr
 from threadpoolctl import threadpool_limits
 
 from automl.task import open_task
-from automl.tasks.language_modelling.config import FULL
+from automl.tasks.language_modelling import FULL
 from automl.tasks.language_modelling.space import contiguous, interleave, mixer
 from automl.tasks.language_modelling.task import Harm, LanguageModelling, measure_sensitivity
 from search import choices

@@ -33,7 +33,7 @@ from harness import RESULTS, write_values
 from reliability import Reliability, reliability
 from threadpoolctl import threadpool_limits
 
-from automl.tasks.language_modelling.config import FULL, site_name
+from automl.tasks.language_modelling import FULL, site_name
 from search import choices
 from search.placement_effects import IndexedModule, IndexedPlacement, parse_placement
 

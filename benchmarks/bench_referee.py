@@ -39,7 +39,7 @@ from automl.judge.scores import Scores, TrainingCost
 from automl.judge.variants import Variant
 from automl.judge.verdict import Verdict
 from automl.tasks.command import CommandModel, CommandTraining
-from automl.tasks.command.config import COMMAND
+from automl.tasks.command import COMMAND
 from search.config import TrialConfig
 from search.metric import Metric
 from search.record import Role

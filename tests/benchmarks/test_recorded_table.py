@@ -10,7 +10,7 @@ import numpy as np
 import optuna
 import pytest
 
-from automl.tasks.language_modelling.config import FULL
+from automl.tasks.language_modelling import FULL
 
 SEEDS, IMAGES = 4, 200
 

@@ -14,7 +14,7 @@ from automl.data import digits
 from automl.tasks.detection import DetectionModel
 from automl.tasks.detection import task as detection
 from automl.tasks.detection.data.dataset import read_scenes
-from automl.tasks.detection.data.objects import Photo
+from automl.tasks.detection.data.masks import Photo
 
 SMALL = DetectionModel(
     options={"width": 0.125},

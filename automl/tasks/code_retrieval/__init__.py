@@ -2,7 +2,6 @@
 
 data    Functions of source code and their queries: reading, cleaning, splits and tokens
 deploy  Deployment of the two encoders of code search: a graph of each, from sub-tokens to vectors
-index   The index of a folder of code: a vector of each function, by an exported encoder
 layers  Layers of the encoders of texts: self-attention, convolutions, and pooling to one vector
 model   The encoders of text and their options, and two of them whose vectors are compared
 score   Metrics of retrieval with one right answer per query, over batches and workers

@@ -19,7 +19,7 @@ from pathlib import Path
 from automl.base.atomic import replacing
 from automl.base.errors import InputError
 from automl.storage.contents import NO_CONTENT, Contents, digest_of, read_contents, walk
-from automl.tasks.command.config import OUT, SEED, Guard
+from automl.tasks.command import OUT, SEED, Guard
 from automl.trials.job import CommandFailed
 from search.record import NOT_STARTED
 

@@ -21,8 +21,8 @@ from automl.base.errors import InputError
 from automl.base.text import read_text
 from automl.config.device import is_gpu
 from automl.storage.trial_files import LEFT_FILE
+from automl.tasks.command import CommandModel, CommandTraining
 from automl.tasks.command.commits import with_imports
-from automl.tasks.command.config import CommandModel, CommandTraining
 from automl.tasks.command.evaluator import delete, evaluating, pack, unpack, watching
 from automl.trials import match_output, supervise
 from automl.trials.job import CommandFailed, Job

@@ -33,9 +33,8 @@ from automl.storage.folder import find_search, new_folder, old_folder, resolve_s
 from automl.storage.metadata import ComparisonMetadata, collect_provenance, write_metadata
 from automl.storage.storage import check_not_temporary
 from automl.storage.user_code import command_in, remember
-from automl.tasks.command import CommandModel, CommandTraining
+from automl.tasks.command import COMMAND, OUT, CommandModel, CommandTraining
 from automl.tasks.command.commits import SHORT, copy_commits, find_commits, find_tracked
-from automl.tasks.command.config import COMMAND, OUT
 from automl.tasks.command.evaluator import COPIES, make_guard, named_paths
 from search.config import Data, TrialConfig
 from search.config.tasks import declare_metric

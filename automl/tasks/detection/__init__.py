@@ -6,7 +6,6 @@ graph   A trained detector as a graph of fixed shapes, for torch.export and ONNX
 model   Faster and Mask R-CNN of torchvision over a backbone with stages
 score   Average precision of boxes and masks, over the whole split and all workers, by pycocotools
 space   Spaces of detection: attention in a backbone and on its feature pyramid
-study   The published comparisons of decomposed attention in detectors (arXiv 1812.01243)
 task    Detection: boxes, categories and masks of the objects in images
 """
 
@@ -123,8 +122,8 @@ SPEC = TaskSpec(
     overview="automl.tasks.detection.data.dataset:summarise_detection",
     published="automl.tasks.detection.data.coco_folder:DATASETS",
     subject="automl.tasks.detection.model:subject",
-    studies="automl.tasks.detection.study:STUDIES",
-    grids="automl.tasks.detection.study:GRIDS",
+    studies="automl.tasks.detection.space:STUDIES",
+    grids="automl.tasks.detection.space:GRIDS",
 )
 
 __all__ = ["DETECTION", "SPEC", "DetectionData", "DetectionModel", "DetectionTraining"]

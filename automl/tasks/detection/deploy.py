@@ -13,8 +13,7 @@ from torch import Tensor
 from automl.data.pictures import SUFFIXES, is_picture, open_picture
 from automl.task.deployment import Arrays, TaskDeployment
 from automl.tasks.detection.data.coco_folder import find_image_id
-from automl.tasks.detection.data.masks import encode_masks
-from automl.tasks.detection.data.objects import scale_size
+from automl.tasks.detection.data.masks import encode_masks, scale_size
 
 IMAGES, SIZES = "images", "sizes"
 OUTPUTS = ("boxes", "labels", "scores", "masks")

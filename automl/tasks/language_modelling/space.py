@@ -20,8 +20,7 @@ from attention.options import OptionValue
 from attention.spec import Spec
 from automl.base import loading
 from automl.base.errors import InputError
-from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
-from automl.tasks.language_modelling.config import FULL, site_name
+from automl.tasks.language_modelling import FULL, LanguageData, LanguageModel, LanguageTraining, site_name
 from search import choices
 from search.config import PUBLISHED, TrialConfig
 from search.space import Space

@@ -30,7 +30,6 @@ from automl.tasks.language_modelling import (
     LanguageModel,
     LanguageTraining,
     hugging_face,
-    needles,
 )
 from automl.tasks.language_modelling.data import Windows, open_windows, shared_name
 from automl.tasks.language_modelling.data.tokens import TextTokenizer
@@ -50,7 +49,16 @@ from automl.tasks.language_modelling.deploy import (
 )
 from automl.tasks.language_modelling.gpt import Decoder
 from automl.tasks.language_modelling.model import check_decoder, find_decoder
-from automl.tasks.language_modelling.score import UNMARKED, LanguageEvaluator, cross_entropy, divergence
+from automl.tasks.language_modelling.score import (
+    SEQUENCES,
+    UNMARKED,
+    LanguageEvaluator,
+    check_needle,
+    cross_entropy,
+    divergence,
+    needle_sequences,
+    usable_windows,
+)
 from automl.tasks.language_modelling.transformers_folder import save_transformers
 from automl.tasks.language_modelling.transformers_layers import NoCounterpartError
 from backbones import call, insert, sites
@@ -83,8 +91,8 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
     def __init__(self, config: TrialConfig, runtime: Runtime) -> None:
         super().__init__(config, runtime)
         self.windows = open_windows(self.data)
-        self._longer = needles.usable(self.data, self.chosen, self.windows)
-        needles.check(self.metric.name, self._longer)
+        self._longer = usable_windows(self.data, self.chosen, self.windows)
+        check_needle(self.metric.name, self._longer)
         self.batch_size = self.shared_batch_size()
         if self.training.distil and not self.chosen.weights:
             raise InputError(
@@ -212,10 +220,10 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
 
     def _recalled(self, model: nn.Module, windows: Windows, split: Split) -> Tensor:
         """Return the share of planted facts that the model continues."""
-        rows = self.runtime.shard(torch.arange(min(needles.SEQUENCES, windows.size(split))))
+        rows = self.runtime.shard(torch.arange(min(SEQUENCES, windows.size(split))))
         sums = torch.zeros(2, dtype=torch.float64, device=self.runtime.device)
         for part in rows.split(max(1, self.training.batch_size // 4)):
-            tokens, targets = needles.sequences(self.data.source, windows, split, part.numpy())
+            tokens, targets = needle_sequences(self.data.source, windows, split, part.numpy())
             evaluator = LanguageEvaluator("accuracy", 0.0)
             evaluator.update(call(model, tokens.to(sums.device)), targets.to(sums.device))
             sums += torch.cat(evaluator.sums).sum(0)[[2, 0]]

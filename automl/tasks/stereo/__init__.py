@@ -1,7 +1,6 @@
 """Stereo: the disparity of each pixel of the left of two rectified images.
 
 data    Pairs of rectified images with the disparity of the left one: readers, splits, cache and crops
-deploy  Deployment of a stereo model: a graph from two images to disparities, and pairs of input files
 model   The models of two rectified images: PSMNet
 space   Spaces of stereo: attention in PSMNet's backbone, after its pyramid or in its volume; its study
 task    Stereo: the disparity of each pixel of the left of two rectified images

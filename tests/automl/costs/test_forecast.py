@@ -8,8 +8,8 @@ from automl.base.errors import InputError
 from automl.config.nouns import Limits, Question, Terms
 from automl.costs.forecast import MIN_TRIALS, Forecast, check_limits, predict_cost
 from automl.task import open_task
+from automl.tasks.language_modelling import VALUE as BYTES
 from automl.tasks.language_modelling import LanguageData, LanguageModel
-from automl.tasks.language_modelling.config import VALUE as BYTES
 from automl.tasks.language_modelling.model import DECODERS
 from automl.tasks.language_modelling.space import mixer
 from backbones import insert

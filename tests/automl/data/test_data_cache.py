@@ -20,8 +20,7 @@ from automl.data import arrow
 from automl.data import files as digests
 from automl.storage.cache_folder import cache_root, once
 from automl.tasks.image_classification.data import dataset as caches
-from automl.tasks.image_classification.data.dataset import ImageCache, open_image_cache
-from automl.tasks.image_classification.data.sources import list_images
+from automl.tasks.image_classification.data.dataset import ImageCache, list_images, open_image_cache
 
 
 def slow_down() -> None:

@@ -20,8 +20,8 @@ from automl.data import archive as archives
 from automl.data import download
 from automl.data.archive import extract, extract_cached
 from automl.data.download import Checksum, PublishedDataset, Remote, published_datasets
-from automl.tasks.image_classification.data import sources as image_sources
-from automl.tasks.image_classification.data.sources import DATASETS, get_archive_name, list_images
+from automl.tasks.image_classification.data import dataset as image_sources
+from automl.tasks.image_classification.data.dataset import DATASETS, get_archive_name, list_images
 from search.space import SPACES
 from tests.helpers.services import Mirror, serve_mirror
 

@@ -168,7 +168,7 @@ def test_other_content_is_rejected(content: bytes) -> None:
 
 def test_downloaded_photographs_are_split_by_name(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its archives have different sizes of each photograph, whose content therefore differs."""
-    from automl.tasks.image_classification.data import sources as image_sources
+    from automl.tasks.image_classification.data import dataset as image_sources
 
     monkeypatch.setattr(image_sources, "fetch_files", lambda *_: root)
     before = open_image_records("woof", size=128).manifest()

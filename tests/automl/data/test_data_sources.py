@@ -23,7 +23,7 @@ from automl.task import task_of_data
 from automl.task.opening import describe_data
 from automl.tasks.code_retrieval.data.dataset import open_cached_corpus
 from automl.tasks.image_classification.data import open_image_records
-from automl.tasks.image_classification.data.sources import list_images
+from automl.tasks.image_classification.data.dataset import list_images
 from automl.tasks.segmentation import SegmentationData
 from automl.tasks.segmentation.data import open_labelled_images
 from automl.tasks.sequence_classification.data import long_csv, npz, ts

@@ -1,6 +1,5 @@
 """Images with objects: boxes, categories and masks, in COCO's layout.
 
-objects      Photos with their objects, and the check of their sizes
 masks        Masks: polygons and run lengths
 annotations  Reads and checks an annotation file
 coco_folder  A folder in COCO's layout: its annotation files, splits and images
@@ -15,6 +14,6 @@ from automl.tasks.detection.data.dataset import (
     open_split,
     shared_name,
 )
-from automl.tasks.detection.data.objects import Objects
+from automl.tasks.detection.data.masks import Objects
 
 __all__ = ["DetectionImages", "Objects", "is_coco", "open_detection_records", "open_split", "shared_name"]

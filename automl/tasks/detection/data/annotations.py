@@ -18,7 +18,7 @@ from automl.base.text import read_text
 from automl.data.files import normalise_nfc
 from automl.data.tally import join_examples
 from automl.tasks.detection.data import masks
-from automl.tasks.detection.data.objects import Objects
+from automl.tasks.detection.data.masks import Objects
 
 MAX_OVERHANG = 1.0  # pixels by which a box may reach over the edge, since annotation tools round
 MIN_SIDE = 0.01  # smallest side of a box in pixels; less vanishes in the 32 bits of a detector's boxes

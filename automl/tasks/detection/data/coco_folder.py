@@ -36,7 +36,7 @@ from automl.data.records import Listing
 from automl.data.splits import SPLIT_OF
 from automl.data.tally import Tally, join_examples
 from automl.tasks.detection.data.annotations import Annotations, check_names, read_annotations, read_content
-from automl.tasks.detection.data.objects import Photo
+from automl.tasks.detection.data.masks import Photo
 
 SPLIT_PREFIXES = {"train": "train", "val": "validation", "test": "test"}  # by a file's first letters
 ROBOFLOW, LABEL_STUDIO = "_annotations.coco.json", "result.json"

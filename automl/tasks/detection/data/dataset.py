@@ -34,7 +34,7 @@ from automl.tasks.detection import DetectionData
 from automl.tasks.detection.data import masks
 from automl.tasks.detection.data.annotations import build_objects
 from automl.tasks.detection.data.coco_folder import DetectionListing, read_coco_folder
-from automl.tasks.detection.data.objects import (
+from automl.tasks.detection.data.masks import (
     Objects,
     Photo,
     check_sizes,

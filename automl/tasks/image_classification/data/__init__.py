@@ -1,6 +1,5 @@
 """Image data: sources, caches of decoded splits, augmentation and batches on the device.
 
-sources   Table of image sources, the lists of their images, and the published datasets
 folders   Datasets in folders: one folder per class, or tables of labels; drops images with two labels
 dataset   A decoded split in a memory-mapped Arrow file; splits, subsets and manifests
 feed      Batches on the device, and torchvision's policies, erasing and CutMix there
@@ -8,7 +7,12 @@ overview  Summary of a dataset, and a sheet of sample images and their augmented
 """
 
 from automl.data.pictures import cache_side, decode
-from automl.tasks.image_classification.data.dataset import Images, open_image_records, open_split, shared_name
-from automl.tasks.image_classification.data.sources import SOURCES
+from automl.tasks.image_classification.data.dataset import (
+    SOURCES,
+    Images,
+    open_image_records,
+    open_split,
+    shared_name,
+)
 
 __all__ = ["SOURCES", "Images", "cache_side", "decode", "open_image_records", "open_split", "shared_name"]

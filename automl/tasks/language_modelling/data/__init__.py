@@ -1,7 +1,6 @@
 """Text for language models, and sequences of associative recall.
 
 windows    Windows of tokens with the positions that count, of either source, and the overview of texts
-recall     Sequences of multi-query associative recall, drawn when they are read
 documents  Finds files of text and their splits, and reads documents, lines and pieces into an Arrow file
 tokens     Bytes or sub-words, and the tokens of all documents, split by split, in an Arrow file
 """

@@ -29,7 +29,7 @@ from automl.data.files import SIZE
 from automl.data.records import File, RecordFile, Records
 from automl.data.splits import SPLITS, order_subsets
 from automl.data.tally import Tally
-from automl.tasks.language_modelling.config import BYTES
+from automl.tasks.language_modelling import BYTES
 from automl.tasks.language_modelling.data.documents import DocumentFile, cut, open_documents
 
 tokenizers = optional("tokenizers", "text")

@@ -6,11 +6,9 @@ ucihar     The UCI HAR dataset
 long_csv   CSV files in the long format: one row per step
 npz        NPZ files of NumPy
 reading    What all readers share: numbers in text, their result, and its checks
-cache      A dataset in a memory-mapped Arrow file, whose gaps are filled
 dataset    A normalised split for the training loop; held-out subjects, manifests, and the summary
 """
 
-from automl.tasks.sequence_classification.data.cache import fill_gaps
 from automl.tasks.sequence_classification.data.dataset import (
     SequenceRecords,
     Sequences,
@@ -20,6 +18,7 @@ from automl.tasks.sequence_classification.data.dataset import (
     padding_mask,
 )
 from automl.tasks.sequence_classification.data.formats import are_sequences, shared_name
+from automl.tasks.sequence_classification.data.reading import fill_gaps
 
 __all__ = [
     "SequenceRecords", "Sequences", "are_sequences", "fill_gaps", "normalise", "open_sequence_records",

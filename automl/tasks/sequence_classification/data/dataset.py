@@ -20,8 +20,8 @@ from automl.base.errors import InputError, unknown
 from automl.data.overview import Overview
 from automl.data.records import Records
 from automl.data.splits import SPLITS, TEST, VALIDATION, hash_fractions, hash_names
-from automl.tasks.sequence_classification.data.cache import SequenceCache
 from automl.tasks.sequence_classification.data.formats import open_source
+from automl.tasks.sequence_classification.data.reading import SequenceCache
 from search.class_statistics import describe_imbalance
 
 

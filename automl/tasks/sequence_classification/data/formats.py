@@ -12,8 +12,7 @@ from automl.data.archive import extract_if_archive
 from automl.data.download import fetch_files
 from automl.data.files import is_clutter, list_folders
 from automl.tasks.sequence_classification.data import long_csv, npz, ts, ucihar
-from automl.tasks.sequence_classification.data.cache import SequenceCache, open_sequence_cache
-from automl.tasks.sequence_classification.data.reading import Recording
+from automl.tasks.sequence_classification.data.reading import Recording, SequenceCache, open_sequence_cache
 
 SUFFIXES = (".csv", ".tsv", ".npz", ".npy", ".ts", ".arff", ".parquet")
 Series = tuple[list[str] | None, list[tuple[str, np.ndarray]]]

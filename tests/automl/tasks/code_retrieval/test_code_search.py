@@ -13,11 +13,17 @@ import pytest
 
 from automl.base.errors import InputError
 from automl.export.export_result import ExportResult
-from automl.tasks.code_retrieval import index as code_index
+from automl.tasks.code_retrieval import search as code_index
 from automl.tasks.code_retrieval.data.source_folder import MAX_BYTES, read_source_folder
 from automl.tasks.code_retrieval.data.tokenizer import Tokenizer
-from automl.tasks.code_retrieval.index import BATCH, CodeIndex, Indexed, TextEncoder, write_index
-from automl.tasks.code_retrieval.search import run_code_search
+from automl.tasks.code_retrieval.search import (
+    BATCH,
+    CodeIndex,
+    Indexed,
+    TextEncoder,
+    run_code_search,
+    write_index,
+)
 from tests.helpers.code_cases import CODE, FUNCTIONS, LENGTHS, QUERIES, QUERY, TOKENIZER, export_search
 
 Cli = Callable[..., tuple[int, str, str]]

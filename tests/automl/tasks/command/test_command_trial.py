@@ -16,8 +16,7 @@ import torch
 
 from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
-from automl.tasks.command import CommandModel, CommandTraining, loop
-from automl.tasks.command.config import COMMAND
+from automl.tasks.command import COMMAND, CommandModel, CommandTraining, loop
 from automl.tasks.command.loop import train
 from automl.trials import supervise
 from automl.trials.job import CommandFailed, Job, classify_error

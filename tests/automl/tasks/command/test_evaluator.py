@@ -15,8 +15,7 @@ from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
 from automl.storage.trial_files import read_left
-from automl.tasks.command import CommandModel, CommandTraining
-from automl.tasks.command.config import COMMAND, Guard
+from automl.tasks.command import COMMAND, CommandModel, CommandTraining, Guard
 from automl.tasks.command.evaluator import make_guard
 from automl.tasks.command.loop import train
 from automl.trials.job import CommandFailed, Job

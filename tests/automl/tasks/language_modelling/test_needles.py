@@ -10,8 +10,8 @@ import torch
 
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
-from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining, needles
-from automl.tasks.language_modelling.config import NEEDLES
+from automl.tasks.language_modelling import NEEDLES, LanguageData, LanguageModel, LanguageTraining
+from automl.tasks.language_modelling import score as needles
 from automl.tasks.language_modelling.data import open_windows
 from automl.tasks.language_modelling.score import UNMARKED
 from automl.tasks.language_modelling.task import LanguageModelling
@@ -89,7 +89,7 @@ def test_a_model_that_copies_recalls_as_far_as_it_reaches(tmp_path: Path) -> Non
 def test_longer_recall_has_the_same_pairs_among_more_fillers(factor: int) -> None:
     windows = open_windows(RECALL).longer(factor)
     assert windows is not None
-    tokens, targets = needles.sequences("recall", windows, "test", np.arange(20))
+    tokens, targets = needles.needle_sequences("recall", windows, "test", np.arange(20))
     assert tokens.shape == targets.shape == (20, 24 * factor)
     assert ((targets != UNMARKED).sum(1) == RECALL.pairs).all()
     assert ((tokens != 0).sum(1) >= 4 * RECALL.pairs - 1).all()

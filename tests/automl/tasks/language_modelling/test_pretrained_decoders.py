@@ -19,8 +19,7 @@ from automl.search.prepare import starts_from_sensitivity
 from automl.storage.storage import Storage
 from automl.task import Task, open_task
 from automl.task.initial import choose_weights
-from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
-from automl.tasks.language_modelling.config import BYTES
+from automl.tasks.language_modelling import BYTES, LanguageData, LanguageModel, LanguageTraining
 from automl.tasks.language_modelling.data import open_windows
 from automl.tasks.language_modelling.data.tokens import train_pairs
 from automl.tasks.language_modelling.score import UNMARKED, divergence

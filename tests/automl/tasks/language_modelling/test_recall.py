@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from automl.data.splits import SPLITS
 from automl.tasks.language_modelling import LanguageData
-from automl.tasks.language_modelling.data.recall import FILLER, LEAST, Recall
+from automl.tasks.language_modelling.data.windows import FILLER, LEAST, Recall
 
 pytestmark = pytest.mark.usefixtures("cache")
 

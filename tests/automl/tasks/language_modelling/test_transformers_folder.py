@@ -19,9 +19,8 @@ from automl.export.destination import push
 from automl.tasks.language_modelling.data.tokens import TextTokenizer, read_tokenizer
 from automl.tasks.language_modelling.model import DECODERS, find_decoder
 from automl.tasks.language_modelling.space import mixer
-from automl.tasks.language_modelling.transformers_folder import save_transformers
+from automl.tasks.language_modelling.transformers_folder import _behaviour, copy_files, save_transformers
 from automl.tasks.language_modelling.transformers_layers import NoCounterpartError
-from automl.tasks.language_modelling.transformers_tokenizer import _behaviour, copy_files
 from backbones import insert
 from backbones.take_over import take_over
 from tests.helpers.services import Hub, serve_hub

@@ -18,7 +18,7 @@ from automl.tasks.sequence_classification.data import (
     open_sequence_records,
     open_sequences,
 )
-from automl.tasks.sequence_classification.data import cache as caches
+from automl.tasks.sequence_classification.data import reading as caches
 from automl.tasks.sequence_classification.data.dataset import compute_statistics
 from automl.tasks.sequence_classification.data.reading import sort_labels
 

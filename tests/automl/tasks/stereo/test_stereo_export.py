@@ -22,8 +22,7 @@ from automl.task.deployment import MODEL
 from automl.tasks.stereo import StereoData, StereoModel, StereoTraining
 from automl.tasks.stereo.data import planes
 from automl.tasks.stereo.data.pairs import read_pfm
-from automl.tasks.stereo.deploy import colour_disparity, pad_image
-from automl.tasks.stereo.task import Stereo
+from automl.tasks.stereo.task import Stereo, colour_disparity, pad_image
 from backbones.torch_internals import AnyBatchNorm
 from search.config import TrialConfig
 from tests.helpers.automl_cases import HERE
