@@ -46,8 +46,6 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "bow, one encoder": ({"backbone": "bow", "options": {"hidden": 16}, "shared": True}, "cosine"),
 }  # fmt: skip
 
-ALWAYS = ("selfattention, sinusoidal, one encoder", "cnn-selfattention, bert, other options")
-
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -85,10 +83,8 @@ def written(task: CodeRetrieval, model: Any, folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, marks=() if case in ALWAYS else pytest.mark.slow("another case")) for case in CASES],
-)
+@pytest.mark.slow("five seconds an export")
+@pytest.mark.parametrize("case", CASES)
 def test_each_encoder_at_every_length(case: str, corpus: Path, tmp_path: Path) -> None:
     """Outputs alone and padded match those of the trained model without padding."""
     task = opened(corpus, *CASES[case])

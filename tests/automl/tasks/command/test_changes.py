@@ -30,6 +30,7 @@ from automl.storage.folder import find_search
 from automl.tasks.command import CommandTraining
 from automl.tasks.command.referee import run_referee
 from automl.trials.session import Stopped
+from tests.helpers import others_slow
 from tests.helpers.confirm_cases import FakeCommands
 
 BASELINE, CANDIDATE = "train --seed {seed}", "train --wide --seed {seed}"
@@ -382,7 +383,8 @@ def call(names: list[str]) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="starts callers by fork")
-def test_two_callers_killed_ten_times(at_work: Any) -> None:
+@pytest.mark.parametrize("kills", others_slow([2, 10], 2))
+def test_two_callers_killed_again_and_again(at_work: Any, kills: int) -> None:
     """Nothing is lost and nothing is counted twice, and each test keeps its part of the level."""
 
     def slow(variant: str, seed: int) -> float:
@@ -391,9 +393,10 @@ def test_two_callers_killed_ten_times(at_work: Any) -> None:
 
     at_work(FakeCommands(slow))
     compare("train --c0 --seed {seed}", name="c0")
-    work = [[f"c{i}" for i in range(1 + caller, 7, 2)] for caller in range(2)]
+    count = 3 + kills // 2
+    work = [[f"c{i}" for i in range(1 + caller, count, 2)] for caller in range(2)]
     levels: dict[str, int] = {}
-    for number in range(11):
+    for number in range(kills + 1):
         callers = []
         for names in work:
             if not (process := os.fork()):
@@ -406,8 +409,8 @@ def test_two_callers_killed_ten_times(at_work: Any) -> None:
                 finally:
                     os._exit(code)
             callers.append(process)
-        if number < 10:
-            time.sleep(0.1 + 0.06 * number)
+        if number < kills:
+            time.sleep(0.1 + 0.6 * number / kills)
             for process in callers:
                 os.kill(process, signal.SIGKILL)
         codes = [os.waitpid(process, 0)[1] for process in callers]
@@ -416,7 +419,7 @@ def test_two_callers_killed_ten_times(at_work: Any) -> None:
         levels = tested
     assert codes == [0, 0]
     verdicts = Ledger(Path("runs")).rows(VERDICT)
-    assert sorted(verdicts) == sorted(f"c{i}" for i in range(7))
+    assert sorted(verdicts) == sorted(f"c{i}" for i in range(count))
     assert sorted(levels.values()) == list(range(1, len(levels) + 1))
     for name, recorded in verdicts.items():
         verdict = json.loads(Path("runs", name, "confirm", "verdict.json").read_text())

@@ -18,6 +18,7 @@ from automl.base.errors import InputError
 from automl.tasks.detection import DetectionModel
 from automl.tasks.detection.model import build_detector
 from backbones import insert, sites
+from tests.helpers import others_slow
 
 SIDE = 96
 WIDTH, PROPOSALS, RATIOS = 16, (("train", 100), ("test", 50)), (0.5, 1.0, 2.0)  # Sizes for a short pass.
@@ -78,7 +79,7 @@ def test_default_weights_match_torchvisions() -> None:
     assert {k: v.shape for k, v in state.items()} == {k: v.shape for k, v in expected.items()}
 
 
-@pytest.mark.parametrize("masks", [True, False], ids=["masks", "boxes"])
+@pytest.mark.parametrize("masks", others_slow([True, False], True), ids=["masks", "boxes"])
 def test_losses_and_detections_equal_torchvisions(masks: bool) -> None:
     torch.manual_seed(0)
     expected_model = reference(masks).double()
@@ -124,7 +125,7 @@ def test_sites_are_in_the_backbone_and_on_the_pyramid() -> None:
     assert {"stem", "stage1.block1.branch", "stage2.block2", "stage4.block2"} <= set(sites_by_name)
 
 
-@pytest.mark.parametrize("norm", ["none", "group"])
+@pytest.mark.parametrize("norm", others_slow(["none", "group"], "none"))
 def test_zero_gates_change_nothing(norm: str) -> None:
     plain, model = small(norm=norm), small(norm=norm)
     insert(model, EVERYWHERE, images())
@@ -138,25 +139,25 @@ def test_zero_gates_change_nothing(norm: str) -> None:
     torch.testing.assert_close(outcomes[1], outcomes[0], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("site", EVERYWHERE)
-def test_an_open_gate_changes_the_feature_maps(site: str) -> None:
-    plain, model = small().eval(), small().eval()
-    insert(model, {site: EVERYWHERE[site]}, images())
+def test_an_open_gate_changes_the_feature_maps() -> None:
+    model, x = small().eval(), torch.stack(images())
+    before = model.backbone(x)
+    insert(model, EVERYWHERE, images())
     for module in model.modules():
         if isinstance(module, Gated):
             nn.init.ones_(module.gamma)
-    before, after = (detector.backbone(torch.stack(images())) for detector in (plain, model))
-    assert any(not torch.equal(before[name], after[name]) for name in before)
+            after = model.backbone(x)
+            assert any(not torch.equal(before[name], after[name]) for name in before), module.site
+            nn.init.zeros_(module.gamma)
 
 
 @pytest.mark.parametrize(
     ("name", "norm"),
-    [
-        ("xresnet18", "none"),
+    others_slow(
+        [(name, "none") for name in ("xresnet18", "torchvision:resnet18", "timm:convnext_atto")]
+        + [("xresnet18", "group")],
         ("xresnet18", "group"),
-        ("torchvision:resnet18", "none"),
-        ("timm:convnext_atto", "none"),
-    ],
+    ),
 )
 def test_every_parameter_of_any_backbone_learns(name: str, norm: str) -> None:
     """No parameter of the removed head is left, which could not learn."""
@@ -187,12 +188,12 @@ def test_group_norms_are_in_the_pyramid_and_all_heads() -> None:
     torch.testing.assert_close(heads.box_head(regions), answer, rtol=1e-3, atol=1e-3)
 
 
+NO_STAGES = ("torchvision:mobilenet_v3_large", r"'features.3' of MobileNetV3 does not end one")
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
-    [
-        ("torchvision:vgg11", r"VGG has some at none"),
-        ("torchvision:mobilenet_v3_large", r"'features.3' of MobileNetV3 does not end one"),
-    ],
+    others_slow([("torchvision:vgg11", r"VGG has some at none"), NO_STAGES], NO_STAGES),
 )
 def test_backbones_without_stages_are_rejected(name: str, message: str) -> None:
     with pytest.raises(InputError, match=message + r".*Take xresnet50 or torchvision:resnet50"):

@@ -29,6 +29,7 @@ from automl.training import checkpoint
 from automl.training.loop import fit, start
 from automl.training.shared_training import continue_training
 from search.config import TrialConfig
+from tests.helpers import others_slow
 from tests.helpers.automl_cases import CPU, HERE, timeless
 from tests.helpers.code_cases import CHOSEN
 from tests.helpers.tiny_decoders import CONTEXT, DECODERS, VOCABULARY, save
@@ -69,6 +70,7 @@ def plain(task: Task) -> LanguageModelling:
     return LanguageModelling(task.config.change(model={"placement": {}}), HERE)
 
 
+@pytest.mark.parametrize("folder", others_slow(DECODERS, "llama"), indirect=True)
 def test_training_continues_after_a_checkpoint(folder: Path, texts: Path, tmp_path: Path) -> None:
     task = opened(folder, texts)
     expected = list(fit(task, start(task)))
@@ -113,6 +115,7 @@ def test_a_note_names_mixers_that_start_from_new_weights(
     )
 
 
+@pytest.mark.parametrize("folder", others_slow(DECODERS, "gpt2"), indirect=True)
 def test_distillation_keeps_the_original(folder: Path, texts: Path) -> None:
     task = opened(folder, texts, distil=1.0, epochs=1)
     state, same = start(task), start(plain(task))
@@ -208,6 +211,7 @@ def test_an_export_continues_texts_as_the_model_does(folder: Path, texts: Path, 
     assert prediction.values["tokens"] == read[-4:]
 
 
+@pytest.mark.parametrize("folder", others_slow(DECODERS, "gpt2", "llama"), indirect=True)
 def test_a_search_starts_from_the_folder(folder: Path, texts: Path) -> None:
     """Its layers have the heads, positions, weights and tokenizer of the model."""
     (folder / "tokenizer.json").write_text(train_pairs([b"the cat sat on a mat"], 265), encoding="utf-8")

@@ -38,6 +38,10 @@ class TestSegmentation(TaskTestCase):
 
 class TestSegmentationFolder(TestSegmentation):
     path: ClassVar[Path]
+    # Models and scores do not depend on the source.
+    test_models_of_one_seed_are_equal = test_two_workers_have_the_scores_of_one = None
+    test_a_step_changes_every_parameter_and_an_epoch_is_scored = None
+    test_the_model_takes_the_example_and_every_batch = None
 
     @pytest.fixture(autouse=True, scope="class")
     def few(self, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -8,6 +8,7 @@ import torch
 import backbones
 from automl.base.errors import InputError
 from automl.tasks.segmentation.model import UNet
+from tests.helpers import others_slow
 
 MODELS = [
     ("xresnet18", {"width": 0.25}, 4),
@@ -25,7 +26,7 @@ def build(name: str, options: dict[str, Any], size: int = 64) -> UNet:
     return UNet(backbones.build(name, classes=7, size=size, **options), classes=5, size=size)
 
 
-@pytest.mark.parametrize(("name", "options", "skips"), MODELS)
+@pytest.mark.parametrize(("name", "options", "skips"), others_slow(MODELS, MODELS[0], MODELS[5]))
 def test_logits_for_each_pixel_and_sites_on_every_skip(name, options, skips):
     model = build(name, options).eval()
     x = torch.randn(2, 3, 64, 64)
@@ -52,7 +53,7 @@ def test_logits_for_each_pixel_and_sites_on_every_skip(name, options, skips):
 def test_an_attention_at_the_end_of_a_stage_reaches_skip_and_decoder():
     """It is inserted after the hook that stores the output of the stage."""
     x = torch.randn(2, 3, 64, 64)
-    model = build("torchvision:vgg11_bn", {}).eval()
+    model = build("torchvision:resnet18", {}).eval()
     last = [*model.dimensions][-2]
     site = next(s for s in backbones.sites(model, x) if s.path == f"body.{last}")
     with torch.no_grad():

@@ -14,6 +14,7 @@ from automl.tasks.sequence_classification.larnn import loop as larnn_loop
 from automl.tasks.sequence_classification.larnn.backbone import LARNNCell, Layer
 from automl.tasks.sequence_classification.recurrent import RecurrentNetwork
 from backbones import build
+from tests.helpers import others_slow
 from tests.helpers.larnn_restated import Restated
 
 MODES = ("residual", "layer")
@@ -181,14 +182,15 @@ def test_a_cell_rejects_other_shapes() -> None:
         LARNNCell(5, 6, heads=4)
 
 
+EVERY = {"activation_on_keys_and_values": True, "activation": "all", "norm": "all", "positional": True}
+
+
 @pytest.mark.parametrize(
     "options",
-    [
-        {},
-        {"activation_on_keys_and_values": True, "positional": True},
-        {"activation_on_keys_and_values": True, "activation": "all", "norm": "all"},
-        {"activation": "all", "norm": "none"},
-    ],
+    others_slow(
+        [{}, {**EVERY, "activation": "none", "norm": "memory"}, EVERY, {"activation": "all", "norm": "none"}],
+        EVERY,
+    ),
     ids=["plain", "normed, with encodings", "all", "all, not normed"],
 )
 def test_the_exported_loop_equals_the_plain_one(options: dict[str, object]) -> None:
@@ -233,11 +235,7 @@ def measure_kept(model: nn.Module, length: int) -> int:
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"activation_on_keys_and_values": False},
-        {"activation_on_keys_and_values": True},
-        {"activation_on_keys_and_values": True, "activation": "all", "norm": "all", "positional": True},
-    ],
+    others_slow([{}, {"activation_on_keys_and_values": True}, EVERY], {}),
     ids=str,
 )
 def test_memory_grows_with_the_length_and_not_with_the_window(options: dict[str, object]) -> None:

@@ -1,5 +1,6 @@
 """PSMNet: its components compared with plain restatements, its sites, and the effect of zero gates."""
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,9 @@ from automl.tasks.stereo.model import (
 )
 from backbones import insert, sites
 from backbones.torch_internals import AnyBatchNorm
+from tests.helpers import others_slow
 
+KINDS = ("hourglass", "basic")
 SMALL: dict[str, Any] = {"width": 0.25, "blocks": 2, "pool": 8}
 GENERATOR = np.random.default_rng(0)
 EXAMPLE = (torch.zeros(2, 3, 32, 48), torch.zeros(2, 3, 32, 48))
@@ -144,7 +147,10 @@ def test_sites_are_in_the_backbone_after_the_pyramid_and_in_the_volume():
     assert {site.stride for site in result.values()} == {2, 4, 8}
 
 
-@pytest.mark.parametrize(("name", "aggregation"), [*((a, "hourglass") for a in ATTENTIONS), ("ssa", "basic")])
+@pytest.mark.parametrize(
+    ("name", "aggregation"),
+    others_slow(product(ATTENTIONS, KINDS), ("decomposed", "hourglass"), ("ssa", "basic")),
+)
 def test_zero_gates_at_all_sites_change_nothing(name, aggregation):
     model = calibrate_norms(small(aggregation)).eval()
     names = [site.name for site in sites(model, EXAMPLE) if site.channels > 1]
@@ -154,7 +160,10 @@ def test_zero_gates_at_all_sites_change_nothing(name, aggregation):
     assert torch.equal(before, after)
 
 
-@pytest.mark.parametrize("site", ["stage1.block1", "backbone.pyramid", "stage5.block1", "stage6.block1"])
+OPENED = ["stage1.block1", "backbone.pyramid", "stage5.block1", "stage6.block1"]
+
+
+@pytest.mark.parametrize("site", others_slow(OPENED, *OPENED[1::2]))
 def test_an_open_gate_changes_the_disparities_and_learns(site):
     model, left_right = calibrate_norms(small()).eval(), views()
     with torch.no_grad():
