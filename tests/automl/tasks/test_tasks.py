@@ -73,7 +73,7 @@ def test_loss_of_mixed_images_is_that_of_mixed_labels() -> None:
     torch.testing.assert_close(loss, F.cross_entropy(LOGITS, target))
 
 
-def test_the_training_accuracy_is_that_of_the_steps_logits() -> None:
+def test_the_training_accuracy_is_that_of_the_heavier_label() -> None:
     labels = LOGITS.argmax(1)
     labels[:3] = (labels[:3] + 1) % 10
     task, images = opened(), torch.zeros(8, 3, 1, 1)
@@ -81,9 +81,6 @@ def test_the_training_accuracy_is_that_of_the_steps_logits() -> None:
     assert list(task.learned) == ["accuracy"]
     assert values[0] == task.loss(Fixed(LOGITS), (images, labels))
     assert values[1].item() == 5 / 8
-
-
-def test_the_training_accuracy_of_mixed_images_is_of_the_heavier_label() -> None:
     right, wrong = LOGITS.argmax(1), (LOGITS.argmax(1) + 1) % 10
     task, images = opened(training={"mixup": 0.4}), torch.zeros(8, 3, 1, 1)
     fraction = torch.tensor([0.9] * 6 + [0.3] * 2)  # CutMix may leave less than half of an image
@@ -183,13 +180,17 @@ def test_workers_find_the_answers_to_all_inputs_together(
     assert whole.values.mean() == pytest.approx(whole_score, abs=0.05), "but for the jackknife's correction"
 
 
-def test_batches_are_of_the_training_split() -> None:
+def test_batches_are_limited_to_the_training_split() -> None:
     train = open_split("digits", "train", size=24, subset=0.2)
     task = opened(training={"batch_size": len(train)})
     assert task.steps() == 1
     x, y = (torch.cat(parts) for parts in zip(*task.batches(0), strict=True))
     assert x.shape == (len(train), 3, 24, 24)
     assert torch.equal(y.sort().values, train.labels.sort().values)
+    # The batch is then all of the data: a user may have few photographs.
+    task = opened(training={"batch_size": 230})
+    assert task.steps() == opened(training={"batch_size": 229}).steps() == 1
+    assert [len(y) for _, y in task.batches(1)] == [229]
 
 
 def test_raw_inputs_fit_the_deployed_graph() -> None:
@@ -207,13 +208,6 @@ def test_raw_inputs_fit_the_deployed_graph() -> None:
         torch.testing.assert_close(probabilities, model(normalise(raw)).softmax(1))
     assert probabilities.shape == (5, len(deployment.labels))
     assert deployment.labels == [str(digit) for digit in range(10)]
-
-
-def test_a_batch_is_limited_to_the_data() -> None:
-    """The batch is then all of the data: a user may have few photographs."""
-    task = opened(training={"batch_size": 230})
-    assert task.steps() == opened(training={"batch_size": 229}).steps() == 1
-    assert [len(y) for _, y in task.batches(1)] == [229]
 
 
 def test_images_are_mirrored_if_requested() -> None:

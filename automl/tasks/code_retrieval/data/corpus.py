@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -171,7 +172,7 @@ def summarise_code(path: str | Path) -> Overview:
     by_key: dict[bytes, list[str]] = {}
     for function in corpus.functions:
         by_key.setdefault(function.key, []).append(function.location)
-    counts = {
+    counts: dict[str, Any] = {
         "functions": {name: int((corpus.split == number).sum()) for number, name in enumerate(SPLITS)},
         "docstrings": {split: len(corpus.documented_rows(split)) for split in SPLITS},
         "queries": {split: len(corpus.queries.get(split, ())) for split in SPLITS},

@@ -18,6 +18,7 @@ from copy import copy
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -283,7 +284,7 @@ def summarise_text(path: str | Path) -> Overview:
     """Return the overview of a file or folder. Raises InputError like `open_text`."""
     windows = open_text(path)
     rows = {split: windows.rows(split) for split in SPLITS}
-    counts = {
+    counts: dict[str, Any] = {
         "documents": {split: len(rows[split]) for split in SPLITS},
         "bytes": {split: int(windows.file.bytes[rows[split]].sum()) for split in SPLITS},
         "tokens": {split: len(windows.file.read_stream(rows[split])) for split in SPLITS},

@@ -57,13 +57,33 @@ def served(folder: Path) -> Any:
     return mlflow.pyfunc.load_model(str(folder / "mlflow-model"))
 
 
-def test_each_graph_is_exported_and_checked(exported: Any, folder: Path) -> None:
+def test_each_graph_is_exported_checked_and_described(exported: Any, folder: Path) -> None:
     task, _, result = exported
     assert {file.name for file in folder.iterdir()} == FILES
     assert set(result.differences) == {file for name in GRAPHS for file in forms_of(name)} | {"mlflow-model"}
     assert all(0 <= difference <= task.tolerance for difference in result.differences.values())
     assert set(result.speeds) == {"query.onnx", "code.onnx"}
     assert "run_code_search(" in repr(result)
+    interface = json.loads((folder / "config.json").read_text())
+    assert (interface["format"], interface["labels"], interface["files"]) == (3, [], ["tokenizer.json"])
+    assert list(interface["graphs"]) == [QUERY, CODE]
+    for name, graph in interface["graphs"].items():
+        session = onnxruntime.InferenceSession(str(folder / f"{name}.onnx"))
+        assert [(v.name, v.shape) for v in session.get_inputs()] == [("tokens", ["N", "T"])]
+        assert graph["inputs"] == [{"name": "tokens", "dtype": "int64", "shape": ["N", "T"]}]
+        assert graph["outputs"] == [{"name": "vectors", "dtype": "float32", "shape": ["N", CHANNELS]}]
+        assert graph["details"]["length"] == LENGTHS[name]
+        assert (folder / graph["details"]["tokenizer"]).read_text(encoding="utf-8") == TOKENIZER
+    task, model, _ = exported
+    tensors = task.graph_inputs("test", 4)
+    arrays = {name: {"tokens": inputs["tokens"].numpy()} for name, inputs in tensors.items()}
+    deployments = task.deployments(model)
+    expected = {name: inputs.run(tensors[name]) for name, inputs in deployments.items()}
+    served = task.served_inputs("test", 4)
+    check_parity(folder, task, deployments, arrays, served, expected)
+    expected[CODE] = {"vectors": -expected[CODE]["vectors"]}
+    with pytest.raises(RuntimeError, match=r"code.onnx differs from the trained model by .* on 4 inputs"):
+        check_parity(folder, task, deployments, arrays, served, expected)
 
 
 def test_the_example_of_code_search_runs(
@@ -76,19 +96,6 @@ def test_the_example_of_code_search_runs(
     functions = (f"def {name}():\n    return open(file).{name}()\n" for name in ("read", "write", "close"))
     (tmp_path / "corpus" / "files.py").write_text("\n\n".join(functions))
     run_examples(["run_code_search", "CodeSearch"])
-
-
-def test_config_describes_the_graphs(folder: Path) -> None:
-    interface = json.loads((folder / "config.json").read_text())
-    assert (interface["format"], interface["labels"], interface["files"]) == (3, [], ["tokenizer.json"])
-    assert list(interface["graphs"]) == [QUERY, CODE]
-    for name, graph in interface["graphs"].items():
-        session = onnxruntime.InferenceSession(str(folder / f"{name}.onnx"))
-        assert [(v.name, v.shape) for v in session.get_inputs()] == [("tokens", ["N", "T"])]
-        assert graph["inputs"] == [{"name": "tokens", "dtype": "int64", "shape": ["N", "T"]}]
-        assert graph["outputs"] == [{"name": "vectors", "dtype": "float32", "shape": ["N", CHANNELS]}]
-        assert graph["details"]["length"] == LENGTHS[name]
-        assert (folder / graph["details"]["tokenizer"]).read_text(encoding="utf-8") == TOKENIZER
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -185,19 +192,6 @@ def test_code_of_the_card_runs(exported: Any, folder: Path, tmp_path: Path) -> N
     assert "`query.pt2` and `code.pt2` are the same graphs" in page
     assert re.search(r"\| query.onnx \| [\d.]+ ms", page)
     assert re.search(r"\| code.onnx \| [\d.]+ ms", page)
-
-
-def test_differing_graph_is_named(exported: Any, folder: Path) -> None:
-    task, model, _ = exported
-    tensors = task.graph_inputs("test", 4)
-    arrays = {name: {"tokens": inputs["tokens"].numpy()} for name, inputs in tensors.items()}
-    deployments = task.deployments(model)
-    expected = {name: inputs.run(tensors[name]) for name, inputs in deployments.items()}
-    served = task.served_inputs("test", 4)
-    check_parity(folder, task, deployments, arrays, served, expected)
-    expected[CODE] = {"vectors": -expected[CODE]["vectors"]}
-    with pytest.raises(RuntimeError, match=r"code.onnx differs from the trained model by .* on 4 inputs"):
-        check_parity(folder, task, deployments, arrays, served, expected)
 
 
 def test_such_an_export_may_be_replaced_and_nothing_else(folder: Path, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ async def read(path): return await path.read()
 '''
 
 
-def test_functions_and_methods_have_their_lines() -> None:
+def test_functions_have_their_lines_and_no_docstrings_or_comments() -> None:
     close, read = parse_python(SOURCE, "a.py")
     assert (close.name, close.location, close.query) == (
         "Reader.close",
@@ -60,9 +60,6 @@ def test_functions_and_methods_have_their_lines() -> None:
     )
     assert (read.name, read.docstring) == ("read", "")
     assert read.code == "async def read(path):\n    return await path.read()"
-
-
-def test_docstrings_and_comments_are_not_searched() -> None:
     close, _ = parse_python(SOURCE, "a.py")
     assert "open files" not in close.code.replace("'close all the open files now'", "")
     assert "return inner()" in close.code
@@ -118,17 +115,27 @@ def code(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_unreadable_files_are_left_out_and_reported(code: Path) -> None:
+def test_a_folder_is_read_and_summed_up(code: Path) -> None:
     result = read_source_folder(code)
     assert len(result.functions) == 60
     assert result.skipped["large.py"] == "50.0 MB; files above 1 MB are not read"
     assert result.skipped["latin.py"].startswith("not UTF-8 at byte 8; save it")
     assert result.skipped["old.py"].startswith("no Python: Missing parentheses")
     assert set(result.skipped) == {"large.py", "latin.py", "old.py", "null.py"}
+    lines = "\n".join(summarise_code(code).lines())
+    assert sum(summarise_code(code).functions.values()) == 60
+    assert "duplicates  60 functions are the same as another up to names: f0.py:1 and g0.py:1, " in lines
+    assert "left out    4: " in lines
 
 
-def test_near_duplicates_are_in_one_split_and_new_files_move_none(code: Path) -> None:
+def test_near_duplicates_are_in_one_split_and_training_functions_form_the_vocabulary(code: Path) -> None:
     corpus = open_corpus(code)
+    texts = set(iterate_vocabulary_texts(corpus))
+    train = [f for f, split in zip(corpus.functions, corpus.split, strict=True) if split == 0]
+    held_out = [f for f, split in zip(corpus.functions, corpus.split, strict=True) if split != 0]
+    assert texts == {f.code for f in train} | {f.query for f in train}
+    assert held_out
+    assert not {f.code for f in held_out} & texts
     split = {function.name: part for function, part in zip(corpus.functions, corpus.split, strict=True)}
     assert len(set(split.values())) == 3
     assert all(split[f"f{i}"] == split[f"g{i}"] for i in range(30))
@@ -137,37 +144,14 @@ def test_near_duplicates_are_in_one_split_and_new_files_move_none(code: Path) ->
     assert split.items() <= dict(zip([f.name for f in more.functions], more.split, strict=True)).items()
 
 
-def test_vocabulary_uses_training_functions_only(code: Path) -> None:
-    corpus = open_corpus(code)
-    texts = set(iterate_vocabulary_texts(corpus))
-    train = [f for f, split in zip(corpus.functions, corpus.split, strict=True) if split == 0]
-    held_out = [f for f, split in zip(corpus.functions, corpus.split, strict=True) if split != 0]
-    assert texts == {f.code for f in train} | {f.query for f in train}
-    assert held_out
-    assert not {f.code for f in held_out} & texts
-
-
-def test_overview_counts_functions_and_lists_files(code: Path) -> None:
-    lines = "\n".join(summarise_code(code).lines())
-    assert sum(summarise_code(code).functions.values()) == 60
-    assert "duplicates  60 functions are the same as another up to names: f0.py:1 and g0.py:1, " in lines
-    assert "left out    4: " in lines
-
-
 @pytest.mark.parametrize(
     ("files", "message"),
     [
         ({}, "no functions that do something"),
         ({"a.py": "def a():\n    pass\n\n\ndef b():\n    'Nothing.'"}, "no functions that do something"),
         ({"a.py": "def f(:"}, "1 file was left out: a.py \\(no Python"),
-        (
-            {"a.py": 'def a(x):\n    """One."""\n    return x'},
-            "1 function, 1 of them with a docstring. Each split",
-        ),
-        (
-            {"a.py": "def a(x):\n    return x\n\n\ndef b(x):\n    return -x"},
-            "2 functions, 0 of them with a doc",
-        ),
+        ({"a.py": 'def a(x):\n    """One."""\n    return x'}, "1 function, 1 of them with a docstring. Each"),
+        ({"a.py": "def a(x):\n    return x\n\n\ndef b(x):\n    return -x"}, "2 functions, 0 of them with a"),
     ],
 )
 def test_folders_without_enough_functions_are_rejected(
@@ -344,9 +328,7 @@ def test_reason_for_leaving_out_lines_is_reported(folder: Path) -> None:
     for file in folder.glob("test/*"):
         file.unlink()
     (folder / "test" / "a.jsonl").write_text('{"func_name": "a", "code": "def f(): 1"}\n' * 3)
-    with pytest.raises(
-        InputError, match=r"left out: test/a.jsonl:1 \(.*needs docstring or func_documentation"
-    ):
+    with pytest.raises(InputError, match=r"left out: test/a.jsonl:1 \(.*needs docstring or"):
         open_corpus(folder)
 
 

@@ -299,10 +299,7 @@ REFUSED: dict[str, tuple[Callable[[Path, Path], list[str]], str]] = {
         lambda model, corpus: [str(model), "read", "--corpus", str(corpus), "--tokens", "3"],
         "--corpus takes --top; leave --out, --tokens",
     ),
-    "no corpus": (
-        lambda model, corpus: [str(model), "read a csv file"],
-        "searches code; add a folder of code with --corpus FOLDER",
-    ),
+    "no corpus": (lambda model, corpus: [str(model), "read a csv file"], "searches code; add a folder of"),
     "no model": (
         lambda model, corpus: [str(corpus), "read", "--corpus", str(corpus)],
         "has no exported model; create one with `automl export`",

@@ -21,25 +21,19 @@ def tokenizer() -> Tokenizer:
     return Tokenizer(train_tokenizer(TEXTS, 200))
 
 
-def test_names_are_split_into_words(tokenizer: Tokenizer) -> None:
+def test_words_rows_and_unknown_queries(tokenizer: Tokenizer) -> None:
     names, _ = tokenizer.encode(["getHTTPServer", "get_http_server", "Get HTTP server"], 10)
     assert (names == names[0]).all()
-
-
-def test_rows_are_padded_and_cut(tokenizer: Tokenizer) -> None:
     tokens, mask = tokenizer.encode(["read a csv file", "server", ""], 3)
     assert tokens.shape == mask.shape == (3, 3)
     assert mask.sum(1).tolist() == [3, 1, 0]
     assert (tokens[~mask] == PADDING).all()
     assert (tokens[mask] > UNKNOWN).all()
     assert tokens.dtype == np.int64
+    tokenizer.check_known("server 漢字")
+    with pytest.raises(InputError, match="knows no word of the query '漢字'"):
+        tokenizer.check_known("漢字")
 
 
 def test_vocabulary_has_at_most_the_requested_size() -> None:
     assert len(Tokenizer(train_tokenizer(TEXTS, 60))) <= 60
-
-
-def test_query_of_unknown_words_is_rejected(tokenizer: Tokenizer) -> None:
-    tokenizer.check_known("server 漢字")
-    with pytest.raises(InputError, match="knows no word of the query '漢字'"):
-        tokenizer.check_known("漢字")

@@ -124,19 +124,16 @@ def squeezed(text: str) -> str:
     return "".join(text.split())
 
 
-def test_every_language_has_a_case() -> None:
+def test_languages_have_a_case_and_suffixes_of_their_own() -> None:
     assert {BY_SUFFIX[suffix] for suffix in CASES} == set(LANGUAGES)
+    assert len(SUFFIXES) == len(set(SUFFIXES)) == 1 + sum(len(language.suffixes) for language in LANGUAGES)
 
 
 @each
-def test_functions_have_their_lines_names_and_queries(case: Case) -> None:
+def test_functions_are_read_with_all_code_and_no_comment(case: Case) -> None:
     functions = read(case, case.source)
     assert [(f.line, f.name, f.query) for f in functions] == case.functions
     assert all(f.file == f"a{case.suffix}" for f in functions)
-
-
-@each
-def test_no_comment_stays_in_the_code(case: Case) -> None:
     assert "secret" in case.source
     functions = read(case, case.source)
     for function in functions:
@@ -144,11 +141,7 @@ def test_no_comment_stays_in_the_code(case: Case) -> None:
         assert all(line.strip() for line in function.code.split("\n"))
     assert any("kept" in function.code for function in functions)
     assert not list(find_leaks(functions))
-
-
-@each
-def test_all_code_is_kept(case: Case) -> None:
-    """Compare with Pygments, which finds comments independently."""
+    # Compare with Pygments, which finds comments independently.
     lexer = get_lexer_by_name(BY_SUFFIX[case.suffix].name)
     whole = squeezed(
         "".join(
@@ -185,22 +178,19 @@ def test_unparsable_files_are_left_out_and_reported(case: Case, tmp_path: Path) 
     assert len(result.skipped) == 3
 
 
-def test_deeply_nested_code_is_read() -> None:
+def test_deeply_nested_code_and_letters_beyond_ascii_are_read() -> None:
     sums = "+".join(["1"] * 900)
     nested = "[" * 900 + "]" * 900
     (function,) = read(JAVASCRIPT, f"function f() {{\n  return {sums}\n    + {nested}\n}}")
     assert squeezed(function.code).endswith("]}")
+    (function,) = read(JAVASCRIPT, '/** Größe – ☃. */ function größe() { /* ä */ return "ü☃" /* ö */ + 1 }')
+    assert function.code.split() == ["function", "größe()", "{", "return", '"ü☃"', "+", "1", "}"]
+    assert function.query == "Größe – ☃."
 
 
 @pytest.mark.parametrize("text", ["", "\n", "// nothing\n", "const a = 1"])
 def test_files_without_functions_have_none(text: str) -> None:
     assert read(JAVASCRIPT, text) == []
-
-
-def test_letters_beyond_ascii_are_kept() -> None:
-    (function,) = read(JAVASCRIPT, '/** Größe – ☃. */ function größe() { /* ä */ return "ü☃" /* ö */ + 1 }')
-    assert function.code.split() == ["function", "größe()", "{", "return", '"ü☃"', "+", "1", "}"]
-    assert function.query == "Größe – ☃."
 
 
 def test_a_folder_of_all_languages(tmp_path: Path) -> None:
@@ -233,10 +223,6 @@ def test_downloaded_packages_are_not_entered(file: str, downloaded: bool, tmp_pa
             read_source_folder(tmp_path)
     else:
         assert len(read_source_folder(tmp_path).functions) == 1
-
-
-def test_each_suffix_belongs_to_one_language() -> None:
-    assert len(SUFFIXES) == len(set(SUFFIXES)) == 1 + sum(len(language.suffixes) for language in LANGUAGES)
 
 
 @pytest.mark.parametrize(

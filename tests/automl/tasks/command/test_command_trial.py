@@ -111,11 +111,7 @@ def test_metric_in_a_file(tmp_path: Path, content: str, key: str) -> None:
         (prints("loss=3"), {}, r"printed no metric: no line matches --metric 'acc=\(\.\*\)'"),
         (prints("loss=3"), {"metric": "acc"}, "no line is a JSON object with the key 'acc'"),
         (prints("acc=1", "acc=2"), {}, r"printed --metric .* 2 times \(1, ..., 2\); .* add --last"),
-        (
-            prints("acc=1.2e-05 s"),
-            {"metric": r"acc=([\d.]+)"},
-            r"cuts off the exponent of 1.2e-05; use \(\\S",
-        ),
+        (prints("acc=1.2e-05 s"), {"metric": r"acc=([\d.]+)"}, r"cuts off the exponent of 1.2e-05; use"),
         ("no-such-program {seed} db://me:pw@host", {}, r"^cannot start .* db://\*\*\*@host': No such"),
         (prints("acc=high"), {}, "is 'high', which is no number"),
         (prints("acc=0_5"), {}, "is '0_5', which is no number"),
@@ -158,18 +154,15 @@ print("acc=1")
     assert received == ['{"lr": {x}, "seed": 12}', f"{out}/a b", str(tmp_path), str(torch.get_num_threads())]
 
 
-def test_files_of_an_interrupted_run_are_gone(tmp_path: Path) -> None:
-    (tmp_path / "trial" / "out").mkdir(parents=True)
-    (tmp_path / "trial" / "out" / "log").write_text(LOGGED)
-    with pytest.raises(CommandFailed, match="wrote no --metric-file"):
-        run(tmp_path, prints("{out}"), metric="val_acc", metric_file="log")
-
-
-def test_a_finished_run_is_not_repeated(tmp_path: Path) -> None:
+def test_runs_are_not_repeated_or_continued(tmp_path: Path) -> None:
     command = python("import time; print(f'acc={time.time_ns()}')", "{seed}")
     first = run(tmp_path, command)
     assert run(tmp_path, command) == first
     assert run(tmp_path, command, seed=8) != first
+    (tmp_path / "trial" / "out").mkdir(parents=True)
+    (tmp_path / "trial" / "out" / "log").write_text(LOGGED)
+    with pytest.raises(CommandFailed, match="wrote no --metric-file"):
+        run(tmp_path, prints("{out}"), metric="val_acc", metric_file="log")
 
 
 def test_output_is_kept_in_an_object_store(tmp_path: Path) -> None:

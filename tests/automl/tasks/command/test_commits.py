@@ -116,9 +116,7 @@ def test_a_head_whose_commit_is_gone_is_one_of_the_same_files(repository: Path) 
     assert run_referee(**options).verdict.final == "better"
     (repository / "code/train.py").write_text("other")
     forget("--message", "Another one")
-    with pytest.raises(
-        InputError, match=r"neither that commit nor another one with the same files.*tree is \w+"
-    ):
+    with pytest.raises(InputError, match=r"neither that commit nor another one with the same files.*tree is"):
         run_referee(**options)
 
 

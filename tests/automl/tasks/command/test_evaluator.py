@@ -78,37 +78,30 @@ def run(program: str, guarded: Guard | None = None, number: int = 0, metric: str
     return metrics["acc"]
 
 
-def test_the_output_of_the_evaluator_alone_counts(project: Path) -> None:
+def test_the_output_of_the_evaluator_alone_counts_and_files_left_are_named(project: Path) -> None:
     assert run(HONEST + "print('acc 1.0'); print('acc 0.9', file=sys.stderr)") == 0.75
     assert read_left(Storage(str(project.parent / "trial 0"))) == []
+    counts = HONEST + "open('runs', 'a').write('x')"
+    with pytest.raises(CommandFailed, match="--evaluate printed no metric"):
+        run(counts, metric="accuracy (.*)")
+    assert run(counts) == 0.75
+    assert (project / "runs").read_text() == "x"
 
 
 @pytest.mark.parametrize(
     ("attack", "reason"),
     [
-        (
-            "pathlib.Path('eval.py').write_text('print(\"acc 1.0\")')",
-            "^--protect eval.py was changed during this run",
-        ),
-        (
-            "pathlib.Path('data/val').write_text('1 0 1 1')",
-            "^--protect data, val, was changed during this run",
-        ),
+        ("pathlib.Path('eval.py').write_text('print(\"acc 1.0\")')", "^--protect eval.py was changed during"),
+        ("pathlib.Path('data/val').write_text('1 0 1 1')", "^--protect data, val, was changed during this"),
         ("pathlib.Path('data/more').write_text('x')", "^--protect data, more, was changed"),
         (
             "val = pathlib.Path('data/val'); text = val.read_text(); val.write_text('0')"
             "; val.write_text(text)",
             "^--protect data, val, was written and restored",
         ),
-        (
-            "pathlib.Path('weights.pt').write_text('3')",
-            "must leave no checkpoint .* this one left weights.pt in",
-        ),
+        ("pathlib.Path('weights.pt').write_text('3')", "must leave no checkpoint .* this one left"),
         ("pathlib.Path('weights').write_bytes(bytes(2**21))", "this one left weights in"),
-        (
-            "(out / 'labels').symlink_to(pathlib.Path('data/val').resolve())",
-            "no link that leads out of {out}",
-        ),
+        ("(out / 'labels').symlink_to(pathlib.Path('data/val').resolve())", "no link that leads out of"),
         ("(out / 'answers').unlink()", "^--evaluate failed with exit code 1: FileNotFoundError"),
     ],
 )
@@ -143,14 +136,8 @@ def test_the_evaluator_runs_in_a_clean_copy(project: Path) -> None:
 @pytest.mark.parametrize(
     ("added", "reason"),
     [
-        (
-            "print('acc 0.9')",
-            r"^--evaluate printed --metric 'acc \(\.\*\)' 2 times \(0.75, ..., 0.9\); print it once",
-        ),
-        (
-            "(pathlib.Path(sys.argv[1]) / 'answers').write_text('1')",
-            "exit code 1: PermissionError|^{out} changed during",
-        ),
+        ("print('acc 0.9')", r"^--evaluate printed --metric 'acc \(\.\*\)' 2 times \(0.75, ..., 0.9\)"),
+        ("(pathlib.Path(sys.argv[1]) / 'answers').write_text('1')", "PermissionError|^{out} changed"),
     ],
 )
 def test_mistakes_of_an_evaluator(project: Path, added: str, reason: str) -> None:
@@ -222,14 +209,6 @@ def test_files_that_a_run_deletes_are_not_left(project: Path, name: str) -> None
     assert read_left(Storage(str(project.parent / "trial 0"))) == []
 
 
-def test_another_metric_evaluates_the_same_output(project: Path) -> None:
-    counts = HONEST + "open('runs', 'a').write('x')"
-    with pytest.raises(CommandFailed, match="--evaluate printed no metric"):
-        run(counts, metric="accuracy (.*)")
-    assert run(counts) == 0.75
-    assert (project / "runs").read_text() == "x"
-
-
 def test_files_beyond_the_limit_are_compared_by_time(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from automl.storage import contents
     from automl.tasks.command import evaluator
@@ -249,15 +228,9 @@ def test_files_beyond_the_limit_are_compared_by_time(project: Path, monkeypatch:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            {"evaluate": "true {out}", "protect": ()},
-            "--evaluate must name the evaluator's file, as in python eval.py",
-        ),
+        ({"evaluate": "true {out}", "protect": ()}, "--evaluate must name the evaluator's file, as in"),
         ({"protect": ["gone"]}, "--protect gone must be a file, or a folder"),
-        (
-            {"protect": ["."]},
-            r"--protect \. must be a file, or a folder .* does not have the current folder in it",
-        ),
+        ({"protect": ["."]}, r"--protect \. must be a file, or a folder .* does not have the current folder"),
         ({"protect": ["/dev/null"]}, "--protect /dev/null must be a file, .* that can be read"),
     ],
 )

@@ -245,10 +245,7 @@ def test_a_backbone_starts_from_a_classifier_and_its_first_stages_stay(tmp_path:
         ({"model": {"frozen_norms": True}}, r"need model.weights"),
         ({"model": {"anchor": 0}}, r"model.anchor must lie between 1 and 10,000; got 0"),
         ({"training": {"smallest": 2.0}}, r"in this order; got 2.0 and 1.0"),
-        (
-            {"model": {"masks": False}, "metric": "mask_ap"},
-            r"metric mask_ap needs model.masks, and .* choose box_ap",
-        ),
+        ({"model": {"masks": False}, "metric": "mask_ap"}, r"metric mask_ap needs model.masks, and"),
     ],
 )
 def test_invalid_configurations_are_rejected(parts: dict[str, Any], message: str) -> None:

@@ -89,7 +89,7 @@ def test_inputs_and_outputs_have_names_and_every_form_the_same_answers(name, tmp
     assert "real test inputs" not in card
 
 
-def test_predictions_have_labels(tmp_path):
+def test_predictions_have_labels_and_maps_are_drawn(tmp_path):
     model, _ = write(tmp_path, "tensor", history=[{"epoch": 1, "score": 0.4}])
     images = np.random.default_rng(1).normal(size=(2, 1, 8, 8))  # float64, as NumPy makes them
     np.savez(tmp_path / "input.npz", image=images)
@@ -99,9 +99,6 @@ def test_predictions_have_labels(tmp_path):
     assert first.text == f"{label} (score {scores.max():.4g})"
     assert first.values["label"] == label
     assert first.values["scores"] == pytest.approx(dict(zip("abc", scores.tolist(), strict=True)), abs=1e-4)
-
-
-def test_maps_are_drawn_on_images(tmp_path):
     write(tmp_path, "tensor")
     np.savez(tmp_path / "input.npz", image=np.random.default_rng(1).normal(size=(1, 1, 8, 8)))
     (picture,) = run_maps(tmp_path, [tmp_path / "input.npz"], out=tmp_path / "maps").pictures

@@ -30,14 +30,11 @@ def build(folder: Path, vocabulary: int = VOCABULARY, length: int = CONTEXT) -> 
     return find_decoder(f"hf:{folder}").build(vocabulary=vocabulary, length=length).eval()
 
 
-def test_each_layer_is_a_mixer_site(folder: Path) -> None:
+def test_each_layer_is_a_site_for_a_causal_mixer(folder: Path) -> None:
     names = [site.name for site in sites(build(folder), TOKENS)]
     parts = ("mixer", "attention.branch", "mlp.branch")
     blocks = [f"block{i + 1}" for i in range(DEPTH)]
     assert names == ["stem", *(name for b in blocks for name in (*(f"{b}.{part}" for part in parts), b))]
-
-
-def test_causal_mixers_replace_its_own(folder: Path) -> None:
     model = build(folder)
     before = model(TOKENS)
     insert(model, {"block2.mixer": Spec("linear", {"causal": True})}, TOKENS)
@@ -47,16 +44,13 @@ def test_causal_mixers_replace_its_own(folder: Path) -> None:
         insert(build(folder), {"block2.mixer": Spec("linear")}, TOKENS)
 
 
-def test_published_weights_are_those_of_the_folder(folder: Path) -> None:
+def test_weights_and_shape_are_those_of_the_folder(folder: Path) -> None:
     expected = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()(TOKENS).logits
     record, model = find_decoder(f"hf:{folder}"), build(folder)
     assert record.published is not None
     assert not torch.equal(model(TOKENS), expected)
     assert load(model, record.published(classes=0), classes=0, source="of the folder") == []
     assert torch.equal(model(TOKENS), expected)
-
-
-def test_shape_is_that_of_the_configuration(folder: Path) -> None:
     record = find_decoder(f"hf:{folder}")
     assert record.shape is not None
     shape, is_gpt2 = record.shape(), folder.name == "gpt2"

@@ -180,7 +180,7 @@ def test_continuation_equals_that_of_whole_forward_passes(exported: Exported) ->
     np.testing.assert_allclose(prediction.values["log_probabilities"], scores, atol=1e-4)
 
 
-def test_drawn_tokens_depend_on_the_seed_alone(exported: Exported) -> None:
+def test_drawn_tokens_depend_on_the_seed_and_differences_are_reported(exported: Exported) -> None:
     text, options = TEXTS[exported.case.tokens], {"tokens": 5, "temperature": 5.0}
     first, again, other = (
         run_predict(exported.folder, [text, text], seed=seed, **options).predictions for seed in (0, 0, 1)
@@ -188,6 +188,12 @@ def test_drawn_tokens_depend_on_the_seed_alone(exported: Exported) -> None:
     assert first == again
     assert first[0] == first[1]
     assert first[0].text != other[0].text
+    if exported.case.has_steps:
+        runs = {graph: open_onnx(exported.folder / f"{graph}.onnx") for graph in ("prefill", "step")}
+        other = copy.deepcopy(exported.model)
+        nn.init.normal_(next(other.parameters()))
+        with pytest.raises(RuntimeError, match="all steps differs from the trained model by"):
+            check_together(exported.task, other, runs)
 
 
 @pytest.mark.slow("starts another interpreter")
@@ -281,15 +287,6 @@ def test_unfit_texts_are_reported(exported: Exported) -> None:
         run_predict(folder, [text], out="somewhere")
     with pytest.raises(InputError, match=r"maps are drawn on images, .* continues texts"):
         run_maps(folder, ["a.png"], out="maps")
-
-
-def test_a_graph_that_differs_is_reported(exported: Exported) -> None:
-    if exported.case.has_steps:
-        runs = {graph: open_onnx(exported.folder / f"{graph}.onnx") for graph in ("prefill", "step")}
-        other = copy.deepcopy(exported.model)
-        nn.init.normal_(next(other.parameters()))
-        with pytest.raises(RuntimeError, match="all steps differs from the trained model by"):
-            check_together(exported.task, other, runs)
 
 
 def test_the_command_prints_continuations(exported: Exported, cli: Any, tmp_path: Path) -> None:

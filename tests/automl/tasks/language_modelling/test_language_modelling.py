@@ -98,8 +98,8 @@ def test_metrics_are_those_of_numpy(metric: str) -> None:
     assert answers == pytest.approx([7 * expected[metric] - 6 * value for value in without], rel=1e-5)
 
 
-def test_chance_is_guessing_among_open_values() -> None:
-    """A model that sees which values were asked for, but not of which key, guesses among the others."""
+def test_chance_is_guessing_among_open_values_and_unknown_for_text() -> None:
+    # A model that sees which values were asked for, but not of which key, guesses among the others.
     task = opened(metric="accuracy")
     draw, hits, answers = np.random.default_rng(0), 0, 0
     for _ in range(20_000):
@@ -109,9 +109,6 @@ def test_chance_is_guessing_among_open_values() -> None:
             left.remove(value)
     chance = task.chance("validation")
     assert chance.value == pytest.approx(hits / answers, abs=0.01)
-
-
-def test_a_text_has_no_chance() -> None:
     assert opened().chance("validation") is None  # its metric is the loss
 
 

@@ -67,15 +67,6 @@ def test_the_number_of_full_layers_can_be_fixed(full: int) -> None:
     assert not any(set(kinds) == {"full"} for kinds in drawn) or full == 6
 
 
-def test_models_with_the_full_layers_that_were_asked_for_come_first() -> None:
-    space = SPACES["hybrid"].with_full(2)
-    models = [kinds_of(space(optuna.trial.FixedTrial(dict(p)))) for p in space.free()]
-    counts, types = [kinds.count("full") for kinds in models], len(space.types or ())
-    assert counts == [2] * (types + 3) + [0] * (len(counts) - types - 3)
-    rules = [[i for i, kind in enumerate(kinds) if kind == "full"] for kinds in models[: types + 3]]
-    assert rules == [[2, 5]] * types + [[4, 5], [0, 1], [2, 3]]
-
-
 @pytest.mark.parametrize("depth", [2, 3, 6, 8])
 @pytest.mark.parametrize("full", [None, 1, 2])
 def test_rules_of_thumb_come_once_each(depth: int, full: int | None) -> None:
@@ -87,27 +78,16 @@ def test_rules_of_thumb_come_once_each(depth: int, full: int | None) -> None:
         assert starts >= {0, (depth - 1) // 2, depth - 1}
 
 
-def test_controls_of_the_user_stay_with_other_layers() -> None:
+def test_controls_and_names_of_hybrids() -> None:
     space = replace(SPACES["hybrid"], controls=lambda config: {})
     assert space.with_full(1).controls is space.with_attention(["linear"]).controls is space.controls
-
-
-def test_every_kind_is_drawn_and_may_be_chosen() -> None:
-    assert {kind for kinds in kinds_drawn(SPACES["hybrid"]) for kind in kinds} == {"full", *KINDS}
-    two = SPACES["hybrid"].with_attention(["gated-delta", "shortconv"])
-    assert {kind for kinds in kinds_drawn(two) for kind in kinds} == {"full", "gated-delta", "shortconv"}
-    assert two.types == ("gated-delta", "shortconv")
-
-
-@pytest.mark.parametrize(
-    ("depth", "full", "expected"),
-    [(6, 1, [5]), (6, 2, [2, 5]), (8, 2, [3, 7]), (4, 4, [0, 1, 2, 3]), (5, 2, [1, 4])],
-)
-def test_a_uniform_interleaving_has_equal_distances(depth: int, full: int, expected: list[int]) -> None:
-    assert interleave(depth, full) == expected
-
-
-def test_the_control_has_as_many_full_layers() -> None:
+    assert name(uniform=False, modules=1, site1=0, type1="sliding") == "sliding, full"
+    assert name(uniform=True, kind="linear") == "linear x 2"
+    with pytest.raises(InputError, match="--full is for hybrid decoders; leave it out with --space digits"):
+        SPACES["digits"].with_full(1)
+    drawn = [config for _, config in draw_randomly(SPACES["hybrid"], DRAWS) if config]
+    for config in drawn:
+        assert bool(interleaved_control(config)) == ("full" in kinds_of(config))
     space = SPACES["hybrid"]
     for _, config in draw_randomly(space, DRAWS):
         assert config is not None
@@ -118,9 +98,29 @@ def test_the_control_has_as_many_full_layers() -> None:
         assert len(set(control) - {"full"}) == 1
 
 
-def test_a_decoder_is_named_by_its_layers() -> None:
-    assert name(uniform=False, modules=1, site1=0, type1="sliding") == "sliding, full"
-    assert name(uniform=True, kind="linear") == "linear x 2"
+def test_what_is_drawn_and_planned() -> None:
+    assert {kind for kinds in kinds_drawn(SPACES["hybrid"]) for kind in kinds} == {"full", *KINDS}
+    two = SPACES["hybrid"].with_attention(["gated-delta", "shortconv"])
+    assert {kind for kinds in kinds_drawn(two) for kind in kinds} == {"full", "gated-delta", "shortconv"}
+    assert two.types == ("gated-delta", "shortconv")
+    space = SPACES["hybrid"].with_full(2)
+    models = [kinds_of(space(optuna.trial.FixedTrial(dict(p)))) for p in space.free()]
+    counts, types = [kinds.count("full") for kinds in models], len(space.types or ())
+    assert counts == [2] * (types + 3) + [0] * (len(counts) - types - 3)
+    rules = [[i for i, kind in enumerate(kinds) if kind == "full"] for kinds in models[: types + 3]]
+    assert rules == [[2, 5]] * types + [[4, 5], [0, 1], [2, 3]]
+    choices = PlacementChoices(prefix="", sites=3, types=["linear"], options={}, most=3, least=2)
+    random = np.random.default_rng(0)
+    plans = [Planner(EffectDraw(None, np.empty(0), random), choices).best([], random) for _ in range(20)]
+    assert {len(plan.modules) for plan in plans} == {2, 3}
+
+
+@pytest.mark.parametrize(
+    ("depth", "full", "expected"),
+    [(6, 1, [5]), (6, 2, [2, 5]), (8, 2, [3, 7]), (4, 4, [0, 1, 2, 3]), (5, 2, [1, 4])],
+)
+def test_a_uniform_interleaving_has_equal_distances(depth: int, full: int, expected: list[int]) -> None:
+    assert interleave(depth, full) == expected
 
 
 @pytest.mark.parametrize("full", [-1, 7])
@@ -129,21 +129,3 @@ def test_more_full_layers_than_layers_are_refused(full: int) -> None:
         InputError, match=rf"--full must lie between 0 and 6, the number of layers; got {full}"
     ):
         SPACES["hybrid"].with_full(full)
-
-
-def test_full_is_for_decoders() -> None:
-    with pytest.raises(InputError, match="--full is for hybrid decoders; leave it out with --space digits"):
-        SPACES["digits"].with_full(1)
-
-
-def test_a_model_without_full_layers_has_no_interleaving() -> None:
-    drawn = [config for _, config in draw_randomly(SPACES["hybrid"], DRAWS) if config]
-    for config in drawn:
-        assert bool(interleaved_control(config)) == ("full" in kinds_of(config))
-
-
-def test_the_sampler_plans_as_many_modules_as_a_hybrid_has() -> None:
-    choices = PlacementChoices(prefix="", sites=3, types=["linear"], options={}, most=3, least=2)
-    random = np.random.default_rng(0)
-    plans = [Planner(EffectDraw(None, np.empty(0), random), choices).best([], random) for _ in range(20)]
-    assert {len(plan.modules) for plan in plans} == {2, 3}

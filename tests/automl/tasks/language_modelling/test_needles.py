@@ -107,9 +107,7 @@ def test_needles_are_measured_on_test_and_where_they_are_the_metric() -> None:
 def test_lengths_that_the_data_do_not_have_are_refused(tmp_path: Path) -> None:
     short = replace(write_text(tmp_path, 1000), context=64)
     assert list(task(short)._longer) == ["needle@1x", "needle@2x", "needle@4x"]
-    with pytest.raises(
-        InputError, match=r"needle@8x needs sequences of 8 times data.context.*choose from needle@1x"
-    ):
+    with pytest.raises(InputError, match=r"needle@8x needs sequences of 8 times data.context.*choose from"):
         task(short, "needle@8x")
     with pytest.raises(InputError, match=r"data.context is below 16; choose from loss"):
         task(replace(short, context=12), "needle@1x")

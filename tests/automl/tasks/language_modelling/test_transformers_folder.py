@@ -144,11 +144,7 @@ def test_hybrids_load_in_a_fresh_interpreter_without_this_project(tmp_path: Path
         ("lfm2", ["sliding", None], "layer 1 .* sliding_attention.* style=llama or style=qwen3 do"),
         ("lfm2", ["shortconv", "shortconv"], "layer 1 .* needs a full layer"),
         ("llama", ["gated-delta", None], "layer 1 .* linear_attention, .* type smollm3 .* style=qwen3 do"),
-        (
-            "qwen3",
-            ["gated-delta", None, "sliding"],
-            "layer 1 .* linear_attention, and no model has these beside sliding",
-        ),
+        ("qwen3", ["gated-delta", None, "sliding"], "layer 1 .* linear_attention, and no model has these"),
         (
             "qwen3",
             [Spec("gated-delta", {"causal": True, "heads": 2}), None, "gated-delta"],
@@ -312,9 +308,7 @@ def test_a_hub_that_refuses_is_reported_without_the_token(
     monkeypatch.setenv("HF_TOKEN", token)
     (tmp_path / "config.json").write_text("{}")
     hub.status = 403
-    with pytest.raises(
-        InputError, match=r"--push-to-hub me/decoder failed: .*403.*refused.* Check that the token may"
-    ) as caught:
+    with pytest.raises(InputError, match=r"--push-to-hub me/decoder failed: .*403.*refused") as caught:
         push(tmp_path, "me/decoder", "")
     assert token not in str(caught.value)
     with pytest.raises(InputError, match="needs the folder absent, which is left out: layer 2"):

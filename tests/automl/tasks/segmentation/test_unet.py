@@ -26,7 +26,9 @@ def build(name: str, options: dict[str, Any], size: int = 64) -> UNet:
     return UNet(backbones.build(name, classes=7, size=size, **options), classes=5, size=size)
 
 
-@pytest.mark.parametrize(("name", "options", "skips"), others_slow(MODELS, MODELS[0], MODELS[5]))
+@pytest.mark.parametrize(
+    ("name", "options", "skips"), others_slow(MODELS, MODELS[0], MODELS[5], several=True)
+)
 def test_logits_for_each_pixel_and_sites_on_every_skip(name, options, skips):
     model = build(name, options).eval()
     x = torch.randn(2, 3, 64, 64)
@@ -65,15 +67,9 @@ def test_an_attention_at_the_end_of_a_stage_reaches_skip_and_decoder():
         assert not torch.equal(model.eval()(x), before)
 
 
-def test_images_of_another_size_are_accepted():
+def test_sizes_and_backbones_of_a_unet():
     assert build("xresnet18", {"width": 0.25})(torch.randn(2, 3, 96, 160)).shape == (2, 5, 96, 160)
-
-
-def test_a_backbone_of_one_resolution_is_rejected():
     with pytest.raises(InputError, match="a U-Net needs a backbone with feature maps of several resolutions"):
         build("vit", {"patch_size": 16})
-
-
-def test_an_unknown_model_of_the_library_is_rejected():
     with pytest.raises(InputError, match=r"unknown model of smp .*Unet.*UnetPlusPlus"):
         backbones.find("smp:Unett")

@@ -28,14 +28,11 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Mir
         yield Mirror
 
 
-def test_archive_is_the_published_one() -> None:
+def test_the_archive_is_downloaded_once(mirror: type[Mirror]) -> None:
     file = ucihar.DATASETS[0].files[0]
     assert file.name == NAME
     assert file.size == 61_005_872
     assert len(bytes.fromhex(file.checksum.sha256 or "")) == 32
-
-
-def test_downloaded_once(mirror: type[Mirror]) -> None:
     for split in ("train", "test"):
         assert len(open_sequences("ucihar", split)) > 0
     assert mirror.asked == [f"/mirror/{NAME}"]

@@ -33,13 +33,10 @@ def test_files_of_the_tutorial_are_read(
     assert sorted(cache.lengths.tolist()) == ([3, 4] if kind == "ts" else [2, 3])
 
 
-def test_arrays_of_the_tutorial_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pages_arrays_and_cell_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     exec(example("python"), {})
     cache = sequence_sources.open_source("series", "data.npz")
     assert (cache.channels, len(cache.labels), cache.steps) == (("x", "y", "z"), 100, 50)
-
-
-def test_cell_of_the_larnn_page_runs() -> None:
     text = (DOCS / "explanation" / "larnn.md").read_text()
     exec(re.findall(r"```python\n(.*?)```", text, re.S)[0], {})

@@ -146,12 +146,9 @@ def test_comments_are_skipped_but_counted_as_lines(mark: str, toy: Callable[...,
         open_sequences("series", "test", path=toy(train + "1,2,3:1,x,3:up\n"))
 
 
-def test_class_without_training_data_is_dropped(toy: Callable[..., Path]) -> None:
+def test_gaps_are_filled_and_empty_classes_dropped(toy: Callable[..., Path]) -> None:
     path = toy((header() + rows(20)).replace("true up down", "true up sideways down"))
     assert open_sequences("series", "train", path=path).classes == ("up", "down")
-
-
-def test_gaps_are_filled_despite_the_header(toy: Callable[..., Path]) -> None:
     path = toy(header() + rows(20), header(missing=False) + "1,?,3:1,2,NaN:up\n")
     assert open_sequences("series", "test", path=path).values(0).tolist() == [[1, 2, 3], [1, 2, 2]]
 
@@ -165,38 +162,17 @@ GOOD = header() + rows(4)
         ("", "Toy_TRAIN.ts is empty"),
         (header().replace("@data\n", ""), "must have a line '@data'"),
         ("1,2,3:up\n", "Toy_TRAIN.ts:1: only lines of '@key value'"),
-        (
-            GOOD.replace("@timeStamps false", "@timeStamps true"),
-            r"Toy_TRAIN.ts:3: time stamps .* are not supported",
-        ),
-        (
-            GOOD.replace("@missing false", "@missing perhaps"),
-            "TRAIN.ts:4: @missing must be true or false, not 'perh",
-        ),
-        (
-            GOOD.replace("@dimensions 2", "@dimensions two"),
-            "TRAIN.ts:6: @dimensions must be a whole number above 0",
-        ),
-        (
-            GOOD.replace("@univariate false", "@univariate true"),
-            "TRAIN.ts:5: @univariate is true, but @dimensions says 2",
-        ),
+        (GOOD.replace("@timeStamps false", "@timeStamps true"), r"Toy_TRAIN.ts:3: time stamps .* are not"),
+        (GOOD.replace("@missing false", "@missing perhaps"), "TRAIN.ts:4: @missing must be true or false"),
+        (GOOD.replace("@dimensions 2", "@dimensions two"), "TRAIN.ts:6: @dimensions must be a whole number"),
+        (GOOD.replace("@univariate false", "@univariate true"), "TRAIN.ts:5: @univariate is true, but"),
         (GOOD.replace("@classLabel true up down", "@targetLabel true"), "TRAIN.ts:9: .* numbers to predict"),
         (GOOD.replace("true up down", "false"), "must have '@classLabel true'"),
-        (
-            GOOD.replace("true up down", "true up up"),
-            "TRAIN.ts:9: @classLabel must name at least two classes",
-        ),
+        (GOOD.replace("true up down", "true up up"), "TRAIN.ts:9: @classLabel must name at least two"),
         # headers that contradict the data
-        (
-            GOOD + "1,2,3:up\n",
-            "TRAIN.ts:15: the sequence has 1 dimensions and a label, but @dimensions says 2",
-        ),
+        (GOOD + "1,2,3:up\n", "TRAIN.ts:15: the sequence has 1 dimensions and a label, but @dimensions says"),
         (GOOD.replace("@dimensions 2\n", "") + "1,2,3:up\n", "TRAIN.ts:14: .*the first has 2"),
-        (
-            GOOD.replace("@seriesLength 3", "@seriesLength 4"),
-            "TRAIN.ts:11: the sequence has 3 steps, .* says 4",
-        ),
+        (GOOD.replace("@seriesLength 3", "@seriesLength 4"), "TRAIN.ts:11: the sequence has 3 steps,"),
         (GOOD.replace("true up down", "true up across"), "TRAIN.ts:12: the label 'down' must be among"),
         # sequences that cannot be used
         (GOOD + "1,2,3:1,2:up\n", "TRAIN.ts:15: dimension 1 has 2 values, but dimension 0 has 3"),
@@ -219,10 +195,7 @@ def test_invalid_files_are_rejected(train: str, message: str, toy: Callable[...,
             .replace(":0,1,0", ""),
             "TEST.ts has 1 dimensions, but .*TRAIN.ts has 2",
         ),
-        (
-            (header() + rows(2)).replace("down", "across"),
-            "TEST.ts:12: the test label 'across' must be among those of the train split: up, down",
-        ),
+        ((header() + rows(2)).replace("down", "across"), "TEST.ts:12: the test label 'across' must be among"),
     ],
 )
 def test_test_files_that_do_not_match_train_are_rejected(
@@ -235,9 +208,7 @@ def test_test_files_that_do_not_match_train_are_rejected(
 def test_invalid_paths_are_rejected(tmp_path: Path, write: Callable[..., Path]) -> None:
     with pytest.raises(InputError, match=r"there is no \S+None and no \S+None_TRAIN.ts"):
         open_sequences("series", "train", path=tmp_path / "None")
-    with pytest.raises(
-        InputError, match=r"has no sequences that can be read; pass the folder 'UCI HAR Dataset'"
-    ):
+    with pytest.raises(InputError, match=r"has no sequences that can be read; pass the folder 'UCI HAR"):
         open_sequences("series", "train", path=tmp_path)
     write("B_TEST.ts", GOOD)
     with pytest.raises(InputError, match=r"B_TEST.ts has no training data; put B_TRAIN.ts beside it"):

@@ -49,7 +49,7 @@ def calibrate_norms(model: PSMNet) -> PSMNet:
     return model
 
 
-def test_cost_volume_matches_its_definition():
+def test_volumes_match_their_definitions():
     left, right = GENERATOR.normal(size=(2, 3, 5, 4, 9))
     result = cost_volume(torch.from_numpy(left), torch.from_numpy(right), 6).numpy()
     assert result.shape == (3, 10, 6, 4, 9)
@@ -59,9 +59,6 @@ def test_cost_volume_matches_its_definition():
             if x >= d:
                 expected[:, :5], expected[:, 5:] = left[..., x], right[..., x - d]
             assert np.abs(result[:, :, d, :, x] - expected).max() < 1e-10
-
-
-def test_correlations_match_their_definition():
     left, right = GENERATOR.normal(size=(2, 3, 6, 4, 9))
     result = correlations(torch.from_numpy(left), torch.from_numpy(right), 5, groups=2).numpy()
     assert result.shape == (3, 2, 5, 4, 9)
@@ -87,7 +84,7 @@ def test_correlations_are_joined_to_the_volume(aggregation):
     torch.testing.assert_close(volumes[0], expected)
 
 
-def test_soft_argmin_is_the_mean_disparity():
+def test_costs_become_disparities():
     costs = GENERATOR.normal(size=(2, 12, 3, 4)) * 5
     expected = np.zeros((2, 3, 4))
     for b, y, x in np.ndindex(2, 3, 4):
@@ -95,9 +92,6 @@ def test_soft_argmin_is_the_mean_disparity():
         weights = np.exp(column - column.max())
         expected[b, y, x] = sum(d * w for d, w in enumerate(weights / weights.sum()))
     assert np.abs(soft_argmin(torch.from_numpy(costs)).numpy() - expected).max() < 1e-10
-
-
-def test_costs_are_resized_trilinearly():
     costs = torch.from_numpy(GENERATOR.normal(size=(2, 4, 5, 6)))
     result = resize_costs(costs, interpolation_weights(4, 16), (20, 24))
     expected = F.interpolate(costs[:, None], size=(16, 20, 24), mode="trilinear")[:, 0]
@@ -149,7 +143,7 @@ def test_sites_are_in_the_backbone_after_the_pyramid_and_in_the_volume():
 
 @pytest.mark.parametrize(
     ("name", "aggregation"),
-    others_slow(product(ATTENTIONS, KINDS), ("decomposed", "hourglass"), ("ssa", "basic")),
+    others_slow(product(ATTENTIONS, KINDS), ("decomposed", "hourglass"), ("ssa", "basic"), several=True),
 )
 def test_zero_gates_at_all_sites_change_nothing(name, aggregation):
     model = calibrate_norms(small(aggregation)).eval()

@@ -65,10 +65,12 @@ def result(task: Stereo, tmp_path_factory: pytest.TempPathFactory) -> ExportResu
     return export._write(folder, task, model.eval(), CHOSEN, folder, None)
 
 
-def test_every_form_answers_like_the_model(task: Stereo, result: ExportResult) -> None:
+def test_forms_answer_like_the_model_and_sizes_are_checked(task: Stereo, result: ExportResult) -> None:
     assert result.differences.keys() == {*forms_of(MODEL), MLFLOW_MODEL}
     assert all(0 <= difference <= task.tolerance for difference in result.differences.values())
     assert "epe" in result.test
+    with pytest.raises(InputError, match=r"big\.png must have 32 x 16 pixels or less.* got 40 x 16"):
+        pad_image(np.zeros((16, 40, 3), np.uint8), 16, 32, "big.png")
 
 
 def pair(task: Stereo, folder: Path, name: str, crop: int = 0) -> None:
@@ -114,8 +116,3 @@ def test_pairs_that_cannot_be_predicted_are_reported(
         run_predict(result.folder, [tmp_path / "pairs.csv"])
     with pytest.raises(InputError, match="there is no file"):
         run_predict(result.folder, [tmp_path / "nowhere.csv"])
-
-
-def test_image_larger_than_the_graph_is_rejected() -> None:
-    with pytest.raises(InputError, match=r"big\.png must have 32 x 16 pixels or less.* got 40 x 16"):
-        pad_image(np.zeros((16, 40, 3), np.uint8), 16, 32, "big.png")
