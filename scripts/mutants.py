@@ -535,7 +535,7 @@ MUTANTS = [
         "automl/tasks/image_classification/task.py",
         "self.classifier(normalise(images, self.normalisation))",
         "self.classifier(normalise(images))",
-        "tests/automl/data/test_data_dataset.py tests/automl/export/test_onnx_program.py "
+        "tests/automl/tasks/test_task_contract.py tests/automl/export/test_onnx_program.py "
         "tests/automl/export/test_predict.py",
     ),
     Mutant(

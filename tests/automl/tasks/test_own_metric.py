@@ -33,7 +33,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "top5.py"
 
 
-def test_a_training_is_ranked_by_it(
+def test_it_ranks_a_training(
     file: Path, store: MlflowClient, cli: Callable[..., tuple[int, str, str]]
 ) -> None:
     options = ["--epochs", "1", "--subset", "0.2", "--device", "cpu"]

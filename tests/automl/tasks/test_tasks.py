@@ -158,9 +158,7 @@ def test_chance_is_the_fraction_of_the_largest_class(split: str) -> None:
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "balanced_accuracy", "macro_f1", "auc"])
-def test_workers_find_the_answers_to_all_inputs_together(
-    metric: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_find_the_answers_to_all_inputs(metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Runtime, "total", lambda self, values: values)
     monkeypatch.setattr(Runtime, "gather", lambda self, value: [value])
     answers, scores = [], []

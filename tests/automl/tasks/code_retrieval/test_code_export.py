@@ -86,9 +86,7 @@ def test_each_graph_is_exported_checked_and_described(exported: Any, folder: Pat
         check_parity(folder, task, deployments, arrays, served, expected)
 
 
-def test_the_example_of_code_search_runs(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_example_of_a_search_runs(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "exports").mkdir()
     (tmp_path / "exports" / "code").symlink_to(folder)
@@ -100,9 +98,7 @@ def test_the_example_of_code_search_runs(
 
 @pytest.mark.parametrize("name", GRAPHS)
 @pytest.mark.parametrize("texts", [1, 3])
-def test_every_length_and_padding_give_the_encoders_vector(
-    name: str, texts: int, exported: Any, folder: Path
-) -> None:
+def test_every_length_gives_the_encoders_vector(name: str, texts: int, exported: Any, folder: Path) -> None:
     """Compute the vector without padding, normalised to length 1."""
     encoder = getattr(exported[1], name)
     session = onnxruntime.InferenceSession(str(folder / f"{name}.onnx"))

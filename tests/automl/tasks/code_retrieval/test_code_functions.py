@@ -154,9 +154,7 @@ def test_near_duplicates_are_in_one_split_and_training_functions_form_the_vocabu
         ({"a.py": "def a(x):\n    return x\n\n\ndef b(x):\n    return -x"}, "2 functions, 0 of them with a"),
     ],
 )
-def test_folders_without_enough_functions_are_rejected(
-    files: dict[str, str], message: str, tmp_path: Path
-) -> None:
+def test_folders_of_few_functions_are_rejected(files: dict[str, str], message: str, tmp_path: Path) -> None:
     for name, content in files.items():
         (tmp_path / name).write_text(content)
     with pytest.raises(InputError, match=message):
@@ -209,9 +207,7 @@ def _missing(folder: Path) -> None:
         (_missing, "test-500.json cannot be read"),
     ],
 )
-def test_damaged_files_of_cosqa_are_rejected(
-    damage: Callable[[Path], None], message: str, cosqa: Path
-) -> None:
+def test_damaged_cosqa_is_rejected(damage: Callable[[Path], None], message: str, cosqa: Path) -> None:
     damage(cosqa)
     with pytest.raises(InputError, match=message):
         open_corpus(cosqa)

@@ -215,7 +215,7 @@ def junk(file: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [cut, zeros, empty, junk])
-def test_damaged_index_is_rebuilt(
+def test_damage_rebuilds(
     damage: Callable[[Path], None], model: Path, corpus: Path, cache: Path, capfd: Any
 ) -> None:
     first = find_functions(model, corpus)
@@ -320,9 +320,7 @@ def test_wrong_input_is_rejected(case: str, model: Path, corpus: Path, cli: Cli,
 
 @pytest.mark.parametrize("name", ["query.onnx", "code.onnx", "tokenizer.json"])
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe" * 50, None])
-def test_damaged_export_is_reported(
-    name: str, content: bytes | None, model: Path, corpus: Path, tmp_path: Path
-) -> None:
+def test_damaged_exports(name: str, content: bytes | None, model: Path, corpus: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(model, tmp_path / "export")
     (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
     with pytest.raises(InputError, match="has no exported model"):

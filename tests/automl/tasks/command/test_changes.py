@@ -135,9 +135,7 @@ def test_programs_are_known_by_the_content_of_their_files(at_work: Any, tmp_path
         "env CONFIG=conf.json other",
     ],
 )
-def test_an_edited_program_is_another_one(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_edited_program_differs(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("pack").mkdir()
     files = [Path(name) for name in ("my file.py", "pack/main.py", "pack/__main__.py", "conf.json")]
@@ -180,9 +178,7 @@ def tamper(*statements: str) -> Score:
         ),
     ],
 )
-def test_a_command_that_edits_the_ledger_is_named(
-    at_work: Any, statements: tuple[str, ...], message: str
-) -> None:
+def test_who_edits_the_ledger_is_named(at_work: Any, statements: tuple[str, ...], message: str) -> None:
     at_work(FakeCommands(tamper(*statements)))
     with pytest.raises(InputError, match=message):
         compare(name="mine")
@@ -250,9 +246,7 @@ def test_a_command_that_fails_until_it_is_lucky_is_not_accepted(lucky: Any) -> N
     ("spread", "any_time", "outcome"),
     [(0.15, False, "unequal time"), (0.15, True, "accepted"), (-0.02, False, "accepted")],
 )
-def test_a_change_is_accepted_in_no_more_time(
-    at_work: Any, spread: float, any_time: bool, outcome: str
-) -> None:
+def test_a_change_takes_no_more_time(at_work: Any, spread: float, any_time: bool, outcome: str) -> None:
     at_work(FakeCommands(gain(3), seconds=lambda variant, seed: 1 + spread * (variant == "candidate")))
     verdict = compare(any_time=any_time).verdict
     assert outcomes() == [outcome]
@@ -322,9 +316,7 @@ def test_a_stopped_test_resumes_with_its_level(at_work: Any, cli: Any) -> None:
 
 
 @pytest.mark.parametrize("step", ["storage.folder.write_metadata", "tasks.command.referee.run_trainings"])
-def test_a_comparison_killed_as_it_begins_is_repeated_or_resumed(
-    step: str, at_work: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_comparison_killed_as_it_begins(step: str, at_work: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     at_work(FakeCommands(gain(3)))
     with monkeypatch.context() as patch:
         patch.setattr(f"automl.{step}", Mock(side_effect=Stopped(signal.SIGTERM)))

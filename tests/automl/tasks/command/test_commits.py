@@ -51,9 +51,7 @@ def compare(**options: Any) -> ConfirmResult:
     return run_referee(**{**whole, "name": "mine", "seed": 1, **options})
 
 
-def test_the_command_runs_in_a_clean_copy_of_each_commit(
-    repository: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commits_run_in_clean_copies(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = compare()
     assert result.verdict.final == "better"
     variants = {variant["name"]: variant["config"] for variant in result.value["variants"]}

@@ -156,9 +156,7 @@ def test_files_left_by_runs_are_named(project: Path) -> None:
     assert read_left(Storage(str(project.parent / "trial 1"))) == ["weights.pt"]
 
 
-def test_later_runs_do_not_come_upon_outputs_and_marks(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_later_runs_find_no_outputs_and_marks(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither those of scored runs nor those of failed ones. The record of the judge has them."""
     for name, value in (
         ("RAY_JOB_ID", "1\n2"),

@@ -134,7 +134,7 @@ def trained(times: float = 1.2, gained: float = 3, **how: Any) -> FakeCommands:
     ],
     ids=["really better", "only trained longer", "a baseline that ignores its budget"],
 )
-def test_a_baseline_with_a_budget_gets_the_time_of_the_candidate(
+def test_a_budget_gets_the_candidates_time(
     at_work: Any, workers: FakeCommands, outcome: str, words: str
 ) -> None:
     at_work(workers)
@@ -170,9 +170,7 @@ def test_time_that_is_not_seen_is_a_warning(at_work: Any, clock: float, is_doubt
     ]
 
 
-def test_passwords_in_commands_are_not_shown(
-    at_work: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_passwords_are_not_shown(at_work: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     at_work(FakeCommands(gain(0)))
     database = " --db postgres://me:planted@host/db"
     compared = run_referee(BASELINE + database, CANDIDATE + database, metric="acc=(.*)", name="mine", seeds=6)

@@ -160,9 +160,7 @@ WRONG: list[tuple[Callable[[Content], Any], str]] = [
 
 
 @pytest.mark.parametrize(("spoil", "message"), WRONG, ids=[message[:40] for _, message in WRONG])
-def test_faults_are_reported_with_file_and_entry(
-    spoil: Callable[[Content], Any], message: str, tmp_path: Path
-) -> None:
+def test_faults_name_file_and_entry(spoil: Callable[[Content], Any], message: str, tmp_path: Path) -> None:
     value = content()
     spoil(value)
     file = tmp_path / "instances_train.json"
@@ -198,7 +196,7 @@ ODD: list[Content] = [
 
 
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: str(odd)[:50])
-def test_single_invalid_object_is_left_out_and_reported(
+def test_an_invalid_object_is_left_out(
     odd: Content, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     value = content()
@@ -256,7 +254,7 @@ def write_label_studio(root: Path) -> None:
         (write_label_studio, {"train": "images/a.png"}),
     ],
 )
-def test_layouts_of_annotation_tools_are_read(
+def test_layouts_of_tools_are_read(
     make: Callable[[Path], None], names: dict[str, str], tmp_path: Path
 ) -> None:
     make(tmp_path / "export")

@@ -65,7 +65,7 @@ def test_scenes_of_a_seed_are_the_same() -> None:
     ],
     ids=["all", "no test", "train alone", "no validation"],
 )
-def test_missing_splits_are_held_out(
+def test_splits_are_held_out(
     tmp_path: Path, counts: Mapping[str, int], expected_text: Mapping[str, str]
 ) -> None:
     path = str(tmp_path / "made")

@@ -157,9 +157,7 @@ def test_pictures_become_results_of_coco_and_pictures(result: ExportResult, tmp_
 @pytest.mark.parametrize(
     ("name", "number"), [("val2017/street.png", 31), ("val2017/000007.png", 7), ("val2017/new.png", "new")]
 )
-def test_predictions_have_the_numbers_of_the_annotations(
-    name: str, number: int | str, tmp_path: Path
-) -> None:
+def test_predictions_have_the_annotations_numbers(name: str, number: int | str, tmp_path: Path) -> None:
     image = {"id": 31, "file_name": "street.png", "width": 40, "height": 30}
     annotation = {
         "id": 1,
@@ -205,7 +203,5 @@ def answer(scores: list[float], shift: float = 0.0) -> dict[str, np.ndarray]:
         (answer([0.9, 0.5, 0.05], shift=1), 1 / 100 - 1e-3, 1 / 100 + 1e-3),
     ],
 )
-def test_forms_are_compared_by_what_they_find(
-    theirs: dict[str, np.ndarray], least: float, most: float
-) -> None:
+def test_forms_are_compared_by_objects(theirs: dict[str, np.ndarray], least: float, most: float) -> None:
     assert least <= DetectionDeployment().compare(answer([0.9, 0.5, 0.05]), theirs) <= most

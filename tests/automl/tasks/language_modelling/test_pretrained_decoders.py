@@ -106,9 +106,7 @@ def test_no_note_says_that_mixers_start_from_new_weights(folder: Path, texts: Pa
     ("kind", "reason"),
     [("phi", "the attention there .* than rotary attention: other"), ("narrow", "the heads .* narrower")],
 )
-def test_a_note_names_mixers_that_start_from_new_weights(
-    kind: str, reason: str, tmp_path: Path, texts: Path
-) -> None:
+def test_a_note_names_mixers_with_new_weights(kind: str, reason: str, tmp_path: Path, texts: Path) -> None:
     (note,) = opened(save(transformers, kind, tmp_path, with_weights=True), texts).notes()
     assert re.search(
         rf"mixers at block1\.mixer, block2\.mixer of .* start from new weights, since {reason}", note
@@ -143,7 +141,7 @@ def test_distillation_needs_weights(folder: Path, texts: Path) -> None:
         open_task(config.change(model={"weights": ""}, training={"distil": 0.5}), HERE)
 
 
-def test_sensitivity_is_the_loss_with_one_layer_replaced(
+def test_sensitivity_is_the_loss_of_a_layer(
     tmp_path: Path, texts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A window over the context does no harm in Llama. Linear attention does."""

@@ -179,9 +179,7 @@ def test_unwritten_tokens_are_detected(folder: Path) -> None:
     assert not TokenFile.is_sound(copy)
 
 
-def test_other_machines_fetch_the_tokens(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_machines_fetch_the_tokens(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = LanguageData(source="text", path=str(folder), context=16, vocabulary=300)
     windows = open_windows(data)
     assert isinstance(windows, TextWindows)
@@ -211,9 +209,7 @@ def test_other_machines_fetch_the_tokens(
         ({".git/a.txt": "x"}, ".", False),
     ],
 )
-def test_texts_are_recognised(
-    tmp_path: Path, files: dict[str, str | bytes], path: str, expected: bool
-) -> None:
+def test_texts_are_known(tmp_path: Path, files: dict[str, str | bytes], path: str, expected: bool) -> None:
     assert is_text(write(tmp_path, files) / path) == expected
 
 

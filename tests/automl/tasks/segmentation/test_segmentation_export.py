@@ -65,7 +65,7 @@ def test_every_form_answers_like_the_model(task: Segmentation, result: ExportRes
     assert details == {"labels": NAMES, "size": 64}
 
 
-def test_masks_and_overlays_are_of_the_size_of_the_image(
+def test_masks_and_overlays_have_the_images_size(
     task: Segmentation, result: ExportResult, tmp_path: Path
 ) -> None:
     photo = np.random.default_rng(0).integers(0, 256, (50, 90, 3), np.uint8)

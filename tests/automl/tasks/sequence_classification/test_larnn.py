@@ -89,9 +89,7 @@ def test_equals_the_restatement(case: dict[str, object], training: bool) -> None
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 @every_form
 @every_other
-def test_the_options_of_the_papers_code_equal_the_restatement(
-    case: dict[str, object], form: dict[str, str], training: bool
-) -> None:
+def test_options_equal_the_restatement(case: dict[str, object], form: dict[str, str], training: bool) -> None:
     module = layer(**case, **form).train(training)
     x = values(4, 5, 6)
     expected = results(Restated(module, positional=bool(case["positional"])), module, x)
@@ -122,9 +120,7 @@ def test_the_fast_loop_equals_the_plain_one_under_a_mask(form: dict[str, str], c
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 @pytest.mark.parametrize("form", [{}, FORMS[-1]], ids=["default", "all"])
 @every_other
-def test_a_loop_over_the_cell_equals_the_layer(
-    case: dict[str, object], form: dict[str, str], training: bool
-) -> None:
+def test_a_loop_over_cells_equals_it(case: dict[str, object], form: dict[str, str], training: bool) -> None:
     cell = LARNNCell(5, 6, heads=3, window=4, **case, **form).double().train(training)
     randomise_norms(cell.layer)
     x = values(4, 5, 6)

@@ -23,7 +23,7 @@ def example(kind: str) -> str:
 @pytest.mark.parametrize(
     ("kind", "name", "channels"), [("ts", "Toy_TRAIN.ts", ("dim0", "dim1")), ("csv", "d.csv", ("x", "y"))]
 )
-def test_files_of_the_tutorial_are_read(
+def test_the_tutorials_files_are_read(
     kind: str, name: str, channels: tuple[str, ...], tmp_path: Path
 ) -> None:
     (tmp_path / name).write_text(example(kind))

@@ -87,9 +87,7 @@ def test_dataset_may_be_named_by_folder_or_file(name: str, toy: Callable[..., Pa
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("equal", [False, True])
 @pytest.mark.parametrize("univariate", [False, True])
-def test_lengths_and_missing_values(
-    missing: bool, equal: bool, univariate: bool, write: Callable[..., Path]
-) -> None:
+def test_lengths_and_gaps(missing: bool, equal: bool, univariate: bool, write: Callable[..., Path]) -> None:
     first = "1,?,3" if missing else "1,2,3"
     second = "4,5,6" if equal else "4,5"
     dimensions = 1 if univariate else 2
@@ -198,9 +196,7 @@ def test_invalid_files_are_rejected(train: str, message: str, toy: Callable[...,
         ((header() + rows(2)).replace("down", "across"), "TEST.ts:12: the test label 'across' must be among"),
     ],
 )
-def test_test_files_that_do_not_match_train_are_rejected(
-    test: str, message: str, toy: Callable[..., Path]
-) -> None:
+def test_test_files_unlike_train_are_rejected(test: str, message: str, toy: Callable[..., Path]) -> None:
     with pytest.raises(InputError, match=message):
         open_sequences("series", "train", path=toy(GOOD, test))
 

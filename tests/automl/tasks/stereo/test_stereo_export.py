@@ -80,7 +80,7 @@ def pair(task: Stereo, folder: Path, name: str, crop: int = 0) -> None:
         Image.fromarray(image[: image.shape[0] - crop]).save(folder / side / f"{name}.png")
 
 
-def test_predictions_of_a_csv_are_written_as_pfm_and_picture(
+def test_predictions_are_written_as_pfm_and_picture(
     task: Stereo, result: ExportResult, tmp_path: Path
 ) -> None:
     pair(task, tmp_path, "one")
@@ -103,9 +103,7 @@ def test_predictions_of_a_csv_are_written_as_pfm_and_picture(
     assert (picture == colour_disparity(whole, 32)).all()
 
 
-def test_pairs_that_cannot_be_predicted_are_reported(
-    task: Stereo, result: ExportResult, tmp_path: Path
-) -> None:
+def test_unfit_pairs_are_reported_with_reasons(task: Stereo, result: ExportResult, tmp_path: Path) -> None:
     pair(task, tmp_path, "one")
     Image.fromarray(np.zeros((70, 176, 3), np.uint8)).save(tmp_path / "right" / "one.png")
     (tmp_path / "pairs.csv").write_text("left,right\nleft/one.png,right/one.png\n")
