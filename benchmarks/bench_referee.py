@@ -38,8 +38,7 @@ from automl.judge.judge import judge
 from automl.judge.scores import Scores, TrainingCost
 from automl.judge.variants import Variant
 from automl.judge.verdict import Verdict
-from automl.tasks.command import CommandModel, CommandTraining
-from automl.tasks.command import COMMAND
+from automl.tasks.command import COMMAND, CommandModel, CommandTraining
 from search.config import TrialConfig
 from search.metric import Metric
 from search.record import Role

@@ -21,8 +21,7 @@ import torch
 
 from automl.config.runtime import Runtime
 from automl.task import open_task
-from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
-from automl.tasks.language_modelling import FULL, site_name
+from automl.tasks.language_modelling import FULL, LanguageData, LanguageModel, LanguageTraining, site_name
 from automl.tasks.language_modelling.space import TASK, mixer
 from automl.training.loop import fit, start
 from search.config import TrialConfig

@@ -30,8 +30,7 @@ from automl.config.device import processor
 from automl.judge.protocol import confirmations, study_name
 from automl.judge.verdict import ConfirmResult
 from automl.storage.folder import exists, find_search
-from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
-from automl.tasks.language_modelling import FULL, site_name
+from automl.tasks.language_modelling import FULL, LanguageData, LanguageModel, LanguageTraining, site_name
 from automl.tasks.language_modelling.space import (
     BASELINE,
     FINE_TUNING,

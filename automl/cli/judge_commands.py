@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from automl.base.errors import InputError
 from automl.base.escape import printable
 from automl.base.lazy import optional
 from automl.base.options import PUBLISHES, WRITES, format_command
@@ -124,9 +123,6 @@ def referee(context: typer.Context, *, as_json: bool = JSON_OPTION, **values: An
 
 def ledger(
     folder: Annotated[str, LEDGER_ARGUMENT],
-    plot: Path | None = option(
-        None, "Drawing of the accepted changes with their intervals: .svg or .html.", effect=WRITES
-    ),
     csv: Path | None = option(None, "File of all comparisons as CSV.", effect=WRITES),
     final: bool = option(False, "Compare the head with the first baseline on fresh seeds.", None, "--final"),
     trust: bool = TRUST_OPTION,
@@ -135,17 +131,10 @@ def ledger(
     """List the changes that a ledger has judged."""
     from automl.tasks.command.run_ledger import run_ledger
 
-    if plot is not None and plot.suffix not in (".svg", ".html"):
-        raise InputError(f"--plot must end in .svg or .html; got {plot}")
     result = run_ledger(folder, final=final, trust=trust)
     print(repr(result))
     if csv is not None:
         csv.write_text(result.to_csv())
-    if plot is not None:
-        svg = result.svg()
-        plot.write_text(
-            svg if plot.suffix == ".svg" else f"<!doctype html><title>Ledger</title>{svg}", "utf-8"
-        )
     if as_json:
         print_json(result.to_json())
 

@@ -14,7 +14,6 @@ import hashlib
 import os
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -255,19 +254,8 @@ def _write(
     if old is None:
         done = f"{pluralize(len(functions), 'functions')} of {pluralize(len(files), 'files')}"
         print(f"indexed {done} in {time.monotonic() - begin:.1f} s", file=sys.stderr, flush=True)
-    elif change := _difference(old.functions, functions):
-        print(f"updated the index: {change}", file=sys.stderr, flush=True)
-
-
-def _difference(old: Sequence[Indexed], new: Sequence[Indexed]) -> str:
-    """Format `12 functions new or changed, 3 gone`. Return an empty text if only lines have changed."""
-    changed = Counter((function.file, function.name, function.code) for function in new)
-    changed -= Counter((function.file, function.name, function.code) for function in old)
-    gone = Counter((function.file, function.name) for function in old)
-    gone -= Counter((function.file, function.name) for function in new)
-    if not changed and not gone:
-        return ""
-    return f"{pluralize(changed.total(), 'functions')} new or changed, {gone.total()} gone"
+    elif codes or len(functions) < len(old):
+        print(f"updated the index: {pluralize(len(codes), 'functions')} encoded", file=sys.stderr, flush=True)
 
 
 def _indexed(function: Function, code: str) -> Indexed:

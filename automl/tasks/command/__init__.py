@@ -3,7 +3,7 @@
 evaluator   Score what commands write with an evaluator, and check files before and after runs
 commits     Commits that a command runs in: find them, copy each, and import its packages from the copy
 loop        Runs a trial that is a command, measures it, and finds the metric that it printed or wrote
-run_ledger  List and draw a ledger, and compare its head with its first baseline
+run_ledger  List a ledger, and compare its head with its first baseline
 referee     Compare commands with fresh paired seeds, without a search: `automl referee`
 """
 

@@ -1,11 +1,10 @@
-"""`automl ledger`: list and draw a ledger, and compare its head with its first baseline."""
+"""`automl ledger`: list a ledger, and compare its head with its first baseline."""
 
 import csv
 import io
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from automl.base.serialise import to_json
 from automl.base.terminal import Summary
 from automl.base.units import pluralize
 from automl.judge import evalues
-from automl.judge.ledger import ACCEPTED, COMPARISON, FINAL, TEST, VERDICT, Decision, Ledger, Program
+from automl.judge.ledger import COMPARISON, FINAL, TEST, VERDICT, Decision, Ledger, Program
 from automl.judge.protocol import Confirmation, confirmations
 from automl.judge.scheduler import latest_verdict
 from automl.judge.stream import METRIC, describe, find_again
@@ -22,8 +21,6 @@ from automl.storage.folder import exists, find_search
 from automl.storage.user_code import check_trusted, command_in
 from automl.tasks.command import CommandTraining
 from automl.tasks.command.referee import RESOURCES_OF_RUNS, run_referee
-
-WIDTH, ROW = 700, 40  # of a drawing, and of its rows [pixels]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -80,25 +77,6 @@ class LedgerResult(Summary):
                 "final",
                 f"head {final['head']} against the first baseline: {final['headline']}{_gain(final)}",
             )
-
-    def svg(self) -> str:
-        """Draw the accepted changes, each against the head before it, and the last final comparison."""
-        rows = [row for row in self.comparisons if row["outcome"] == ACCEPTED] + list(self.finals[-1:])
-        rows = [row for row in rows if row["interval"] is not None]
-        if not rows:
-            raise InputError(f"the ledger in {self.folder} has no accepted change to draw")
-        ends = [0.0, *(end for row in rows for end in row["interval"])]
-        scale, marks = WIDTH / ((max(ends) - min(ends)) or 1.0), ""
-        for i, row in enumerate(rows):
-            low, high, mean = (scale * (end - min(ends)) for end in (*row["interval"], row["difference"]))
-            text, y = escape(f"{row['name']}: {row['candidate']}{_gain(row)}"), ROW * (i + 1)
-            marks += (
-                f'<text stroke="none" y="{y - 9}">{text}</text><path stroke="#0072B2" d="M{low} {y}H{high}"/>'
-            )
-            marks += f'<circle cx="{mean}" cy="{y}" r="4" fill="#0072B2"/>'
-        zero = f'<path stroke="#808080" d="M{-scale * min(ends)} 0v{ROW * len(rows) + 9}"/>'
-        box = f'viewBox="-9 -9 {WIDTH + 18} {ROW * (len(rows) + 1)}" width="{WIDTH}" font-size="12"'
-        return f'<svg xmlns="http://www.w3.org/2000/svg" {box} stroke-width="2">{marks}{zero}</svg>'
 
 
 def _gain(row: Mapping[str, Any]) -> str:

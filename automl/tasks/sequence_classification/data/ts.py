@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 
 from automl.base.errors import InputError
-from automl.base.units import pluralize
 from automl.data.files import is_clutter
 from automl.tasks.sequence_classification.data.reading import (
     NANS,
@@ -108,8 +107,6 @@ class _Header:
 
     classes: list[str]
     channels: int | None
-    steps: int | None
-    equal: bool | None
 
 
 def _read_file(file: Path) -> _File:
@@ -183,8 +180,6 @@ def _parse_header(file: Path, statements: Mapping[str, tuple[int, list[str]]]) -
     return _Header(
         classes=classes,
         channels=1 if univariate else channels,
-        steps=count("serieslength"),
-        equal=flag("equallength"),
     )
 
 
@@ -216,7 +211,7 @@ def _parse_body(file: Path, header: _Header, line_numbers: list[int], lines: lis
             f"{file}:{line_numbers[row]}: dimension {dimension}: {error}; '?' is a missing one"
         ) from None
     counts = counts.reshape(len(lines), channels)
-    _check_lengths(file, header, line_numbers, counts)
+    _check_lengths(file, line_numbers, counts)
     ends = np.cumsum(counts.sum(axis=1))[:-1]
     return _File(
         classes=header.classes,
@@ -227,20 +222,11 @@ def _parse_body(file: Path, header: _Header, line_numbers: list[int], lines: lis
     )
 
 
-def _check_lengths(file: Path, header: _Header, line_numbers: list[int], counts: np.ndarray) -> None:
+def _check_lengths(file: Path, line_numbers: list[int], counts: np.ndarray) -> None:
     """Check the number of values of each dimension of each sequence, `counts` `(N, C)`."""
     for row in np.flatnonzero((counts != counts[:, :1]).any(axis=1))[:1]:
         other = int(np.flatnonzero(counts[row] != counts[row, 0])[0])
         raise InputError(
             f"{file}:{line_numbers[row]}: dimension {other} has {counts[row, other]} values, but dimension 0 "
             f"has {counts[row, 0]}; fill up with '?'"
-        )
-    if not header.equal and (header.equal is False or header.steps is None):
-        return
-    steps = int(counts[0, 0]) if header.steps is None else header.steps
-    source = "the first has" if header.steps is None else "@seriesLength says"
-    for row in np.flatnonzero(counts[:, 0] != steps)[:1]:
-        raise InputError(
-            f"{file}:{line_numbers[row]}: the sequence has {pluralize(int(counts[row, 0]), 'steps')}, but "
-            f"{source} {steps}; correct it, or write '@equalLength false'"
         )

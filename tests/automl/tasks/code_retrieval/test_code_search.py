@@ -178,7 +178,7 @@ def test_only_new_functions_are_encoded(model: Path, corpus: Path, encoded: list
         "def get_http_server(port):\n    return HTTPServer(port)",
         "def load(path):\n    return 1",
     ]
-    assert "updated the index: 2 functions new or changed, 1 gone\n" in capfd.readouterr().err
+    assert "updated the index: 2 functions encoded\n" in capfd.readouterr().err
     expected = by_hand(model, corpus, "read a csv file")
     (answer,) = run_code_search(model, ["read a csv file"], corpus=corpus).answers
     assert {f"{hit.file}:{hit.line}": pytest.approx(hit.score, abs=1e-4) for hit in answer.hits} == expected

@@ -170,7 +170,6 @@ GOOD = header() + rows(4)
         # headers that contradict the data
         (GOOD + "1,2,3:up\n", "TRAIN.ts:15: the sequence has 1 dimensions and a label, but @dimensions says"),
         (GOOD.replace("@dimensions 2\n", "") + "1,2,3:up\n", "TRAIN.ts:14: .*the first has 2"),
-        (GOOD.replace("@seriesLength 3", "@seriesLength 4"), "TRAIN.ts:11: the sequence has 3 steps,"),
         (GOOD.replace("true up down", "true up across"), "TRAIN.ts:12: the label 'down' must be among"),
         # sequences that cannot be used
         (GOOD + "1,2,3:1,2:up\n", "TRAIN.ts:15: dimension 1 has 2 values, but dimension 0 has 3"),
