@@ -208,16 +208,13 @@ def test_raw_inputs_fit_the_deployed_graph() -> None:
     assert deployment.labels == [str(digit) for digit in range(10)]
 
 
-def test_images_are_mirrored_if_requested() -> None:
-    """Photographs are mirrored and digits are not; `flip` overrides both."""
+def test_images_are_mirrored_and_data_described() -> None:
+    # Photographs are mirrored and digits are not; `flip` overrides both.
     plain, mirrored = (next(iter(opened(training={"flip": flip}).batches(1)))[0] for flip in (None, True))
     same = (plain == mirrored).flatten(1).all(1)
     assert 0.3 < same.float().mean() < 0.7
     torch.testing.assert_close(plain.flip(3)[~same], mirrored[~same], rtol=1e-4, atol=1e-4)
     assert torch.equal(plain, next(iter(opened(training={"flip": False}).batches(1)))[0])
-
-
-def test_the_data_are_described_in_a_line() -> None:
     task = opened()
     text = f"{task.size('train')} images to train on and {task.size('validation')} for validation"
     assert task.describe_data() == f"{text}; 10 classes: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9"

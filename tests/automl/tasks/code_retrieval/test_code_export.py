@@ -190,7 +190,9 @@ def test_code_of_the_card_runs(exported: Any, folder: Path, tmp_path: Path) -> N
     assert re.search(r"\| code.onnx \| [\d.]+ ms", page)
 
 
-def test_such_an_export_may_be_replaced_and_nothing_else(folder: Path, tmp_path: Path) -> None:
+def test_such_an_export_may_be_replaced_and_several_arrays_are_not_served(
+    folder: Path, tmp_path: Path
+) -> None:
     out = shutil.copytree(folder, tmp_path / "out")
     assert destination(out) == out
     (out / "mine.onnx").touch()
@@ -200,9 +202,6 @@ def test_such_an_export_may_be_replaced_and_nothing_else(folder: Path, tmp_path:
     (out / "code.onnx").unlink()
     with pytest.raises(InputError, match="contains other files"):
         destination(out)
-
-
-def test_several_graphs_of_arrays_are_not_served(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"several graphs are served as encoders or as a decoder"):
         formats.save_mlflow(tmp_path, {"a": None, "b": None}, {})  # type: ignore[dict-item]
 

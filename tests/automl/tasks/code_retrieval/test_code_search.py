@@ -105,7 +105,7 @@ def test_nearest_functions_come_first(query: str, model: Path, corpus: Path) -> 
     }  # fmt: skip
 
 
-def test_several_queries_and_the_best_alone(model: Path, corpus: Path) -> None:
+def test_several_queries_the_best_alone_and_none(model: Path, corpus: Path) -> None:
     result = run_code_search(model, QUERIES, corpus=corpus, top=1)
     assert [answer.query for answer in result.answers] == QUERIES
     for answer in result.answers:
@@ -113,6 +113,8 @@ def test_several_queries_and_the_best_alone(model: Path, corpus: Path) -> None:
         (hit,) = answer.hits
         assert f"{hit.file}:{hit.line}" == max(expected, key=expected.__getitem__)
     assert "query     read a csv file" in repr(result)
+    with pytest.raises(InputError, match="give at least one query"):
+        run_code_search(model, [], corpus=corpus)
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 50, 60])
@@ -244,18 +246,7 @@ def test_unreadable_files_are_named(model: Path, corpus: Path, cli: Cli) -> None
     assert skipped.keys() == {"latin.py", "broken.py", "large.py", "gone.py", "pipe.py"}
 
 
-def test_halves_of_characters(model: Path, tmp_path: Path) -> None:
-    """A string, a docstring and a file name contain them."""
-    folder = tmp_path / "corpus"
-    folder.mkdir()
-    code = 'def f(x):\n    "Read \\udc80."\n    return f"{x}\\udc80" + "\\ud800"\n'
-    with open(os.fsencode(folder) + b"/\xff.py", "w") as file:
-        file.write(code)
-    for _ in range(2):
-        assert find_functions(model, folder, "read") == [("\\xff.py", 1, "f")]
-
-
-def test_folder_with_a_single_function(model: Path, tmp_path: Path, cli: Cli) -> None:
+def test_a_single_function_and_halves_of_characters(model: Path, tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "a.py").write_text(f"{FUNCTIONS[1].replace(':', ': ', 1)}")
     code, out, err = cli("predict", str(model), "close", "--corpus", str(tmp_path / "one"))
@@ -263,6 +254,14 @@ def test_folder_with_a_single_function(model: Path, tmp_path: Path, cli: Cli) ->
     (line,) = out.splitlines()
     score, location, name = line.split("  ")
     assert (location, name, -1 <= float(score) <= 1) == ("a.py:1", "close", True)
+    # A string, a docstring and a file name contain them.
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    code = 'def f(x):\n    "Read \\udc80."\n    return f"{x}\\udc80" + "\\ud800"\n'
+    with open(os.fsencode(folder) + b"/\xff.py", "w") as file:
+        file.write(code)
+    for _ in range(2):
+        assert find_functions(model, folder, "read") == [("\\xff.py", 1, "f")]
 
 
 def test_output_of_the_command(model: Path, corpus: Path, cli: Cli) -> None:
@@ -334,8 +333,3 @@ def test_classifier_cannot_search_code(exported: ExportResult, corpus: Path, cli
         f"error: --corpus needs a model for code search; the one in {exported.folder} is for "
         f"image-classification\n"
     )
-
-
-def test_missing_queries_are_reported(model: Path, corpus: Path) -> None:
-    with pytest.raises(InputError, match="give at least one query"):
-        run_code_search(model, [], corpus=corpus)

@@ -47,23 +47,10 @@ def test_metrics_match_their_definitions_with_ties(data: st.DataObject) -> None:
     assert {name: value.item() for name, value in metrics.items()} == pytest.approx(expected, rel=1e-12)
 
 
-def test_a_nan_score_is_ranked_last() -> None:
+def test_ranks_of_nan_and_among_few() -> None:
     nan = float("nan")
     scores = torch.tensor([[nan, 1.0, 2.0], [3.0, nan, 2.0], [nan, nan, nan]])
     assert compute_ranks(scores, torch.tensor([0, 0, 1])).tolist() == [3, 2, 3]
-
-
-def test_each_query_has_the_same_number_of_candidates() -> None:
-    batches = list(draw_distractors(25, candidates=10))
-    assert sorted(int(i) for asked, _ in batches for i in asked) == list(range(25))
-    for asked, among in batches:
-        assert len(set(among.tolist())) == len(among) == 10
-        assert among[: len(asked)].tolist() == asked.tolist()
-    ((asked, among),) = draw_distractors(4, candidates=10)
-    assert sorted(asked.tolist()) == sorted(among.tolist()) == list(range(4))
-
-
-def test_ranks_among_few_are_those_of_the_whole_matrix() -> None:
     torch.manual_seed(0)
     q, c = torch.randn(40, 8), torch.randn(40, 8)
     everything = compute_ranks(q @ c.T, torch.arange(40))
@@ -72,7 +59,14 @@ def test_ranks_among_few_are_those_of_the_whole_matrix() -> None:
     assert (ranks_at(q, c, candidates=10) <= everything).all()
 
 
-def test_guessing_is_the_mean_over_all_ranks() -> None:
+def test_candidates_and_guessing() -> None:
+    batches = list(draw_distractors(25, candidates=10))
+    assert sorted(int(i) for asked, _ in batches for i in asked) == list(range(25))
+    for asked, among in batches:
+        assert len(set(among.tolist())) == len(among) == 10
+        assert among[: len(asked)].tolist() == asked.tolist()
+    ((asked, among),) = draw_distractors(4, candidates=10)
+    assert sorted(asked.tolist()) == sorted(among.tolist()) == list(range(4))
     torch.manual_seed(0)
     chance = chance_mrr(200)
     draws = [

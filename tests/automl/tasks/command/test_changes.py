@@ -52,9 +52,9 @@ def outcomes() -> list[str]:
     return [verdicts[name]["outcome"] for name in Ledger(Path("runs")).rows(COMPARISON)]
 
 
-def test_a_gain_is_accepted_and_becomes_the_head(at_work: Any) -> None:
+def test_a_gain_is_accepted_and_becomes_the_head_and_baseline(at_work: Any) -> None:
     workers = at_work(FakeCommands(gain(3)))
-    result = compare()
+    accepted = result = compare()
     decision = result.verdict.decision
     assert (result.verdict.final, decision.outcome, decision.index) == ("better", "accepted", 1)
     assert decision.e_value * decision.level >= 1
@@ -66,6 +66,15 @@ def test_a_gain_is_accepted_and_becomes_the_head(at_work: Any) -> None:
     assert result.verdict.decision.outcome == "accepted"
     assert read_verdict(result.folder) == result.verdict
     assert run_report(result).index.exists()
+    replaced = f"is not the head.*replaced it on .*in {accepted.search}.*begin another"
+    with pytest.raises(InputError, match=replaced):
+        compare("train --deep --seed {seed}")
+    with pytest.raises(InputError, match="no accepted change"):
+        compare("train --deep --seed {seed}", "train --other --seed {seed}")
+    second = compare("train --deep --seed {seed}", None)
+    assert second.verdict.final == "better"
+    assert [head.program.command for head in Ledger(Path("runs")).heads()][-1] == "train --deep --seed {seed}"
+    assert "accepted in" in second.verdict.remarks[1]
 
 
 def test_a_change_without_effect_ends_early_and_reuses_runs(at_work: Any) -> None:
@@ -81,27 +90,6 @@ def test_a_change_without_effect_ends_early_and_reuses_runs(at_work: Any) -> Non
     assert len(set(pool) & {*Ledger(Path("runs")).heads()[0].seeds}) <= POOL
     assert min(counts) <= 3
     assert sum(counts[-4:]) < sum(counts[:4])
-
-
-def test_the_verdict_spends_nothing_until_the_screen_is_passed(at_work: Any) -> None:
-    at_work(FakeCommands(gain(-9)))
-    result = compare()
-    assert Ledger(Path("runs")).rows(TEST) == {}
-    assert "The screen spent nothing of the level; 100% of the level is left." in result.verdict.remarks
-
-
-def test_the_head_is_the_baseline(at_work: Any, tmp_path: Path) -> None:
-    at_work(FakeCommands(gain(3)))
-    accepted = compare()
-    replaced = f"is not the head.*replaced it on .*in {accepted.search}.*begin another"
-    with pytest.raises(InputError, match=replaced):
-        compare("train --deep --seed {seed}")
-    with pytest.raises(InputError, match="no accepted change"):
-        compare("train --deep --seed {seed}", "train --other --seed {seed}")
-    second = compare("train --deep --seed {seed}", None)
-    assert second.verdict.final == "better"
-    assert [head.program.command for head in Ledger(Path("runs")).heads()][-1] == "train --deep --seed {seed}"
-    assert "accepted in" in second.verdict.remarks[1]
 
 
 def test_programs_are_known_by_the_content_of_their_files(at_work: Any, tmp_path: Path) -> None:
@@ -210,29 +198,31 @@ def test_a_baseline_without_a_score_can_be_replaced(at_work: Any) -> None:
     assert compare().verdict.final == "better"
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"metric": "f1=(.*)"}, "has --metric acc=.* and not --metric f1="),
-        ({"minimize": True}, "has --no-minimize and not --minimize"),
-        ({"unit": "%"}, "and not --unit %"),
-        ({"any_time": True}, "has --no-any-time and not --any-time"),
-        ({"seed": 3}, "decides seeds, stopping and storage itself; leave --seed 3 out"),
-        ({"seeds": 5}, "--seeds must be 14 or more"),
-        ({"candidates": ["a {seed}", "b {seed}"]}, "one change at a time"),
-        *(
-            ({"ledger": folder}, "--ledger must be a folder on this machine that can be written; got")
-            for folder in ("s3://bucket/runs", "", "runs/ledger.db", "runs/ledger.db/below")
-        ),
-        ({"noise": True}, "trains the baseline alone"),
-    ],
-)
-def test_mistakes(at_work: Any, options: dict[str, Any], message: str) -> None:
-    at_work(FakeCommands(gain(-3)))
-    compare()
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"metric": "f1=(.*)"}, "has --metric acc=.* and not --metric f1="),
+    ({"minimize": True}, "has --no-minimize and not --minimize"),
+    ({"unit": "%"}, "and not --unit %"),
+    ({"any_time": True}, "has --no-any-time and not --any-time"),
+    ({"seed": 3}, "decides seeds, stopping and storage itself; leave --seed 3 out"),
+    ({"seeds": 5}, "--seeds must be 14 or more"),
+    ({"candidates": ["a {seed}", "b {seed}"]}, "one change at a time"),
+    *(
+        ({"ledger": folder}, "--ledger must be a folder on this machine that can be written; got")
+        for folder in ("s3://bucket/runs", "", "runs/ledger.db", "runs/ledger.db/below")
+    ),
+    ({"noise": True}, "trains the baseline alone"),
+]
+
+
+def test_mistakes(at_work: Any) -> None:
+    at_work(FakeCommands(gain(-9)))
+    result = compare()
+    assert Ledger(Path("runs")).rows(TEST) == {}
+    assert "The screen spent nothing of the level; 100% of the level is left." in result.verdict.remarks
     asked = {"baseline": BASELINE, "candidates": CANDIDATE, "metric": "acc=(.*)", "ledger": "runs"}
-    with pytest.raises(InputError, match=message):
-        run_referee(**asked | options)
+    for options, message in MISTAKES:
+        with pytest.raises(InputError, match=message):
+            run_referee(**asked | options)
     assert len(Ledger(Path("runs")).rows(COMPARISON)) == 1
 
 
@@ -244,7 +234,11 @@ def test_a_command_that_fails_until_it_is_lucky_is_not_accepted(lucky: Any) -> N
 
 @pytest.mark.parametrize(
     ("spread", "any_time", "outcome"),
-    [(0.15, False, "unequal time"), (0.15, True, "accepted"), (-0.02, False, "accepted")],
+    others_slow(
+        [(0.15, False, "unequal time"), (0.15, True, "accepted"), (-0.02, False, "accepted")],
+        *[(0.15, False, "unequal time"), (-0.02, False, "accepted")],
+        several=True,
+    ),
 )
 def test_a_change_takes_no_more_time(at_work: Any, spread: float, any_time: bool, outcome: str) -> None:
     at_work(FakeCommands(gain(3), seconds=lambda variant, seed: 1 + spread * (variant == "candidate")))

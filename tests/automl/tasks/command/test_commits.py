@@ -155,20 +155,20 @@ def test_packages_installed_for_editing_are_those_of_the_copy(
     assert ("mypack come from" in "".join(warnings)) == (install == "first")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"candidate_refs": "gone"}, "--candidate-ref gone is no commit of the repository around"),
-        ({"candidate_refs": "--all"}, "--candidate-ref --all is no commit"),
-        ({"candidate_refs": "main~1"}, "HEAD~1 and --candidate-ref main~1 are the same commit"),
-        ({"baseline_ref": "HEAD~2"}, "--baseline-ref HEAD~2 has no folder code; run this in one that it has"),
-        ({"command": None}, "without --baseline and --candidate; --command is missing"),
-        ({"baseline_ref": None}, "--baseline-ref is missing"),
-        ({"candidate_refs": ()}, "--candidate-ref is missing"),
-        ({"baseline": COMMAND}, "without --baseline and --candidate$"),
-    ],
-)
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"candidate_refs": "gone"}, "--candidate-ref gone is no commit of the repository around"),
+    ({"candidate_refs": "--all"}, "--candidate-ref --all is no commit"),
+    ({"candidate_refs": "main~1"}, "HEAD~1 and --candidate-ref main~1 are the same commit"),
+    ({"baseline_ref": "HEAD~2"}, "--baseline-ref HEAD~2 has no folder code; run this in one that it has"),
+    ({"command": None}, "without --baseline and --candidate; --command is missing"),
+    ({"baseline_ref": None}, "--baseline-ref is missing"),
+    ({"candidate_refs": ()}, "--candidate-ref is missing"),
+    ({"baseline": COMMAND}, "without --baseline and --candidate$"),
+]
+
+
 @pytest.mark.usefixtures("repository")
-def test_mistakes(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        compare(**options)
+def test_mistakes() -> None:
+    for options, message in MISTAKES:
+        with pytest.raises(InputError, match=message):
+            compare(**options)

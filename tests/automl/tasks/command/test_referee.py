@@ -314,29 +314,29 @@ def test_resume_and_again(at_work: Any, capsys: pytest.CaptureFixture[str]) -> N
         run_confirm("mine", again=True, top=5, ablate=True)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"candidates": []}, "needs --candidate"),
-        ({"candidates": BASELINE}, "must be given once"),
-        ({"metric_file": "log.csv"}, "must contain {out} with --metric-file"),
-        ({"seeds": 5}, "--seeds must be 6 or more to compare 1 variant with the baseline"),
-        ({"seeds": 2**31 - 1}, "--seeds must be 1000 or less; got 2147483647"),
-        ({"chance": float("nan")}, "--chance must be a finite number"),
-        ({"evaluate": "python eval.py"}, "--evaluate reads what a command writes to {out}, so both have it"),
-        ({"evaluate": "python eval.py {out}"}, "so both have it; got 'train --seed"),
-        ({"evaluate": "python eval.py {out}", "last": True}, "print the metric once, so leave --last out"),
-        ({"protect": "gone"}, "--protect gone must be a file"),
-        ({"name": "a/b"}, "--name may hold"),
-        ({"metric": "step 9 val_loss=(.*)"}, "add --minimize for val_loss"),
-        ({"seed": -1}, "seed must lie between"),
-        ({"seed": 2**32 - 9}, "--seed must be 4294967286 or less with 10 seeds"),
-    ],
-)
-def test_mistakes(at_work: Any, changes: dict[str, Any], message: str) -> None:
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"candidates": []}, "needs --candidate"),
+    ({"candidates": BASELINE}, "must be given once"),
+    ({"metric_file": "log.csv"}, "must contain {out} with --metric-file"),
+    ({"seeds": 5}, "--seeds must be 6 or more to compare 1 variant with the baseline"),
+    ({"seeds": 2**31 - 1}, "--seeds must be 1000 or less; got 2147483647"),
+    ({"chance": float("nan")}, "--chance must be a finite number"),
+    ({"evaluate": "python eval.py"}, "--evaluate reads what a command writes to {out}, so both have it"),
+    ({"evaluate": "python eval.py {out}"}, "so both have it; got 'train --seed"),
+    ({"evaluate": "python eval.py {out}", "last": True}, "print the metric once, so leave --last out"),
+    ({"protect": "gone"}, "--protect gone must be a file"),
+    ({"name": "a/b"}, "--name may hold"),
+    ({"metric": "step 9 val_loss=(.*)"}, "add --minimize for val_loss"),
+    ({"seed": -1}, "seed must lie between"),
+    ({"seed": 2**32 - 9}, "--seed must be 4294967286 or less with 10 seeds"),
+]
+
+
+def test_mistakes(at_work: Any) -> None:
     at_work(FakeCommands(gain(0)))
-    with pytest.raises(InputError, match=message):
-        compare(**changes)
+    for changes, message in MISTAKES:
+        with pytest.raises(InputError, match=message):
+            compare(**changes)
     assert not Path("searches").exists() or not list(Path("searches").iterdir())
 
 

@@ -176,7 +176,7 @@ def test_boxes_and_masks_change_with_their_image(scale: float, mirrored: bool) -
             assert (box - around).abs().max() <= 1
 
 
-def test_objects_outside_a_crop_are_removed() -> None:
+def test_crops_and_scales_have_their_bounds() -> None:
     image, target = augment(*scene(), Augmentation(scale=2, x=0, y=0, mirrored=False), 64)
     assert image.shape == (3, 64, 64)
     assert target["labels"].tolist() == [1]
@@ -184,9 +184,6 @@ def test_objects_outside_a_crop_are_removed() -> None:
     _, target = augment(*scene(), Augmentation(scale=2, x=0.99, y=0, mirrored=False), 32)
     assert target["masks"].shape == (0, 32, 32)
     assert target["boxes"].shape == (0, 4)
-
-
-def test_scales_lie_between_their_bounds() -> None:
     drawn = draw_augmentations(500, np.random.default_rng(0), flip=True, scale=(0.5, 2.0))
     scales = np.array([augmentation.scale for augmentation in drawn])
     assert 0.5 <= scales.min() < 0.52

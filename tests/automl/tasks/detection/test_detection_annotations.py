@@ -283,9 +283,15 @@ def test_other_result_files_are_no_annotations(tmp_path: Path) -> None:
     assert not is_coco(tmp_path)
 
 
-def test_missing_images_are_reported(root: Path) -> None:
+def test_missing_images_and_other_categories_are_reported(root: Path) -> None:
     (root / "val2017" / "b.png").unlink()
     with pytest.raises(InputError, match=r"instances_val2017.json names 2 images; 1 does not exist: 9"):
+        read_coco_folder(root)
+    file = root / "annotations" / "instances_val2017.json"
+    value = content()
+    value["categories"][1]["name"] = "horse"
+    file.write_text(json.dumps(value))
+    with pytest.raises(InputError, match=r"must list the same categories; they differ in 3"):
         read_coco_folder(root)
 
 
@@ -312,15 +318,6 @@ def test_wrong_images_are_reported_before_decoding(
         InputError, match=r"a.png has .* say 20 x 10; .*b.png cannot be decoded .*\(2 of \d images"
     ):
         summarise(str(root))
-
-
-def test_different_categories_of_splits_are_rejected(root: Path) -> None:
-    file = root / "annotations" / "instances_val2017.json"
-    value = content()
-    value["categories"][1]["name"] = "horse"
-    file.write_text(json.dumps(value))
-    with pytest.raises(InputError, match=r"must list the same categories; they differ in 3"):
-        read_coco_folder(root)
 
 
 @pytest.mark.parametrize(

@@ -450,7 +450,7 @@ def test_whole_epochs_of_an_opponent_are_rounded_up(longer, fitting, epochs):
     assert len(list(trial.run(function_of(report)))) == epochs
 
 
-def test_partial_epochs_need_the_loop_over_batches():
+def test_mistakes_of_metrics_and_partial_epochs(monkeypatch):
     def function(trial):
         trial.place(network(4), torch.zeros(2, 1, 8, 8))
         for _ in trial.epochs(6, partial=True):
@@ -460,17 +460,12 @@ def test_partial_epochs_need_the_loop_over_batches():
         list(running(function, total=1.5)[1])
     with pytest.raises(InputError, match="batches with a length"):
         list(running(function_of(lambda trial, _: list(trial.batches(iter([1])))))[1])
+    accuracy = Metric(name="accuracy", maximize=True, scale=100, unit="%")
+    config = own_config({}, {}).change(training={"reports": accuracy})
+    trial = RunningTrial(config, HERE, fitting=1)
+    with pytest.raises(InputError, match=r"as a fraction from 0 to 1; got 91\.2"):
+        list(trial.run(function_of(lambda trial, _: trial.report(accuracy=91.2))))
 
-
-@pytest.mark.parametrize(("function", "fitting"), [(partial_function, 0.4), (function_of(report), 0.97)])
-def test_too_slow_models_are_infeasible(function, fitting):
-    trial = RunningTrial(own_config({}, {}), HERE, fitting=fitting, least=0.5)
-    with pytest.raises(TooSlow, match="epochs fit into 6 of the baseline's; give more --epochs") as caught:
-        list(trial.run(function))
-    assert caught.value.violations["steps"] > 0
-
-
-def test_failure_before_the_function_is_an_error(monkeypatch):
     def fail(seed):
         raise RuntimeError("the device is lost")
 
@@ -479,9 +474,9 @@ def test_failure_before_the_function_is_an_error(monkeypatch):
         list(running(function_of(report))[1])
 
 
-def test_percentages_are_refused_as_accuracy():
-    accuracy = Metric(name="accuracy", maximize=True, scale=100, unit="%")
-    config = own_config({}, {}).change(training={"reports": accuracy})
-    trial = RunningTrial(config, HERE, fitting=1)
-    with pytest.raises(InputError, match=r"as a fraction from 0 to 1; got 91\.2"):
-        list(trial.run(function_of(lambda trial, _: trial.report(accuracy=91.2))))
+@pytest.mark.parametrize(("function", "fitting"), [(partial_function, 0.4), (function_of(report), 0.97)])
+def test_too_slow_models_are_infeasible(function, fitting):
+    trial = RunningTrial(own_config({}, {}), HERE, fitting=fitting, least=0.5)
+    with pytest.raises(TooSlow, match="epochs fit into 6 of the baseline's; give more --epochs") as caught:
+        list(trial.run(function))
+    assert caught.value.violations["steps"] > 0

@@ -60,37 +60,35 @@ def test_weights_and_shape_are_those_of_the_folder(folder: Path) -> None:
     assert shape.base == (BASE if folder.name == "llama" else None)
 
 
-def test_no_weights_are_loaded_from_a_configuration_alone(tmp_path: Path) -> None:
+def test_what_a_folder_without_weights_must_have(tmp_path: Path) -> None:
     assert find_decoder(f"hf:{save(transformers, 'llama', tmp_path)}").published is None
+    save(transformers, "llama", tmp_path)
+    with pytest.raises(InputError, match=r"tokenizer does not fit the model .* it has 301 tokens"):
+        build(tmp_path, vocabulary=VOCABULARY + 1)
+    with pytest.raises(InputError, match=r"positions for 32 tokens; got a context of 33\. Take --size 32"):
+        build(tmp_path, length=CONTEXT + 1)
+    save(transformers, "llama", tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(InputError, match=r"pytorch_model\.bin is not read, since unpickling it may run code"):
+        find_decoder(f"hf:{tmp_path}")
 
 
-def test_a_folder_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_made_absolute_and_a_prefix_alone_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path.parent)
     assert loading.make_absolute(f"hf:{tmp_path.name}") == f"hf:{tmp_path}"
     assert loading.short_name(f"hf:{tmp_path}") == f"hf:{tmp_path.name}"
     for function in (loading.make_absolute, loading.short_name):
         assert function("hf:owner/name") == "hf:owner/name"
+    with pytest.raises(InputError, match="names no model"):
+        find_decoder(loading.make_absolute("hf:"))
 
 
 @pytest.mark.parametrize("kind", ["bert", "t5"])
 def test_a_model_that_is_not_causal_is_refused(kind: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"is not a causal language model, but '{kind}'"):
         build(save(transformers, kind, tmp_path))
-
-
-def test_tokens_and_positions_must_suffice(tmp_path: Path) -> None:
-    save(transformers, "llama", tmp_path)
-    with pytest.raises(InputError, match=r"tokenizer does not fit the model .* it has 301 tokens"):
-        build(tmp_path, vocabulary=VOCABULARY + 1)
-    with pytest.raises(InputError, match=r"positions for 32 tokens; got a context of 33\. Take --size 32"):
-        build(tmp_path, length=CONTEXT + 1)
-
-
-def test_pickled_weights_are_refused(tmp_path: Path) -> None:
-    save(transformers, "llama", tmp_path)
-    (tmp_path / "pytorch_model.bin").write_bytes(b"")
-    with pytest.raises(InputError, match=r"pytorch_model\.bin is not read, since unpickling it may run code"):
-        find_decoder(f"hf:{tmp_path}")
 
 
 def test_incomplete_weights_are_refused(tmp_path: Path) -> None:
@@ -189,8 +187,3 @@ def test_a_missing_folder_is_refused(name: str) -> None:
 def test_layers_without_a_mixer_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"type 'cohere', has layers whose attention .* such as block1:"):
         build(save(transformers, "cohere", tmp_path))
-
-
-def test_a_prefix_alone_is_refused() -> None:
-    with pytest.raises(InputError, match="names no model"):
-        find_decoder(loading.make_absolute("hf:"))

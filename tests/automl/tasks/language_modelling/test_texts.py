@@ -257,12 +257,9 @@ def test_unusable_texts_are_rejected(
         open_text(write(tmp_path / "data", files) / path, **options)
 
 
-def test_text_needs_a_path() -> None:
+def test_a_path_is_needed_and_numbers_become_text_again() -> None:
     with pytest.raises(InputError, match="Pass --data PATH"):
         open_windows(LanguageData(source="text"))
-
-
-def test_numbers_become_text_again() -> None:
     for tokenizer in (TextTokenizer(), TextTokenizer(train_pairs([b"aaaa"], 258))):
         (tokens,) = tokenizer.encode(["Grüße, 漢!".encode()])
         assert tokenizer.decode([*tokens, tokenizer.end]) == "Grüße, 漢!"

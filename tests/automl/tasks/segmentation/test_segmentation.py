@@ -151,8 +151,8 @@ def test_the_mean_of_two_workers_gradients_is_that_of_the_whole_batch():
     assert [float(each) for each in losses] == pytest.approx([float(loss.detach())] * 2, rel=1e-5)
 
 
-def test_crops_of_images_and_masks_fit_each_other():
-    """Digits are brighter than the background in every crop."""
+def test_crops_fit_each_other_and_none_is_as_in_validation():
+    # Digits are brighter than the background in every crop.
     task = opened(training={"crop": 0.3, "flip": True})
     for images, masks in task.batches(0):
         assert images.shape == (4, 3, 64, 64)
@@ -160,14 +160,13 @@ def test_crops_of_images_and_masks_fit_each_other():
         assert set(masks.unique().tolist()) <= set(range(11))
         brightness = images.mean(1)
         assert brightness[masks > 0].mean() > brightness[masks == 0].mean() + 1
-
-
-def test_an_image_without_changes_is_that_of_validation():
     task = opened(training={"crop": 1.0, "flip": False})
     whole = torch.cat([part.inputs for part in task.parts("train")])
     images = torch.cat([images for images, _ in task.batches(0)])
     # A box of the whole area has another shape than the image in most draws, and then cuts a little off.
     assert images.mean() == pytest.approx(float(whole.mean()), abs=0.1)
+    with pytest.raises(InputError, match=r"data\.size must be a multiple of 32 from 64 to 2048 pixels; got"):
+        TrialConfig(task="segmentation", data=SegmentationData(size=100))
 
 
 @pytest.mark.parametrize(
@@ -206,8 +205,3 @@ def test_weights_of_a_classifier_start_the_encoder(tmp_path):
     assert all(torch.equal(value, own[name]) for name, value in body.items())
     assert new
     assert not [name for name in new if name.startswith("body.")]
-
-
-def test_a_size_that_stages_do_not_divide_is_rejected():
-    with pytest.raises(InputError, match=r"data\.size must be a multiple of 32 from 64 to 2048 pixels; got"):
-        TrialConfig(task="segmentation", data=SegmentationData(size=100))

@@ -110,11 +110,15 @@ def test_other_folders_are_groups(tmp_path):
     assert "group" in images.describe_splits()["test"]
 
 
-def test_image_without_a_mask_is_reported(tmp_path):
+def test_missing_and_damaged_masks_are_reported(tmp_path):
     fill(tmp_path, *"abcd")
     for name in "bc":
         (tmp_path / "masks" / f"{name}.png").unlink()
     with pytest.raises(InputError, match=r"Of 4 images 2 have none or do not exist: b\.jpg, c\.jpg"):
+        opened(tmp_path)
+    fill(tmp_path, *"abc")
+    (tmp_path / "masks" / "a.png").write_bytes(b"no picture")
+    with pytest.raises(InputError, match=r"a\.png cannot be read"):
         opened(tmp_path)
 
 
@@ -131,13 +135,6 @@ def test_invalid_mask_is_reported(tmp_path, mask, message):
     save(tmp_path, "a", picture(), mask)
     (tmp_path / "classes.txt").write_text("sky\ntraffic light\nroad\n")
     with pytest.raises(InputError, match=message):
-        opened(tmp_path)
-
-
-def test_damaged_mask_is_reported(tmp_path):
-    fill(tmp_path, *"abc")
-    (tmp_path / "masks" / "a.png").write_bytes(b"no picture")
-    with pytest.raises(InputError, match=r"a\.png cannot be read"):
         opened(tmp_path)
 
 
@@ -159,11 +156,13 @@ def test_another_label_can_be_ignored_and_255_always_is(tmp_path):
         assert {*np.unique(masks(opened(tmp_path, ignore_index=ignored)))} == labels_left
 
 
-def test_folder_of_other_images_is_rejected(tmp_path):
+def test_other_folders_and_sources_are_rejected(tmp_path):
     (tmp_path / "images").mkdir()
     assert not is_segmentation(tmp_path)
     with pytest.raises(InputError, match="must be a folder with images/ and masks/"):
         opened(tmp_path)
+    with pytest.raises(InputError, match="source of segmentation"):
+        open_labelled_images(SegmentationData(source="voc"))
 
 
 def test_cache_depends_on_files_and_class_names(tmp_path):
@@ -184,8 +183,3 @@ def test_bundled_scenes_have_a_label_for_each_digit():
         assert images.classes == NAMES
         assert {split: len(images.rows(split)) for split in ("train", "test")} == {"train": 3, "test": 2}
         assert (masks(images) == np.stack([mask_of(scene) for scene in drawn[:3]])).all()
-
-
-def test_unknown_source_is_rejected():
-    with pytest.raises(InputError, match="source of segmentation"):
-        open_labelled_images(SegmentationData(source="voc"))

@@ -87,14 +87,11 @@ def test_masks_and_overlays_have_the_images_size(
     assert resized.shape == tuple(own.shape[1:])
 
 
-def test_colours_are_those_of_pascal_voc() -> None:
+def test_colours_of_pascal_voc_and_other_files(result: ExportResult, tmp_path: Path) -> None:
     colours = [tuple(PALETTE[3 * i : 3 * i + 3]) for i in range(256)]
     assert colours[:5] == [(0, 0, 0), (128, 0, 0), (0, 128, 0), (128, 128, 0), (0, 0, 128)]
     assert colours[15] == (192, 128, 128)  # a person
     assert len(set(colours)) == 256
-
-
-def test_file_that_is_not_an_image_is_reported(result: ExportResult, tmp_path: Path) -> None:
     (tmp_path / "broken.png").write_bytes(b"nothing")
     for name, message in (("broken.png", "cannot be read as an image"), ("none.png", "there is no image")):
         with pytest.raises(InputError, match=message):

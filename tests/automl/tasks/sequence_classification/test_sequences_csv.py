@@ -30,7 +30,7 @@ def dataset(more: str = "") -> str:
     return text + more
 
 
-def test_splits_subjects_and_channels(write: Callable[..., Path]) -> None:
+def test_splits_subjects_channels_and_an_own_validation(write: Callable[..., Path]) -> None:
     path = write("d.csv", dataset())
     splits = {split: open_sequences("series", split, path=path) for split in ("train", "validation", "test")}
     assert len(splits["train"]) + len(splits["validation"]) == 9
@@ -40,6 +40,15 @@ def test_splits_subjects_and_channels(write: Callable[..., Path]) -> None:
         assert (sequences.classes, sequences.channels, sequences.steps) == (("a", "b"), ("x", "y"), 3)
         assert sequences.values(0).tolist() == [[0, 1, 2], [0, 10, 20]]
     assert not set(splits["train"].subjects or []) & set(splits["validation"].subjects or [])
+    path = write("d.csv", dataset(rows("v1", split="validation") + rows("v2", label="b", split="validation")))
+    assert open_sequences("series", "validation", path=path).names() == ["v1", "v2"]
+    assert len(open_sequences("series", "train", path=path)) == 9
+    texts = open_sequence_records("series", path=path).describe_splits()
+    assert texts == {
+        "train": "the dataset's own; 3 subjects",
+        "validation": "the dataset's own; 1 subject",
+        "test": "the dataset's own; 1 subject",
+    }
 
 
 @pytest.mark.parametrize(
@@ -92,18 +101,6 @@ def test_test_split_has_whole_subjects(write: Callable[..., Path]) -> None:
     assert [len(names) for names in people] == [10, 1, 4]
     assert texts["test"] == f"about 27% of all {by}; 4 subjects"
     assert texts["validation"] == f"about 9% of the training {by}; 1 subject"
-
-
-def test_own_validation_split_is_used(write: Callable[..., Path]) -> None:
-    path = write("d.csv", dataset(rows("v1", split="validation") + rows("v2", label="b", split="validation")))
-    assert open_sequences("series", "validation", path=path).names() == ["v1", "v2"]
-    assert len(open_sequences("series", "train", path=path)) == 9
-    texts = open_sequence_records("series", path=path).describe_splits()
-    assert texts == {
-        "train": "the dataset's own; 3 subjects",
-        "validation": "the dataset's own; 1 subject",
-        "test": "the dataset's own; 1 subject",
-    }
 
 
 @pytest.mark.parametrize(

@@ -25,16 +25,13 @@ def save(path: Path, without: str = "", **more: Any) -> Path:
     return path
 
 
-def test_arrays(tmp_path: Path) -> None:
+def test_arrays_lengths_subjects_and_names(tmp_path: Path) -> None:
     path = save(tmp_path / "d.npz")
     test = open_sequences("series", "test", path=path)
     assert (test.classes, test.channels, test.subjects) == (("9", "10"), ("dim0", "dim1", "dim2"), None)
     assert test.labels.tolist() == [0, 0, 1, 1]
     assert (test.values(2) == (X[2] + 1).astype(np.float32)).all()
     assert test.names() == [f"test/{i}" for i in range(4)]
-
-
-def test_lengths_subjects_and_names(tmp_path: Path) -> None:
     lengths = np.full(20, 8)
     lengths[3] = 2
     people = np.repeat(["p1", "p2", "p3", "p4", "p5"], 4)

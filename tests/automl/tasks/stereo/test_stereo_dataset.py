@@ -114,15 +114,7 @@ def test_too_few_pairs_are_rejected(tmp_path, count, split):
         open_pairs(StereoData(source="pairs", path=str(path)))
 
 
-def test_manifest_lists_each_pair_and_changes_with_its_content(tmp_path):
-    path = write_csv(tmp_path, 8)
-    before = open_pairs(StereoData(source="pairs", path=str(path))).manifest()
-    assert len(before) == 8
-    write_pfm(tmp_path / "d0.pfm", np.ones((20, 30)))
-    assert open_pairs(StereoData(source="pairs", path=str(path))).manifest().digest != before.digest
-
-
-def test_summary_of_a_table_of_pairs(tmp_path):
+def test_a_table_of_pairs_has_a_summary_and_a_manifest(tmp_path):
     summary = summarise_stereo(write_csv(tmp_path, 12))
     assert sum(summary.pairs.values()) == 12
     assert all(summary.pairs.values())
@@ -131,6 +123,11 @@ def test_summary_of_a_table_of_pairs(tmp_path):
     lines = list(summary.lines())
     assert "sizes       30 x 20 pixels" in lines
     assert lines[-1].startswith("disparity   known of 100% of the pixels; median 4.")
+    path = write_csv(tmp_path, 8)
+    before = open_pairs(StereoData(source="pairs", path=str(path))).manifest()
+    assert len(before) == 8
+    write_pfm(tmp_path / "d0.pfm", np.ones((20, 30)))
+    assert open_pairs(StereoData(source="pairs", path=str(path))).manifest().digest != before.digest
 
 
 DRAW = np.random.default_rng(0)
