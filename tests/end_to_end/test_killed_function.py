@@ -19,7 +19,7 @@ import torch
 
 from automl.config.runtime import Runtime
 from automl.tasks.function.loop import RunningTrial
-from automl.tasks.function.start import find_function
+from automl.tasks.function.space import find_function
 from search.record import State
 from search.study import read_records
 from tests.helpers import FOLDER

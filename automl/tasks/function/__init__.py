@@ -2,7 +2,6 @@
 
 loop        Trains a trial with a training function, which runs in a thread and yields what it reports
 space       The search space of a training function
-start       Runs the start of a training function, which declares its model, hyperparameters and epochs
 task        A training function as a task: its model and its example, for measuring, checks and export
 trial       `Trial`, what a training function gets
 models      The models that a training function gives, with their examples, and their deployment

@@ -32,7 +32,7 @@ from automl.config.device import (
 from automl.config.runtime import Runtime
 from automl.storage.trial_files import Answers
 from automl.tasks.function.models import Placed
-from automl.tasks.function.start import TrainingFunction, find_function
+from automl.tasks.function.space import TrainingFunction, find_function
 from automl.tasks.function.task import insert_placement
 from automl.tasks.function.trial import Epochs, Trial
 from automl.tracking.run_spec import join_runs

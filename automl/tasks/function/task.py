@@ -22,7 +22,7 @@ from automl.task.evaluator import Evaluator
 from automl.task.task_data import Split
 from automl.tasks.function import SPEC, FunctionModel
 from automl.tasks.function.models import Exported, Placed, add_noise, deploy, name_inputs, repeat
-from automl.tasks.function.start import Start, StartTrial, run_start
+from automl.tasks.function.space import Start, StartTrial, run_start
 from backbones import insert
 from backbones.example import materialise, sum_outputs
 from backbones.torch_internals import tree_leaves

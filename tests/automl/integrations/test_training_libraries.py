@@ -18,8 +18,7 @@ import automl
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.tasks.function.loop import RunningTrial
-from automl.tasks.function.space import function_space
-from automl.tasks.function.start import TrainingFunction, find_function
+from automl.tasks.function.space import TrainingFunction, find_function, function_space
 from search.config import TrialConfig
 from search.metric import Metric
 from search.space import draw_randomly

@@ -11,8 +11,7 @@ from automl.config.runtime import Runtime
 from automl.config.settings import Settings
 from automl.task import open_task
 from automl.tasks.function import space as function_space_module
-from automl.tasks.function.space import function_space
-from automl.tasks.function.start import StartTrial
+from automl.tasks.function.space import StartTrial, function_space
 from search.config.tasks import declare_metric
 from search.drawn import Drawn
 from search.metric import Metric

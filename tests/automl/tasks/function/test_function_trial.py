@@ -9,7 +9,7 @@ from automl.config.nouns import Terms
 from automl.storage.storage import Storage
 from automl.storage.trial_files import read_answers
 from automl.tasks.function import FunctionModel
-from automl.tasks.function.start import find_function
+from automl.tasks.function.space import find_function
 from automl.tracking.client import find_runs
 from automl.tracking.run_spec import PARENT, RunSpec
 from automl.tracking.writer import MlflowWriter
