@@ -15,12 +15,10 @@ from torch import Tensor
 
 from attention import Spec
 from automl.export import run_export as export
-from automl.export.chosen import Chosen
 from automl.export.export_result import ExportResult
 from automl.export.formats import CONFIG, MLFLOW_MODEL, forms_of
 from automl.export.predict import run_predict
 from automl.export.run_maps import run_maps
-from automl.storage.storage import Storage
 from automl.task import open_task
 from automl.task.deployment import MODEL
 from automl.tasks.detection import DetectionData, DetectionTraining
@@ -30,9 +28,9 @@ from automl.tasks.detection.task import Detection
 from search.config import TrialConfig
 from tests.helpers import others_slow
 from tests.helpers.automl_cases import HERE
+from tests.helpers.code_cases import CHOSEN
 from tests.helpers.detection_cases import SMALL, few_scenes
 
-CHOSEN = Chosen(name="name", checkpoint=Storage("checkpoint"), what="the run that was named")
 PLACEMENT = {"fpn.p3": Spec("decomposed"), "stage2.block2": Spec("ssa")}
 
 

@@ -15,11 +15,9 @@ from safetensors.torch import load_file
 
 from automl.base.errors import InputError
 from automl.export import run_export as export
-from automl.export.chosen import Chosen
 from automl.export.formats import CARD, CONFIG, MLFLOW_MODEL, ONNX, WEIGHTS, forms_of
 from automl.export.predict import run_predict
 from automl.export.run_maps import run_maps
-from automl.storage.storage import Storage
 from automl.task import open_task
 from automl.task.deployment import MODEL
 from automl.tasks.function.space import function_space
@@ -27,9 +25,9 @@ from search.config import TrialConfig
 from search.metric import Metric
 from tests.helpers import FOLDER, others_slow
 from tests.helpers.automl_cases import HERE
+from tests.helpers.code_cases import CHOSEN
 
 EXPORTS = FOLDER / "train_exports.py"
-CHOSEN = Chosen(name="name", checkpoint=Storage("checkpoint"), what="the run that was named")
 HISTORY = [{"epoch": 1, "score": 0.4, "test_score": 0.5}]
 
 

@@ -12,21 +12,18 @@ from PIL import Image
 from attention import Spec
 from automl.base.errors import InputError
 from automl.export import run_export as export
-from automl.export.chosen import Chosen
 from automl.export.export_result import ExportResult
 from automl.export.formats import CONFIG, MLFLOW_MODEL, forms_of
 from automl.export.predict import run_predict
 from automl.export.run_maps import run_maps
-from automl.storage.storage import Storage
 from automl.task import open_task
 from automl.task.deployment import MODEL
 from automl.tasks.segmentation import SegmentationData, SegmentationTraining
 from automl.tasks.segmentation.task import PALETTE, Segmentation
 from search.config import TrialConfig
 from tests.helpers.automl_cases import HERE
+from tests.helpers.code_cases import CHOSEN
 from tests.helpers.segmentation_cases import NAMES, SMALL, few_scenes
-
-CHOSEN = Chosen(name="name", checkpoint=Storage("checkpoint"), what="the run that was named")
 
 
 @pytest.fixture(scope="module")
