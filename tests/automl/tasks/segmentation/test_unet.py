@@ -55,7 +55,7 @@ def test_logits_for_each_pixel_and_sites_on_every_skip(name, options, skips):
 def test_an_attention_at_the_end_of_a_stage_reaches_skip_and_decoder():
     """It is inserted after the hook that stores the output of the stage."""
     x = torch.randn(2, 3, 64, 64)
-    model = build("torchvision:resnet18", {}).eval()
+    model = build("torchvision:vgg11_bn", {}).eval()
     last = [*model.dimensions][-2]
     site = next(s for s in backbones.sites(model, x) if s.path == f"body.{last}")
     with torch.no_grad():

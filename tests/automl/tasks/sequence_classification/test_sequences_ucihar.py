@@ -63,14 +63,14 @@ def test_splits_are_by_subject(path: Path, source: str) -> None:
 
 
 def test_values_and_descriptions_match_the_files(tmp_path: Path) -> None:
-    test = open_sequences("ucihar", "test", path=write_folder(tmp_path))
+    path = write_folder(tmp_path)
+    test = open_sequences("ucihar", "test", path=path)
     expected, activity, person = windows(TEST_SUBJECTS[:2], 12, len("test"))
     for i in range(len(test)):
         np.testing.assert_allclose(test.values(i), expected[i], rtol=1e-6)
     assert test.labels.tolist() == (activity - 1).tolist()
     assert test.subjects == [str(i) for i in person]
     assert test.names()[5] == "test/5"
-    path = write_folder(tmp_path)
     texts = open_sequence_records("ucihar", path=path).describe_splits()
     assert texts == {
         "train": "the training sequences, less those for validation; 5 subjects",
