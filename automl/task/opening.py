@@ -181,7 +181,9 @@ def _look_over_splits(config: TrialConfig) -> Overview:
     task = open_task(config, Runtime(device=torch.device("cpu")))
     kinds = Counter((row[2] or task.noun, row[0]) for row in task.manifest(task.config).rows())
     names = dict.fromkeys(name for name, _ in kinds)
-    counts = {name: {split: kinds[name, split] for split in SPLITS} for name in names}
+    counts: dict[str, dict[str, int]] = {
+        name: {split: kinds[name, split] for split in SPLITS} for name in names
+    }
     data, changes = task.describe_data(), task.describe_changes()
     notes = {"data": data, "": changes}
     return Overview(
