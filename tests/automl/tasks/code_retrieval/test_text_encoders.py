@@ -117,7 +117,7 @@ def test_sites_are_after_convolutions_and_at_mixers() -> None:
 PLACED = [(name, kind) for i, kind in enumerate(ATTENTIONS) for name in [list(ENCODERS)[i % len(ENCODERS)]]]
 
 
-@pytest.mark.parametrize(("name", "kind"), others_slow(product(ENCODERS, ATTENTIONS), *PLACED, several=True))
+@pytest.mark.parametrize(("name", "kind"), others_slow(product(ENCODERS, ATTENTIONS), *PLACED, rows=True))
 def test_new_modules_are_the_identity_and_ignore_padding(name: str, kind: str) -> None:
     plain = towers(name)
     before = plain(**example())[1]

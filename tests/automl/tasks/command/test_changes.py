@@ -237,7 +237,7 @@ def test_a_command_that_fails_until_it_is_lucky_is_not_accepted(lucky: Any) -> N
     others_slow(
         [(0.15, False, "unequal time"), (0.15, True, "accepted"), (-0.02, False, "accepted")],
         *[(0.15, False, "unequal time"), (-0.02, False, "accepted")],
-        several=True,
+        rows=True,
     ),
 )
 def test_a_change_takes_no_more_time(at_work: Any, spread: float, any_time: bool, outcome: str) -> None:

@@ -157,7 +157,7 @@ def test_an_open_gate_changes_the_feature_maps() -> None:
         [(name, "none") for name in ("xresnet18", "torchvision:resnet18", "timm:convnext_atto")]
         + [("xresnet18", "group")],
         ("xresnet18", "group"),
-        several=True,
+        rows=True,
     ),
 )
 def test_every_parameter_of_any_backbone_learns(name: str, norm: str) -> None:
@@ -194,7 +194,7 @@ NO_STAGES = ("torchvision:mobilenet_v3_large", r"'features.3' of MobileNetV3 doe
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    others_slow([("torchvision:vgg11", r"VGG has some at none"), NO_STAGES], NO_STAGES, several=True),
+    others_slow([("torchvision:vgg11", r"VGG has some at none"), NO_STAGES], NO_STAGES, rows=True),
 )
 def test_backbones_without_stages_are_rejected(name: str, message: str) -> None:
     with pytest.raises(InputError, match=message + r".*Take xresnet50 or torchvision:resnet50"):

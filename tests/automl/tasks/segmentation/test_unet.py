@@ -26,9 +26,7 @@ def build(name: str, options: dict[str, Any], size: int = 64) -> UNet:
     return UNet(backbones.build(name, classes=7, size=size, **options), classes=5, size=size)
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "skips"), others_slow(MODELS, MODELS[0], MODELS[5], several=True)
-)
+@pytest.mark.parametrize(("name", "options", "skips"), others_slow(MODELS, MODELS[0], MODELS[5], rows=True))
 def test_logits_for_each_pixel_and_sites_on_every_skip(name, options, skips):
     model = build(name, options).eval()
     x = torch.randn(2, 3, 64, 64)

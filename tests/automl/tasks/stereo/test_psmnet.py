@@ -143,7 +143,7 @@ def test_sites_are_in_the_backbone_after_the_pyramid_and_in_the_volume():
 
 @pytest.mark.parametrize(
     ("name", "aggregation"),
-    others_slow(product(ATTENTIONS, KINDS), ("decomposed", "hourglass"), ("ssa", "basic"), several=True),
+    others_slow(product(ATTENTIONS, KINDS), ("decomposed", "hourglass"), ("ssa", "basic"), rows=True),
 )
 def test_zero_gates_at_all_sites_change_nothing(name, aggregation):
     model = calibrate_norms(small(aggregation)).eval()
