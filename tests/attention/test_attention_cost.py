@@ -86,15 +86,8 @@ def _count_kept(module: nn.Module, x: Tensor) -> int:
 
 def _site(channels: int, *resolution: int, class_tokens: int = 0) -> Site:
     layout: Layout = "B*C" if class_tokens else "BC*"
-    return Site(
-        name="stem",
-        path="stem",
-        channels=channels,
-        stride=1,
-        resolution=resolution,
-        layout=layout,
-        class_tokens=class_tokens,
-    )
+    site = Site(name="stem", path="stem", channels=channels, stride=1, resolution=resolution)
+    return replace(site, layout=layout, class_tokens=class_tokens)
 
 
 # Tracing a type takes half a second, and its formula is compared with a count by hand above.

@@ -40,6 +40,13 @@ def _join(heads: Tensor) -> Tensor:
     return heads.transpose(1, 2).flatten(2)
 
 
+def record(module: Gated, x: Tensor) -> tuple[Tensor, dict[str, AttentionMap]]:
+    """Return the output of a module at a site `here`, and the maps."""
+    module.site = "here"
+    with attention_maps(module) as maps:
+        return module(x), maps
+
+
 def _values(module: Gated, x: Tensor) -> Tensor:
     return module._heads(x, x.shape[1:2])[2]
 
@@ -93,9 +100,7 @@ def _sums_to_one(spec: Spec) -> bool:
 @every_spec
 def test_kinds_and_shapes(spec: Spec) -> None:
     module = new(spec, gate=1)
-    module.site = "here"
-    with attention_maps(module) as maps:
-        module(inputs(spec, 2, CHANNELS, 6, 5))
+    _, maps = record(module, inputs(spec, 2, CHANNELS, 6, 5))
     if not ATTENTIONS[spec.type].has_map:
         assert not maps
         return
@@ -148,10 +153,7 @@ def test_hooks_end_with_the_context_even_after_an_error() -> None:
 
 
 def test_large_maps_are_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = new(Spec("multihead"), gate=1)
-    module.site = "here"
-    with attention_maps(module) as maps:
-        module(features(2, CHANNELS, 6, 5))
+    _, maps = record(new(Spec("multihead"), gate=1), features(2, CHANNELS, 6, 5))
     whole = maps["here"].heat()
     monkeypatch.setattr(attention_map, "CHUNK", 2 * 4 * 30 * 7)
     torch.testing.assert_close(maps["here"].heat(), whole)
@@ -178,9 +180,7 @@ def test_factors_of_a_rescaling_are_measured() -> None:
 @pytest.mark.parametrize("name", ["timm:se", "timm:eca", "timm:cbam"])
 def test_modules_that_rescale_show_their_factors(name: str) -> None:
     module, x = new(Spec(name), gate=1).double().eval(), features(2, CHANNELS, 6, 5, dtype=torch.float64)
-    module.site = "here"
-    with attention_maps(module) as maps:
-        y = module(x)
+    y, maps = record(module, x)
     assert maps["here"].kind == "rescaling"
     factors = (y / x).flatten(2)
     weight = x.square().flatten(2)
@@ -189,14 +189,8 @@ def test_modules_that_rescale_show_their_factors(name: str) -> None:
     )
     assert maps["here"].heat().shape == (2, 6, 5)
     assert (maps["here"].heat().flatten(1).std(1) < 1e-6).all() == (name != "timm:cbam")
-
-
-def test_modules_that_mix_elements_have_no_factors() -> None:
-    module = Wrapped(CHANNELS, nn.Conv2d(CHANNELS, CHANNELS, 1))
-    module.site = "here"
-    with attention_maps(module) as maps:
-        module(features(2, CHANNELS, 6, 5))
-    assert not maps
+    _, maps = record(Wrapped(CHANNELS, nn.Conv2d(CHANNELS, CHANNELS, 1)), features(2, CHANNELS, 6, 5))
+    assert not maps, "a module that mixes elements"
 
 
 def test_a_hand_set_query_looks_at_the_key_it_matches() -> None:
@@ -208,10 +202,7 @@ def test_a_hand_set_query_looks_at_the_key_it_matches() -> None:
         module.in_proj.weight.zero_()
         module.in_proj.weight[0, 0] = 20  # query: channel 0 of the input
         module.in_proj.weight[4, 1] = 20  # key: channel 1 of the input
-    module.site = "here"
-    with attention_maps(module) as maps:
-        module(x)
-    weights: AttentionMap = maps["here"]
+    weights: AttentionMap = record(module, x)[1]["here"]
     assert weights.heat(3).argmax() == 7
     assert weights.heat(3)[0, 7] > 0.99
     torch.testing.assert_close(weights.heat(0), torch.full((1, 10), 0.1))

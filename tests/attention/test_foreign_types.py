@@ -120,18 +120,12 @@ def _two(x: torch.Tensor) -> torch.Tensor:
     return x.unsqueeze(-1) if x.ndim == 3 else x.flatten(2, 3) if x.ndim == 5 else x
 
 
-def test_the_module_gets_the_extents_of_the_features(mine: str) -> None:
+def test_a_module_gets_the_extents_and_a_rescaling_one_is_recognised(mine: str, tmp_path: Path) -> None:
     assert Spec(f"{mine}:Mix").build(16, (4, 5)).module.size == (4, 5)  # type: ignore[union-attr]
     assert set(find_attention(f"{mine}:Mix").options) == {"heads"}
-
-
-def test_a_rescaling_module_is_recognised(mine: str) -> None:
     assert Spec(f"{mine}:Gate").build(16, (4, 4)).blends
     assert not Spec(f"{mine}:Mix").build(16, (4, 4)).blends
-
-
-def test_multiplies_of_the_class_decides(tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text(
+    (tmp_path / "own.py").write_text(  # whose class decides
         FILE.replace("class Gate(nn.Module):", "class Gate(nn.Module):\n    multiplies = False")
     )
     assert not Spec(f"{tmp_path}/own.py:Gate").build(16, (4, 4)).blends
@@ -166,17 +160,16 @@ def test_options_are_drawn_from_annotations_or_suggest(mine: str) -> None:
     assert trial.distributions["b.reduction"] == optuna.distributions.IntDistribution(1, 2)
 
 
-def test_odd_annotations_are_read(mine: str) -> None:
+def test_odd_annotations_and_plain_choices_are_read(mine: str) -> None:
     options = find_attention(f"{mine}:Odd").options
-    assert {name: tuple(option.choices) for name, option in options.items()} == {
-        "net": (),
-        "kind": ("mean", "max"),
-        "mode": ("a", "b", None),
-        "reduction": (2, 4),
-        "scale": (),
-    }
+    chosen = {name: tuple(option.choices) for name, option in options.items() if option.choices}
+    assert chosen == {"kind": ("mean", "max"), "mode": ("a", "b", None), "reduction": (2, 4)}
+    assert options.keys() - chosen == {"net", "scale"}
     assert options["kind"].allowed == ("mean", "max")
     assert options["scale"].types == (float,)
+    assert Choices(1, "a", None).values == (1, "a", None)
+    with pytest.raises(InputError, match="Choices takes one or more"):
+        Choices()
 
 
 def test_a_spec_carries_the_code_of_its_class(mine: str) -> None:
@@ -228,9 +221,3 @@ def test_text_is_parsed(text: str, spec: Spec) -> None:
 def test_mistakes_have_one_message(mine: str, name: str, options: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Spec(name if name in ("cbam", "sse") or ":" in name else f"{mine}:{name}", options).build(16)  # type: ignore[arg-type]
-
-
-def test_choices_take_plain_values() -> None:
-    assert Choices(1, "a", None).values == (1, "a", None)
-    with pytest.raises(InputError, match="Choices takes one or more"):
-        Choices()

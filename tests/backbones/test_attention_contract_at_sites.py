@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,15 +15,8 @@ from backbones.contract import CHECKS, check_contract
 
 
 def site(channels: int, *resolution: int, layout: Layout = "BC*", class_tokens: int = 0) -> Site:
-    return Site(
-        name="stage2.block1",
-        path="1.0",
-        channels=channels,
-        stride=1,
-        resolution=resolution,
-        layout=layout,
-        class_tokens=class_tokens,
-    )
+    at = Site(name="stage2.block1", path="1.0", channels=channels, stride=1, resolution=resolution)
+    return replace(at, layout=layout, class_tokens=class_tokens)
 
 
 SITES = [

@@ -38,13 +38,17 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return recorded
 
 
+def single(table: Any, site: int, kind: str) -> Any:
+    """Return the placement of one module."""
+    return table.draw(optuna.trial.FixedTrial({"modules": 1, "site1": site, "type1": kind}))
+
+
 def test_trainings_show_one_half_of_the_seeds_and_effects_use_the_other(recorded: ModuleType) -> None:
     scratch = recorded.RECORDINGS["nette"]
     assert recorded.seeds(scratch) == SEEDS
     table, scores = recorded.Table(scratch, 3), recorded.scores(scratch)
     assert table.shared_training(table.draw(optuna.trial.FixedTrial({"modules": 0}))) is None
-    trial = optuna.trial.FixedTrial({"modules": 1, "site1": 2, "type1": "sagan"})
-    placement = table.draw(trial)
+    placement = single(table, 2, "sagan")
     row = recorded.RECORDINGS["nette"].names.index("sagan@stage2.block2")
     shown = [table.score(placement, {}) for _ in range(4)]
     assert shown[:2] == shown[2:]
@@ -54,10 +58,7 @@ def test_trainings_show_one_half_of_the_seeds_and_effects_use_the_other(recorded
     assert table.effect(placement) == pytest.approx(np.mean(rest))
     plain = table.draw(optuna.trial.FixedTrial({"modules": 0}))
     every = [table.effect(plain)]
-    for site in range(5):
-        for kind in recorded.nette.TYPES:
-            drawn = {"modules": 1, "site1": site, "type1": kind}
-            every.append(table.effect(table.draw(optuna.trial.FixedTrial(drawn))))
+    every += [table.effect(single(table, site, kind)) for site in range(5) for kind in recorded.nette.TYPES]
     assert table.best == pytest.approx(max(every))
     assert table.spread >= 0
 
@@ -91,10 +92,7 @@ def test_scores_in_shared_trainings_are_differences_from_plain(
     mean = losses.mean(axis=2) / 16
     assert np.allclose(recorded.scores(shared_trainings), 1000 * (mean[0] - mean))
     table = recorded.Table(shared_trainings, 0)
-    ssa, sagan = (
-        table.draw(optuna.trial.FixedTrial({"modules": 1, "site1": 0, "type1": kind}))
-        for kind in ("ssa", "sagan")
-    )
+    ssa, sagan = (single(table, 0, kind) for kind in ("ssa", "sagan"))
     plain = table.draw(optuna.trial.FixedTrial({"modules": 0}))
     numbers = []
     for placement in (ssa, sagan, ssa, ssa):
@@ -102,10 +100,8 @@ def test_scores_in_shared_trainings_are_differences_from_plain(
         table.score(placement, {})
     assert numbers == [0, 1, 1, 0], "each placement in each shared partial training, equally often"
     assert table.score(plain, {}) == 0
-    effects = [table.effect(plain), *(
-        table.effect(table.draw(optuna.trial.FixedTrial({"modules": 1, "site1": site, "type1": kind})))
-        for site in range(5) for kind in recorded.nette.TYPES
-    )]  # fmt: skip
+    effects = [table.effect(single(table, site, kind)) for site in range(5) for kind in recorded.nette.TYPES]
+    effects.append(table.effect(plain))
     assert (table.best, max(effects)) == (pytest.approx(1), pytest.approx(1))
     assert np.mean(effects) == pytest.approx(0, abs=1e-9)
 

@@ -19,6 +19,7 @@ import yaml
 from typer.main import get_command
 
 from automl.cli.main import app
+from tests.helpers import others_slow
 from tests.helpers.private_names import check_launcher_config
 
 ROOT = Path(__file__).parents[2]
@@ -389,20 +390,8 @@ def list_processes(job):
 @pytest.mark.slow("takes minutes")
 def test_the_slurm_script_runs_a_search_on_two_rays_and_cleans_up(slurm, tmp_path):
     start, job = slurm
-    search = [
-        "--space",
-        "digits",
-        "--trials",
-        "2",
-        "--epochs",
-        "1",
-        "--subset",
-        "0.1",
-        "--name",
-        "one",
-        "--json",
-    ]
-    run = start(*search)
+    words = "--space digits --trials 2 --epochs 1 --subset 0.1 --name one --json"
+    run = start(*words.split())
     output, _ = run.communicate(timeout=400)
     assert run.returncode == 0, output
     assert "search one: " in output
@@ -413,15 +402,13 @@ def test_the_slurm_script_runs_a_search_on_two_rays_and_cleans_up(slurm, tmp_pat
     assert not (tmp_path / "slurm.log").exists()  # The job was not requeued.
 
 
+OUT_OF_TIME, CANCELLED = ("never", signal.SIGUSR1, 143, "requeue"), ("never", signal.SIGTERM, 143, None)
+
+
 @pytest.mark.parametrize(
     ("end", "signal_", "status", "expected"),
-    [
-        ("7", None, 7, None),
-        ("never", signal.SIGUSR1, 143, "requeue"),  # Out of time: continues later.
-        pytest.param(
-            "never", signal.SIGTERM, 143, None, marks=pytest.mark.slow("another case")
-        ),  # Cancelled by the user: stays stopped.
-    ],
+    # Out of time, it continues later. Cancelled by the user, it stays stopped.
+    others_slow([("7", None, 7, None), OUT_OF_TIME, CANCELLED], ("7", None, 7, None), OUT_OF_TIME, rows=True),
 )
 def test_the_slurm_script_shuts_down_in_order(slurm, tmp_path, end, signal_, status, expected):
     start, job = slurm

@@ -48,18 +48,11 @@ def test_the_optimum_is_that_of_an_enumeration(sites: int, least: int, most: int
         few = random.choice(len(placements), 6)
         tried = [placements[i] for i in [*few, *few, *few, *random.choice(len(placements), 12)]]
         logs = {"pair": 2.0, "placement": 3.0} if large else None
-        model = EffectModel(
-            [placement_weights(placement) for placement in tried],
-            random.standard_normal(len(tried)),
-            logs,
-            estimate=not large,
-        )
-        costs = {
-            name: AdditiveCost(
-                plain=5.0, modules={m: float(random.lognormal()) for m in list_modules(choices)}
-            )
-            for name in ("params", "latency")
-        }
+        weights, scores = [placement_weights(p) for p in tried], random.standard_normal(len(tried))
+        model = EffectModel(weights, scores, logs, estimate=not large)
+        drawn = [{m: float(random.lognormal()) for m in list_modules(choices)} for _ in range(2)]
+        names = ("params", "latency")
+        costs = {name: AdditiveCost(plain=5.0, modules=m) for name, m in zip(names, drawn, strict=True)}
         solver, means = PlacementSolver(model, choices, tried, costs), expected(model, placements)
         values = {name: np.array([cost(p) for p in placements]) for name, cost in costs.items()}
         for _ in range(5):
@@ -82,13 +75,8 @@ def test_an_own_effect_below_zero_excludes_a_tried_placement() -> None:
     choices = PlacementChoices(prefix="", sites=2, types=("a", "b"), options={}, most=1)
     placements = [IndexedPlacement("", ())] + [IndexedPlacement("", (m,)) for m in list_modules(choices)]
     tried = [placements[1]] * 6 + [placements[2]] * 2
-    scores = [-1.0] * 6 + [1.0] * 2
-    model = EffectModel(
-        [placement_weights(p) for p in tried],
-        scores,
-        {"placement": 4.0, "site": 4.0, "noise": -4.0},
-        estimate=False,
-    )
+    weights, scores = [placement_weights(p) for p in tried], [-1.0] * 6 + [1.0] * 2
+    model = EffectModel(weights, scores, {"placement": 4.0, "site": 4.0, "noise": -4.0}, estimate=False)
     means = expected(model, placements)
     assert PlacementSolver(model, choices, tried).solve() == placements[int(np.argmax(means))]
 

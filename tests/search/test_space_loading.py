@@ -73,13 +73,14 @@ def test_a_user_defined_function(name: str) -> None:
     assert space(optuna.trial.FixedTrial({"epochs": 7})).training.epochs == 7
 
 
-def test_a_function_without_a_baseline_starts_without_modules() -> None:
-    assert load_space("my_space.py:no_baseline").baseline == {"modules": 0}
-
-
-def test_a_space_object() -> None:
+def test_a_space_object_and_functions_without_a_baseline_or_modules() -> None:
     space = load_space("my_space.py:whole")
     assert (space.name, space.baseline["epochs"]) == ("whole", 4)
+    assert load_space("my_space.py:no_baseline").baseline == {"modules": 0}
+    check_fixed_parameters(load_space("my_space.py:no_baseline"))
+    check_fixed_parameters(load_space("my_space.py:space"))
+    with pytest.raises(InputError, match=r"set FUNCTION\.baseline to parameters .* such as \{'modules': 0\}"):
+        check_fixed_parameters(load_space("my_space.py:attends"))
 
 
 @pytest.mark.parametrize(
@@ -88,20 +89,11 @@ def test_a_space_object() -> None:
         ("wof", r"unknown space 'wof'; choose from .*, .*\. Did you mean 'woof'\?.*file\.py:function"),
         ("my_space.py", r"unknown space 'my_space\.py'.*file\.py:function"),
         ("absent.py:space", r"there is no file absent\.py"),
-        (
-            "absent.module:space",
-            r"absent\.module cannot be imported: ModuleNotFoundError: No module named 'absent'",
-        ),
+        ("absent.module:space", r"absent\.module cannot be imported: .* No module named 'absent'"),
         (":space", "cannot be imported"),
-        (
-            "broken_space.py:space",
-            r"broken_space\.py cannot be imported: ModuleNotFoundError: .*no_such_module",
-        ),
+        ("broken_space.py:space", r"broken_space\.py cannot be imported: ModuleNotFoundError: .*no_such_"),
         ("unfinished_space.py:space", r"unfinished_space\.py, line 1, is no Python"),
-        (
-            "my_space.py:spase",
-            r"unknown function in my_space\.py 'spase'; choose from .*Did you mean 'space'",
-        ),
+        ("my_space.py:spase", r"unknown function in my_space\.py 'spase'; .*Did you mean 'space'"),
         ("my_space.py:number", r"unknown function in my_space\.py 'number'"),
     ],
 )
@@ -123,13 +115,6 @@ def test_an_invalid_function_is_reported(function: str, message: str) -> None:
     space = load_space(f"my_space.py:{function}")
     with pytest.raises(InputError, match=message):
         space(optuna.trial.FixedTrial({}))
-
-
-def test_a_function_without_modules_needs_no_baseline() -> None:
-    check_fixed_parameters(load_space("my_space.py:no_baseline"))
-    check_fixed_parameters(load_space("my_space.py:space"))
-    with pytest.raises(InputError, match=r"set FUNCTION\.baseline to parameters .* such as \{'modules': 0\}"):
-        check_fixed_parameters(load_space("my_space.py:attends"))
 
 
 def test_pruning_passes_through() -> None:

@@ -45,10 +45,14 @@ def test_every_row_is_a_cell(name: str) -> None:
     assert len(baselines) == (7 if "sweep" in name else 1)
 
 
-def test_all_grids_can_be_named() -> None:
+def test_grids_can_be_named_and_have_the_published_comparison_of_ssa() -> None:
     assert all(load_space(name) is space for name, space in study_grids().items())
     assert {equal_time_grid(rate, "") for rate in RATES} <= set(study_grids())
     assert drawn(equal_time_grid(0.012, SMALL), model="xresnet18 + ssa").training.learning_rate == 0.012
+    config = drawn("ssa-equal-time-0.008", model="xresnet18 + ssa")
+    assert (config.data.source, config.data.size, config.model.backbone) == ("woof1", 128, "xresnet18")
+    assert (config.training.epochs, config.training.batch_size, config.training.mixup) == (50, 64, 0)
+    assert [*config.model.placement] == ["stage1.block2.branch"]
 
 
 @pytest.mark.parametrize(
@@ -82,15 +86,3 @@ def test_blocks_have_the_layer_scale_of_the_published_classes(block: str) -> Non
     assert options["block"].endswith("layer-scale") == scaled
     assert options.get("initial_scale") == (1e-4 if scaled else None)
     assert options["block"].startswith("parallel") == block.startswith("Parallel")
-
-
-def test_the_comparison_of_ssa_is_the_published_one() -> None:
-    config = drawn("ssa-equal-time-0.008", model="xresnet18 + ssa")
-    assert (config.data.source, config.data.size) == ("woof1", 128)
-    assert (config.model.backbone, config.training.epochs, config.training.batch_size) == (
-        "xresnet18",
-        50,
-        64,
-    )
-    assert [*config.model.placement] == ["stage1.block2.branch"]
-    assert config.training.mixup == 0
