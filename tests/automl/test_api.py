@@ -150,6 +150,7 @@ def test_the_examples_of_a_referee_run(played: None, monkeypatch: pytest.MonkeyP
     run_examples(REFEREE)
 
 
+@pytest.mark.slow("a whole search")
 def test_the_examples_of_a_search_run(played: None, monkeypatch: pytest.MonkeyPatch) -> None:
     workers = PlayedWorkers(lambda variant, seed: 0.5 + seed / 100 + len(variant) / 1000)
     monkeypatch.setattr(automl.trials.session, "open_workers", workers.open)

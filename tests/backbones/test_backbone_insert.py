@@ -303,7 +303,7 @@ def test_modules_have_the_models_dtype_and_device(dtype: torch.dtype) -> None:
     assert {p.device.type for p in model.parameters()} == {"meta"}
 
 
-@pytest.mark.parametrize("plain_weights", [True, False], ids=["removed", "parametrized"])
+@pytest.mark.parametrize("plain_weights", others_slow([True, False], False), ids=["removed", "parametrized"])
 @pytest.mark.parametrize("types", others_slow([" ".join(ATTENTIONS), "sagan sliding"], "sagan sliding"))
 def test_exports(types: str, plain_weights: bool) -> None:
     """Several types at once, with spectral norms as parametrizations, and with their final weights."""

@@ -334,6 +334,7 @@ def detector() -> nn.Module:
     return torchvision.models.detection.maskrcnn_resnet50_fpn(weights=None, weights_backbone=None)
 
 
+@pytest.mark.slow("a detector")
 def test_a_detectors_sites_are_its_backbones(detector: nn.Module) -> None:
     """Its control flow depends on the values of proposals, which a pass without data does not have."""
     whole = sites(detector, [torch.empty(3, 64, 96), torch.empty(3, 80, 64)])

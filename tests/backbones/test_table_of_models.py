@@ -22,6 +22,7 @@ KNOWN = {"timm:coat_tiny", "timm:deepseek_vit_412m", "timm:gemma4_vit_167m_enc"}
         if name not in KNOWN
     ],
 )
+@pytest.mark.heavy("every column of the table of models")
 def test_the_model_passes_every_column(name: str) -> None:
     row = table.check_model(name)
     assert list(row.passed) == list(table.COLUMNS), row.reason

@@ -107,7 +107,7 @@ async def until(condition: Callable[[], object]) -> None:
         await anyio.sleep(0.1)
 
 
-@pytest.mark.heavy("a server for agents")
+@pytest.mark.slow("a server for agents")
 def test_a_client_lists_and_calls(folder: Path) -> None:
     lines: list[str] = []
 

@@ -108,7 +108,7 @@ def drawn(trial):
     )
 
 
-@pytest.mark.heavy("the study of a search, by others")
+@pytest.mark.slow("the study of a search, by others")
 def test_a_search_reads_no_test_split_and_its_study_is_everybodys(storage, unreadable_tests, monkeypatch):
     """Optuna alone reads it, its plots and importances work on it, and optuna-dashboard serves it."""
     # Which trials are weak is up to the machine; that every third one is pruned is not.

@@ -50,6 +50,7 @@ def test_a_type_that_is_better_by_construction_is_returned_within_sixteen_traini
     assert result >= 9
 
 
+@pytest.mark.slow("fits of the model")
 def test_equal_placements_show_no_difference_that_matters() -> None:
     """Use 128 trainings with 1.1 points of noise. No placement is ever called best."""
     ends = []

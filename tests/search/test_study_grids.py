@@ -12,6 +12,7 @@ from search.drawn import Drawn, check_fixed_parameters
 from search.grid import SMALL, grid_cells
 from search.samplers import check_sampler
 from search.space import load_space, study_grids
+from tests.helpers import others_slow
 
 CELLS = {
     "ssa-lr-sweep": 7,
@@ -32,7 +33,13 @@ def drawn(name: str, **params: Any) -> Any:
     return load_space(name).draw(optuna.trial.FixedTrial(params))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", [f"{name}{form}" for name in CELLS for form in ("", SMALL)])
+@pytest.mark.parametrize(
+    "name",
+    others_slow(
+        [f"{name}{form}" for name in CELLS for form in ("", SMALL)],
+        *(f"{name}{form}" for name in CELLS for form in ("", SMALL) if name != "da-backbones"),
+    ),
+)
 def test_every_row_is_a_cell(name: str) -> None:
     space = load_space(name)
     check_sampler("grid", Drawn(space))

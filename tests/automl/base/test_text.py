@@ -167,7 +167,7 @@ def test_invalid_number_is_rejected(text: str) -> None:
 NEVER_ONE = r"""SEEDS|seeds|count|steps|inputs|\w*timed|self\.timed|trials|of|2 \* PAIRS|MIN_STEPS|size|top
 first|validated|plan\.seeds|(?:d|self)\.count|verdict\..*|(?:len\(self\.)?design\..*|len\(used\)|self\.least
 speed\..*|count_rows\(.*|len\(photos\)|course\.epoch|len\(search\.done\)|ROUNDS.*|name(!r)?|what|program
-.*:[.,]?\w+|storage|dataset!r|LABEL_STUDIO|.*suffix|self\.model\.backbone|MAX_PAIRS"""
+.*:[.,]?\w+|storage|dataset!r|LABEL_STUDIO|.*suffix|self\.model\.backbone|MAX_PAIRS|len\(entries\)|pluralize\(.*"""
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,7 @@ class Fixed(Gate):
 CHECK = ("check-attention", "--backbone", "xresnet18", "--size", "64", "--backbone-option", "width=0.25")
 
 
+@pytest.mark.slow("checks and exports of a type")
 def test_good_module_has_a_row_for_each_shape(cli: Cli) -> None:
     code, out, err = cli(*CHECK, "mine.py:Gate", "--option", "width=8", "--json")
     assert (code, "Traceback" in err) == (0, False)
@@ -101,6 +102,7 @@ def test_good_module_has_a_row_for_each_shape(cli: Cli) -> None:
     assert formats == "an export has all formats"
 
 
+@pytest.mark.slow("checks and exports of a type")
 def test_a_module_without_parameters_passes(cli: Cli, mine: Path) -> None:
     mine.write_text(
         "from torch import nn\n\nclass Soft(nn.Softmax):\n    def __init__(self, channels):\n"
@@ -187,6 +189,7 @@ def _check(attention: str | None) -> None:
     check_attentions(Question(space="digits", attention=attention).open(), Terms().runtime)
 
 
+@pytest.mark.slow("checks and exports of a type")
 def test_modules_that_cannot_be_exported_are_named_before_a_search(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -197,6 +200,7 @@ def test_modules_that_cannot_be_exported_are_named_before_a_search(
         assert re.match(rf"note      an export with mine.py:Fixed will have no {file}: .*", note)
 
 
+@pytest.mark.slow("checks and exports of a type")
 def test_options_with_ranges_are_checked_a_few_times(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,6 +212,7 @@ def test_options_with_ranges_are_checked_a_few_times(
 
 
 @pytest.mark.usefixtures("store")
+@pytest.mark.slow("checks and exports of a type")
 def test_an_export_leaves_out_the_formats_that_were_named(cli: Cli, tmp_path: Path) -> None:
     placement = {"stage2.block1": Spec("mine.py:Fixed").identified()}
     trained = run_train(tiny(model={"placement": placement}), runtime=HERE)

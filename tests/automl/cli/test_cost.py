@@ -38,6 +38,7 @@ from tests.helpers.report_cases import plan_of
 MODEL = ("cost", "torchvision:resnet18", "--size", "32", "--batch", "2")
 
 
+@pytest.mark.slow("costs of whole models")
 def test_costs_match_the_formula(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time_ratio, "COMPARING", 0.0)
     code, out, err = cli(
@@ -161,6 +162,7 @@ def test_models_of_every_task_have_costs_and_sites(
     assert any(text in err for text in TEXT)
 
 
+@pytest.mark.slow("costs of whole models")
 def test_published_models_and_small_pairs(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """ViT-Ti with 168 pixels and patches of 12 has 5.5 million parameters."""
     monkeypatch.setattr(time_ratio, "COMPARING", 0.0)
@@ -225,6 +227,7 @@ def test_power_at_the_detectable_difference(seeds: int, inputs: int) -> None:
     assert power == pytest.approx(0.8, abs=0.04)
 
 
+@pytest.mark.slow("costs of whole models")
 def test_preview_writes_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module, "connect", lambda **_: nullcontext())  # starting Ray takes long

@@ -30,6 +30,7 @@ from automl.storage.metadata import write_metadata
 from automl.storage.storage import Storage
 from automl.trials.session import Stopped
 from search.record import State
+from tests.helpers import others_slow
 from tests.helpers.automl_cases import Cli
 from tests.helpers.confirm_cases import (
     CONV,
@@ -320,7 +321,9 @@ def test_searches_without_trials_or_with_all(tmp_path: Path) -> None:
     assert not any(line.startswith("next") for line in status.lines())
 
 
-@pytest.mark.parametrize("records", [RECORDS, [*RECORDS, record(4, 0.5, SSA), record(5, 0.5, CONV)]])
+@pytest.mark.parametrize(
+    "records", others_slow([RECORDS, [*RECORDS, record(4, 0.5, SSA), record(5, 0.5, CONV)]], RECORDS)
+)
 @pytest.mark.usefixtures("untracked")
 def test_status_of_a_confirmation(
     records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -128,6 +128,7 @@ def test_order_of_the_models_alternates(monkeypatch: pytest.MonkeyPatch) -> None
 SSA = {"stage2.block1": Spec("ssa")}
 
 
+@pytest.mark.slow("steps of two models")
 def test_model_of_far_more_work_has_a_ratio_far_above_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four times the width is about ten times the work. A loaded machine slows both."""
     monkeypatch.setattr(time_ratio, "ALLOWED", 0.0)

@@ -10,6 +10,7 @@ import torch
 from automl.config.device import find_device
 from automl.tasks.image_classification.data.feed import AHEAD, Feed, copy_to_device, prefetch
 from automl.tasks.image_classification.task import load_images, open_feed
+from tests.helpers import others_slow
 from tests.helpers.automl_cases import CPU, TINY, opened
 from tests.helpers.imitated_gpus import SIZE
 
@@ -75,7 +76,7 @@ def test_process_has_one_feed_per_split():
     assert open_feed(data, "validation", CPU, 1.0) is validation
 
 
-@pytest.mark.parametrize("change", [{"size": 32}, {"subset": 0.1}])
+@pytest.mark.parametrize("change", others_slow([{"size": 32}, {"subset": 0.1}], {"size": 32}))
 def test_feeds_of_other_images_are_freed_at_the_start_of_a_trial(change):
     task = opened()
     list(task.batches(0))

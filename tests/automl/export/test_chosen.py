@@ -99,6 +99,7 @@ def test_the_best_trial_is_chosen_without_a_verdict(search: Storage, tmp_path: P
     assert choose("mine", str(tmp_path / "equal")).number == 1
 
 
+@pytest.mark.slow("a training")
 def test_retrained_winner_is_chosen(search: Storage, confirm: Confirm) -> None:
     confirm(+2)
     chosen = choose("mine", str(search))

@@ -189,6 +189,7 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.usefixtures("at_work")
+@pytest.mark.heavy("an export")
 def test_differing_form_is_not_exported(
     trained: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,8 +37,8 @@ OTHERS = [((), "none"), ((2,), "shared"), ((2, 3), "shared")]
 @pytest.mark.parametrize(
     ("extra", "mask"),
     [
-        ((), "each"),
         ((2, 3), "each"),
+        pytest.param((), "each", marks=pytest.mark.slow("another case")),
         *(pytest.param(*case, marks=pytest.mark.slow("another case")) for case in OTHERS),
     ],
 )

@@ -84,6 +84,7 @@ def test_all_variants_get_the_same_fresh_seeds(search, at_work):
     assert (status.verdict, status.verdict_lines) == (result.verdict.headline, result.verdict.lines)
 
 
+@pytest.mark.slow("a comparison")
 def test_answer_of_solve_is_the_finalist(search, at_work, tmp_path):
     workers = at_work(FakeWorkers(noise_alone))
     content = {

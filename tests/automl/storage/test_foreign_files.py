@@ -292,7 +292,7 @@ def contacts(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return tried
 
 
-@pytest.mark.parametrize("backbone", others_slow(AWAY, "timm:owner/gone", "hf:/moved/model"))
+@pytest.mark.parametrize("backbone", others_slow(AWAY, "hf:/moved/model"))
 def test_a_model_that_is_not_here_is_read_and_not_run(
     backbone: str, confirmed: Path, workspace: Path, contacts: list[object], cli: Cli
 ) -> None:

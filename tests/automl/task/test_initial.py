@@ -117,6 +117,7 @@ def published(monkeypatch: pytest.MonkeyPatch) -> dict[str, Tensor]:
     return dict(weights)
 
 
+@pytest.mark.slow("a library's model")
 def test_published_weights_leave_the_head_to_the_seed(published: dict[str, Tensor]) -> None:
     """The result does not depend on the first caller in a process, and draws no random number."""
     heads = []

@@ -65,6 +65,7 @@ def answered(task: Task, epochs: int) -> tuple[float, Answers, torch.Tensor]:
     return value, evaluator.answers(HERE), torch.cat(logits)
 
 
+@pytest.mark.slow("a search")
 def test_its_value_chance_and_verdict(task: Task) -> None:
     inputs, chance = task.size("test"), task.chance("test")
     (before, guesses, _), (value, answers, logits) = answered(task, 1), answered(task, 4)

@@ -52,6 +52,7 @@ def weights(folder: Path, name: str) -> dict[str, torch.Tensor]:
     return dict(checkpoint.read(Storage(folder / name), CPU)["model"])
 
 
+@pytest.mark.slow("a shared training")
 def test_a_placement_continues_the_shared_training_for_the_remaining_time(tmp_path: Path) -> None:
     plain = list(train_trial(make_assignment(tmp_path, "0", PLAIN), HERE))[-1]
     assert [record["epoch"] for record in plain.history] == [1, 2, 3, 4]

@@ -198,6 +198,7 @@ def test_defaults_fit_the_dataset(dataset: str) -> None:
     assert config.model.backbone == "xresnet18"
 
 
+@pytest.mark.slow("a training")
 def test_a_space_of_another_task_is_trained(store: MlflowClient, cli: Cli) -> None:
     """LARNN on sequences, with options of the space and of the configuration."""
     draw = np.random.default_rng(0)

@@ -56,6 +56,7 @@ def test_the_losses_match_their_definitions(similarity: Any, folder: Path) -> No
         assert value.item() == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow("a training")
 def test_a_docstring_finds_its_function_and_names_are_queries_in_test(folder: Path) -> None:
     task = opened(folder, epochs=6, learning_rate=3e-3)
     state = start(task)

@@ -186,6 +186,7 @@ def test_only_new_functions_are_encoded(model: Path, corpus: Path, encoded: list
     assert {f"{hit.file}:{hit.line}": pytest.approx(hit.score, abs=1e-4) for hit in answer.hits} == expected
 
 
+@pytest.mark.slow("indexes of several models")
 def test_each_model_and_folder_has_an_index(model: Path, corpus: Path, cache: Path, tmp_path: Path) -> None:
     find_functions(model, corpus)
     other = Path(str(export_search(tmp_path / "other", shared=True)[2].folder))

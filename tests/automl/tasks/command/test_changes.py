@@ -366,6 +366,7 @@ def call(names: list[str]) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="starts callers by fork")
 @pytest.mark.parametrize("kills", others_slow([2, 10], 2))
+@pytest.mark.heavy("killed callers of a ledger")
 def test_two_callers_killed_again_and_again(at_work: Any, kills: int) -> None:
     """Nothing is lost and nothing is counted twice, and each test keeps its part of the level."""
 
@@ -412,6 +413,7 @@ def test_two_callers_killed_again_and_again(at_work: Any, kills: int) -> None:
             assert kept.items() <= scores[name].items()
 
 
+@pytest.mark.slow("comparisons of commands")
 def test_a_ledger_lists_and_exports(at_work: Any, cli: Any, tmp_path: Path) -> None:
     at_work(FakeCommands(gain(3)))
     for number in range(2):

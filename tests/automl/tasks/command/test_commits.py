@@ -83,6 +83,7 @@ def test_protected_files_are_the_same_in_all_commits(repository: Path) -> None:
             compare(command=f"{COMMAND} {{out}}", **option)
 
 
+@pytest.mark.slow("comparisons of commits")
 def test_a_ledger_of_commits_runs_what_was_named_here(repository: Path) -> None:
     """Neither the head as the baseline nor the final comparison asks to trust the command again."""
     options: dict[str, Any] = {"metric": "acc=(.*)", "candidate_refs": "HEAD", "ledger": "../runs"}
@@ -97,6 +98,7 @@ def test_a_ledger_of_commits_runs_what_was_named_here(repository: Path) -> None:
     assert ledger.finals[0]["difference"] == pytest.approx(9)
 
 
+@pytest.mark.slow("comparisons of commits")
 def test_a_head_whose_commit_is_gone_is_one_of_the_same_files(repository: Path) -> None:
     options: dict[str, Any] = {"metric": "acc=(.*)", "candidate_refs": "HEAD", "ledger": "../runs"}
     run_referee(command=COMMAND, baseline_ref="HEAD~1", **options)

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.usefixtures("cache")
 SPLITS = ("train", "validation", "test")
 
 
+@pytest.mark.slow("all scenes")
 def test_boxes_and_masks_of_scenes_agree() -> None:
     images = open_split(DetectionData(source="scenes", size=96), "train")
     assert (len(images), images.classes, images.has_masks) == (800, tuple("0123456789"), True)

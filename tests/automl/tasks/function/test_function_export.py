@@ -87,6 +87,7 @@ def test_inputs_and_outputs_have_names_and_every_form_the_same_answers(name, tmp
     assert "real test inputs" not in card
 
 
+@pytest.mark.slow("an export")
 def test_predictions_have_labels_and_maps_are_drawn(tmp_path):
     model, _ = write(tmp_path, "tensor", history=[{"epoch": 1, "score": 0.4}])
     images = np.random.default_rng(1).normal(size=(2, 1, 8, 8))  # float64, as NumPy makes them

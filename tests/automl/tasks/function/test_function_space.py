@@ -53,6 +53,7 @@ def test_start_runs_once_for_each_combination_of_discrete_values(monkeypatch):
     assert len(runs) == 1 + 4  # for the baseline's values, and for two widths and two optimisers
 
 
+@pytest.mark.slow("new processes")
 def test_fingerprint_depends_on_the_code_and_not_on_its_folder(tmp_path):
     (tmp_path / "train_marks.py").write_text(MARKS.read_text())
     moved = function_space(f"{tmp_path / 'train_marks.py'}:train", ACCURACY)

@@ -19,7 +19,7 @@ from search.config import TrialConfig
 from search.config.sections import OwnTraining
 from search.metric import Metric
 from search.record import TrialRecord
-from tests.helpers import FOLDER
+from tests.helpers import FOLDER, others_slow
 from tests.helpers.automl_cases import CPU, HERE, timeless
 from tests.helpers.train_as_built_in import CONFIG
 
@@ -49,7 +49,7 @@ def own_config(file, placement=None, *, epochs=3, seed=0):
     )
 
 
-@pytest.mark.parametrize("placement", [{}, PLACEMENT], ids=["plain", "placed"])
+@pytest.mark.parametrize("placement", others_slow([{}, PLACEMENT], PLACEMENT), ids=["plain", "placed"])
 def test_function_trains_as_the_built_in_task(placement, tmp_path):
     built_in = CONFIG.change(model={"placement": placement}, seed=5)
     own = own_config(AS_BUILT_IN, placement, seed=5)
@@ -134,6 +134,7 @@ USES = """
 """
 
 
+@pytest.mark.slow("a training")
 def test_function_runs_where_the_search_was_started(tmp_path, monkeypatch):
     """A trial's process is in a folder of Ray Tune. Its function reads files and logs metrics elsewhere."""
     (tmp_path / "beside.txt").write_text("here")
@@ -156,6 +157,7 @@ def test_function_runs_where_the_search_was_started(tmp_path, monkeypatch):
         folder.clear()
 
 
+@pytest.mark.slow("a training")
 def test_start_ends_its_runs_of_mlflow_and_no_others(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     file = tmp_path / "train.py"

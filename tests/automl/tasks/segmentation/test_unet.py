@@ -50,6 +50,7 @@ def test_logits_for_each_pixel_and_sites_on_every_skip(name, options, skips):
     )
 
 
+@pytest.mark.slow("a whole network")
 def test_an_attention_at_the_end_of_a_stage_reaches_skip_and_decoder():
     """It is inserted after the hook that stores the output of the stage."""
     x = torch.randn(2, 3, 64, 64)

@@ -236,6 +236,7 @@ def test_memory_grows_with_the_length_and_not_with_the_window(options: dict[str,
     assert measure_kept(large, 200) == pytest.approx(measure_kept(small, 200), rel=0.02)
 
 
+@pytest.mark.slow("a training")
 def test_norms_track_their_statistics() -> None:
     module = layer(norm="all")
     x = values(6, 5, 12)
