@@ -66,6 +66,7 @@ class Durations:
         self.known = read_record(config)
         self.tests: dict[str, float] = defaultdict(float)
         self.fixtures: dict[str, float] = {}
+        self.files: dict[str, float] = defaultdict(float)  # shared fixtures by the file that made them
         self.total = 0.0
         self.marked: set[str] = set()  # tests and fixtures without a limit
         self._shared: list[tuple[str, float]] = []  # fixtures that were made in this phase of a test
@@ -111,6 +112,7 @@ class Durations:
         self.tests[report.nodeid] += report.processor_seconds
         self.total += report.processor_seconds + sum(taken for _, taken in report.shared_fixtures)
         for name, taken in report.shared_fixtures:
+            self.files[report.nodeid.split("::")[0]] += taken
             self.fixtures[name] = max(taken, self.fixtures.get(name, 0.0))
         if report.heavy:
             self.marked |= {report.nodeid, *(name for name, _ in report.shared_fixtures)}
@@ -120,7 +122,7 @@ class Durations:
         if self.is_worker or session.config.option.collectonly:
             return
         if (cache := getattr(session.config, "cache", None)) is not None:  # none with `-p no:cacheprovider`
-            cache.set(RECORD, {**self.known, **rounded(self.tests)})
+            cache.set(RECORD, {**self.known, **rounded(self.tests), **rounded(self.files)})
         if self.limited and self.above_limits() and session.exitstatus == 0:
             session.exitstatus = 1
 
@@ -173,9 +175,13 @@ def select_quick(config: pytest.Config, items: list[pytest.Item], known: Mapping
 def sort_by_scope(items: list[pytest.Item], known: Mapping[str, float]) -> None:
     """Begin with the files that take longest, so that at the end no process waits long for another."""
     total: dict[str, float] = defaultdict(float)
+    files = set[str]()
     for item in items:
         if not item.get_closest_marker("skip"):
             total[scope_of(item.nodeid)] += known.get(item.nodeid, UNKNOWN)
+            files.add(item.nodeid.split("::")[0])
+    for file in files:
+        total[scope_of(file)] += known.get(file, 0.0)
     items.sort(key=lambda item: -total[scope_of(item.nodeid)])
 
 
