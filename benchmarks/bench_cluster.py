@@ -219,15 +219,14 @@ def main() -> None:
             writes = psutil.Process(writer.process.pid)
             threading.Thread(target=watch, args=(psutil.Process(), writes), daemon=True).start()
             start, cpu = time.time(), time.thread_time()
-            with progress:
-                run_trials(
-                    SimulatedTrial,
-                    scheduler,
-                    assign=lambda record: {"trial": record.config.to_json(), "folder": record.folder},
-                    resources={"CPU": 1},
-                    capacity=ClusterCapacity(TrialResources()),
-                    folder=folder / "ray",
-                )
+            run_trials(
+                SimulatedTrial,
+                scheduler,
+                assign=lambda record: {"trial": record.config.to_json(), "folder": record.folder},
+                resources={"CPU": 1},
+                capacity=ClusterCapacity(TrialResources()),
+                folder=folder / "ray",
+            )
             cpu, wall = time.thread_time() - cpu, time.time() - start
             epochs = [epoch for simulator in simulators for epoch in ray.get(simulator.get_epochs.remote())]
             behind = tracker.drain(0)

@@ -465,7 +465,7 @@ def test_killed_between_the_mark_of_a_cut_trial_and_its_end(
 
 
 def test_trials_that_may_guess_are_ranked_last() -> None:
-    """Whatever the model of placements expects of them."""
+    """Their order does not follow from the model of placements."""
     plan = make_plan(guessing=0.6)
     lucky, learned = (
         TrialRecord(i, TrialConfig(), state=State.COMPLETE, history=[{"accuracy": score}], expected=expected)

@@ -70,7 +70,7 @@ def test_message_about_a_missing_package_names_the_install_command(extra, packag
     )
 
 
-def test_missing_packages_are_told_from_others(tmp_path, monkeypatch, missing, cli):
+def test_missing_packages_differ_from_others(tmp_path, monkeypatch, missing, cli):
     (tmp_path / "mcp.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "mcp", raising=False)

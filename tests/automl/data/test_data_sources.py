@@ -556,7 +556,7 @@ def test_nearly_a_layout(message: str, make: Callable[[Path], None], tmp_path: P
             assert "looks like" not in str(error)  # noqa: PT017  # there may be too few
 
 
-def test_what_is_no_layout_of_a_task(tmp_path: Path) -> None:
+def test_layouts_of_no_task_are_named(tmp_path: Path) -> None:
     images(*(tmp_path / name for name in ("left", "right", "up", "masks", "labels")))
     files(tmp_path, "json", json.dumps({"made": "by me"}))
     assert task_of_data(str(tmp_path)) is None

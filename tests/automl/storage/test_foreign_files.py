@@ -372,7 +372,7 @@ def test_code_of_others_runs_with_trust_alone_and_is_named(
 def test_commands_of_others_run_with_trust_alone(
     words: list[str], workspace: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
-    """What would run them is replaced, as it starts Ray."""
+    """Replace the function that would run them, as it starts Ray."""
     begun: list[str] = []
 
     def stop(folder: Path, *_: object) -> None:

@@ -15,7 +15,7 @@ def unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
 
 
-def test_temporary_folders_are_told_from_permanent_ones(
+def test_temporary_folders_differ_from_permanent_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(InputError) as error:

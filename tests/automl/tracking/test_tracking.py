@@ -199,7 +199,7 @@ def test_state_of_a_trial(state: State, status: str, reason: str | None, store: 
     assert CHECKPOINT not in run.data.tags
 
 
-def test_what_is_still_running_ends(store: MlflowClient) -> None:
+def test_running_runs_end(store: MlflowClient) -> None:
     tracker = make()
     live(tracker, trial(0), State.PRUNED, [0.5])
     tracker.on_trial_start(trial(1))

@@ -142,7 +142,7 @@ def test_a_loss_that_is_not_finite_raises(optimizer: str) -> None:
     assert state.epoch == 0
 
 
-def test_what_is_not_finite_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_that_are_not_finite_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     task = Regression(epochs=1)
     monkeypatch.setattr(task, "evaluate", lambda *_: {"error": torch.tensor(float("nan"))})
     with pytest.raises(Diverged, match="error became nan in epoch 1"):

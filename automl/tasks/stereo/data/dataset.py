@@ -205,7 +205,7 @@ def summarise_stereo(path: str | Path) -> Overview:
     known_values = values[np.isfinite(values)]
     known, (median, most, largest) = (
         len(known_values) / len(values),
-        (float(np.quantile(known_values, share)) for share in (0.5, 0.99, 1)),
+        (float(np.quantile(known_values, fraction)) for fraction in (0.5, 0.99, 1)),
     )
     sizes = sorted({(int(width), int(height)) for height, width in pairs.file.shapes[every]})
     shown = ", ".join(f"{width} x {height}" for width, height in sizes[:3])

@@ -166,7 +166,7 @@ def tamper(*statements: str) -> Score:
         ),
     ],
 )
-def test_who_edits_the_ledger_is_named(at_work: Any, statements: tuple[str, ...], message: str) -> None:
+def test_editors_of_the_ledger_are_named(at_work: Any, statements: tuple[str, ...], message: str) -> None:
     at_work(FakeCommands(tamper(*statements)))
     with pytest.raises(InputError, match=message):
         compare(name="mine")

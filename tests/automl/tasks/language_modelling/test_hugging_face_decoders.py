@@ -60,7 +60,7 @@ def test_weights_and_shape_are_those_of_the_folder(folder: Path) -> None:
     assert shape.base == (BASE if folder.name == "llama" else None)
 
 
-def test_what_a_folder_without_weights_must_have(tmp_path: Path) -> None:
+def test_a_folder_without_weights_is_described(tmp_path: Path) -> None:
     assert find_decoder(f"hf:{save(transformers, 'llama', tmp_path)}").published is None
     save(transformers, "llama", tmp_path)
     with pytest.raises(InputError, match=r"tokenizer does not fit the model .* it has 301 tokens"):

@@ -98,7 +98,7 @@ def test_controls_and_names_of_hybrids() -> None:
         assert len(set(control) - {"full"}) == 1
 
 
-def test_what_is_drawn_and_planned() -> None:
+def test_draws_and_plans() -> None:
     assert {kind for kinds in kinds_drawn(SPACES["hybrid"]) for kind in kinds} == {"full", *KINDS}
     two = SPACES["hybrid"].with_attention(["gated-delta", "shortconv"])
     assert {kind for kinds in kinds_drawn(two) for kind in kinds} == {"full", "gated-delta", "shortconv"}
