@@ -45,6 +45,7 @@ class StoreOutput:
         self.maps, self.name = maps, name
 
     def __call__(self, module: nn.Module, args: Any, output: Tensor) -> None:
+        """Keep the output of a site, as a forward hook."""
         self.maps[self.name] = output
 
 

@@ -52,6 +52,7 @@ class RememberCode(Callback):
     """Callback that remembers the user-defined code of trials, which this search may run."""
 
     def on_trial_start(self, trial: TrialRecord) -> None:
+        """Remember the code of a trial."""
         remember(trial.config.user_code())
 
 

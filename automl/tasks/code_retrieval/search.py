@@ -161,6 +161,7 @@ class Indexed:
 
     @property
     def location(self) -> str:
+        """Return the file and the line."""
         return f"{self.file}:{self.line}"
 
 
