@@ -117,7 +117,7 @@ def free(
     ends: dict[str, dict[bool, int]] = {}  # index of the last site of a stage, and of the last in a branch
     for i, site in enumerate(sites):
         ends.setdefault(site.name.partition(".")[0], {})[site.name.endswith("branch")] = i
-    last, every = site.name.partition(".")[0], [stage for stage in ends if stage.startswith("stage")]
+    last, every = sites[-1].name.partition(".")[0], [stage for stage in ends if stage.startswith("stage")]
     answers = []
     for position, kind, options in FREE:
         stage, _, branch = position.partition(" ")

@@ -31,7 +31,7 @@ INCOMPLETE = "A seed counts once the baseline and all {finalist}s have trained w
 CONCLUSIONS = {
     Role.CONTROL: "the gain is not shown to come from attention",
     Role.RANDOM: "its type and site are not shown to matter",
-    Role.FREE: "no search was needed",
+    Role.FREE: "no search is shown to be needed",
 }
 
 
@@ -212,13 +212,17 @@ class Verdict:
             return ""
         if self.winner.is_free:
             return ", a free answer, so no search was needed"
-        others = [c for c in self.comparisons if c.lead is not None and c.variant not in self.pending]
-        free = [c for c in others if self.variant(c.variant).is_free]
-        if not free or (d := free[0].lead) is None:
+        ended = [c for c in self.comparisons if c.variant not in self.pending]
+        leads = [(c.lead, self.variant(c.variant)) for c in ended if c.lead is not None]
+        free = [(d, variant) for d, variant in leads if variant.is_free]
+        if not free:
             return ""
+        d, strongest = min(free, key=lambda pair: pair[0].mean)
         if d.low > 0:
             return f" and the best free answer (by {self.design.size(d)})"
-        name = self.variant(free[0].variant).title.removeprefix("best free answer: ")
+        name = strongest.title.removeprefix("best free answer: ")
+        if d.mean >= self.design.margin:
+            return f"; it is not shown to beat the free answer {name}"
         return f"; no search was needed: {name} does {'better' if d.high < 0 else 'as well'}"
 
     @property

@@ -237,6 +237,15 @@ def test_a_winner_is_compared_with_the_best_free_answer(role, gain, end):
     verdict = judge(design(), [*VARIANTS[:2], free, VARIANTS[3]], scored)
     assert verdict.outcome == "better"
     assert end in verdict.headline
+    if gain == 0.02:  # a lead above the margin that may be chance
+        close = judge(
+            design(margin=0.1),
+            [*VARIANTS[:2], free, VARIANTS[3]],
+            {**scored, name: scores(sagan=0.016)["sagan"]},
+        )
+        lead = next(c.lead for c in close.comparisons if c.variant == name)
+        assert lead.low <= 0 < 0.1 <= lead.mean
+        assert close.headline.endswith("it is not shown to beat the free answer sagan")
     del scored[name]
     alone = judge(design(), [*VARIANTS[:2], VARIANTS[3]], scored)
     assert "free" not in alone.headline
