@@ -21,7 +21,7 @@ from automl.judge.design import COMMANDS, MODELS, OWN_MODELS, Design, TrainingKi
 from automl.judge.statistics import ALPHA, least_pairs
 from automl.judge.variants import CONTROL_ROLES, VariantSet
 from automl.judge.verdict import CONFIRM_FOLDER, VERDICT_FILE, confirm_folder, read_verdict
-from automl.storage.metadata import ComparisonMetadata, Provenance, SearchMetadata
+from automl.storage.metadata import Provenance, SearchMetadata
 from automl.storage.storage import Storage
 from automl.storage.user_code import command_in
 from automl.tracking.run_spec import CONFIRMS, RunSpec, below, source
@@ -174,7 +174,7 @@ class Confirmation:
         Commands have no search. Their first comparison is the run of the whole folder.
         """
         number = self.number
-        alone = isinstance(metadata, ComparisonMetadata) and number == 1
+        alone = number == 1 and not metadata.has_trials
         name = f"{metadata.name} confirm" + (f" {number}" if number > 1 else "")
         return RunSpec(
             name=metadata.name if alone else name,
@@ -208,7 +208,7 @@ def trials_of(folder: Path, metadata: SearchMetadata) -> tuple[Path, str, Plan]:
 
     Commands have no search. Their trials are those of their latest comparison, once it has begun.
     """
-    if isinstance(metadata, ComparisonMetadata) and (compared := confirmations(folder)):
+    if not metadata.has_trials and (compared := confirmations(folder)):
         plan = Confirmation.read(compared[-1]).plan(metadata.plan)
         return compared[-1], study_name(compared[-1], metadata.name), plan
     return folder, metadata.name, metadata.plan

@@ -39,7 +39,7 @@ from automl.judge.scheduler import ConfirmationScheduler
 from automl.judge.variants import select_variants, with_placement
 from automl.judge.verdict import ConfirmResult
 from automl.storage.folder import check_not_lost, old_folder, resolve_search
-from automl.storage.metadata import ComparisonMetadata, SearchMetadata, collect_provenance
+from automl.storage.metadata import SearchMetadata, collect_provenance
 from automl.storage.storage import Storage, check_not_temporary
 from automl.storage.user_code import check_trusted, user_code
 from automl.task import Task, open_task
@@ -117,7 +117,7 @@ def run_confirm(*search: Any, **options: Any) -> ConfirmResult:
         earlier = [Confirmation.read(path) for path in confirmations(folder)]
         if asked.again and earlier and earlier[-1].options.screen:
             raise InputError(f"{name!r} is of a ledger, which decides once; compare the change again there")
-        is_comparison, finalist = isinstance(metadata, ComparisonMetadata), None
+        is_comparison, finalist = not metadata.has_trials, None
         if is_comparison:
             _check_referee(name, storage, earlier, [option_name(n) for n in OF_SEARCHES if getattr(asked, n)])
         if asked.solve is not None:

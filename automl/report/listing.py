@@ -13,7 +13,6 @@ from automl.base.serialise import to_json
 from automl.report import style
 from automl.report.figure import Cell, Table
 from automl.report.read import SearchData
-from automl.storage.metadata import ComparisonMetadata
 from search.record import State, TrialRecord, format_options, model_options
 
 KEPT = ("trial", "state", "what", "epochs", "steps")  # columns with one value that are kept
@@ -37,7 +36,7 @@ class Listing:
 
 def listing(search: SearchData) -> Listing:
     """Return the trials by number, with the columns in which they differ."""
-    whole = _runs(search) if isinstance(search.metadata, ComparisonMetadata) else _columns(search)
+    whole = _columns(search) if search.metadata.has_trials else _runs(search)
     same = {
         name: cells[0]
         for name, cells in whole.items()
@@ -121,10 +120,7 @@ def repeat(search: SearchData) -> Repeat:
     source = metadata.provenance
     gpus = [f"{count} × {name}" for name, count in Counter(source.gpus).items()]
     lines = {
-        "space": f"{metadata.settings.question.space_name} (fingerprint {metadata.fingerprint})",
-        "data": "those of the training function"
-        if metadata.settings.question.train
-        else f"all splits, with the digest {metadata.data}",
+        **metadata.origin,
         "started": source.started or "unknown",
         "code": source.commit or "not from a git checkout",
         "system": f"{source.system or 'unknown'}, Python {source.python or 'unknown'}",
@@ -138,14 +134,12 @@ def repeat(search: SearchData) -> Repeat:
     for variant in search.verdicts[-1].variants if search.verdicts else ():
         several = {"placements, one a seed": to_json(variant.placements)} if variant.placements else {}
         configs[f"confirmed, {variant.role}: {variant.name}"] = _json(variant.config.to_json() | several)
-    if isinstance(metadata, ComparisonMetadata):
-        lines = {key: value for key, value in lines.items() if key not in ("space", "data")}
     configs["all settings of the search"] = _json(to_json(metadata.settings))
     return Repeat(command=shell(source.command), lines=lines, versions=source.versions, configs=configs)
 
 
 def _seeds(search: SearchData) -> str:
-    if isinstance(search.metadata, ComparisonMetadata):
+    if not search.metadata.has_trials:
         return ", ".join(sorted({str(trial.config.seed) for trial in search.trials}))
     text = f"sampler and trials {search.metadata.settings.question.seed}"
     if search.verdicts:

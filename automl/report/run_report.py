@@ -34,7 +34,6 @@ from automl.report.module_effects import parts
 from automl.report.per_class import per_class
 from automl.report.read import SearchData, read_search
 from automl.storage.folder import REPORT_FOLDER, NamedSearch
-from automl.storage.metadata import ComparisonMetadata
 from search.record import NOT_NEEDED, State
 from search.study import STUDY_FILE
 
@@ -137,7 +136,7 @@ def _prepare(folder: Path) -> None:
 
 def sections(search: SearchData) -> list[Section]:
     """Return the sections with plots, in the order of the page. Commands have none beside the verdict."""
-    if isinstance(search.metadata, ComparisonMetadata):
+    if not search.metadata.has_trials:
         return []
     return [
         Section(
@@ -266,7 +265,7 @@ def write_page(search: SearchData, forest: Plot | None, sections: Sequence[Secti
     return environment.get_template("page.html").render(
         search=search,
         settings=settings,
-        referee=isinstance(search.metadata, ComparisonMetadata),
+        referee=not search.metadata.has_trials,
         verdict=search.verdicts[-1] if search.verdicts else None,
         marks=MARKS,
         few_epochs=FEW_EPOCHS,

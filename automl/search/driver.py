@@ -24,7 +24,7 @@ from automl.judge.scheduler import ConfirmationScheduler, read_verdicts
 from automl.search.prepare import cells_of, learn, starts_from_sensitivity
 from automl.search.result import RESULT_FILE, SearchResult
 from automl.storage.folder import NamedSearch, check_not_lost, old_folder, resolve_search
-from automl.storage.metadata import ComparisonMetadata, SearchMetadata
+from automl.storage.metadata import SearchMetadata
 from automl.storage.user_code import remember
 from automl.task import Split, Task
 from automl.tracking.process import MlflowProcess
@@ -250,7 +250,7 @@ def run_sync(search: str | NamedSearch, storage: str | None = None) -> int:
         check_not_lost(folder, metadata)
         trials = len(records)
         missing = 0
-        if not isinstance(metadata, ComparisonMetadata):
+        if metadata.has_trials:
             tracker = _mirror(records, search_run_spec(metadata.location, metadata))
             missing = end_tracking(tracker, records, metadata.plan, SYNC_PATIENCE)
         for confirmation_folder in confirmations(folder):

@@ -14,7 +14,7 @@ from automl.base.units import format_duration, pluralize
 from automl.judge.protocol import confirmations, is_open, trials_of
 from automl.judge.scheduler import latest_verdict
 from automl.storage import folder as search_folder
-from automl.storage.metadata import ComparisonMetadata, SearchMetadata
+from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
 from search.record import NOT_NEEDED, State, TrialRecord
 from search.study import STUDY_FILE, read_records
@@ -213,7 +213,7 @@ def _find_state(
     resume = metadata.resume_command
     if search_folder.is_running(folder, metadata.location):
         return "confirming" if unfinished else "running", resume
-    if isinstance(metadata, ComparisonMetadata):  # a verdict may need fewer runs than were planned
+    if not metadata.has_trials:  # a verdict may need fewer runs than were planned
         return "stopped" if unfinished or not started else "finished", resume
     if unfinished:
         return "stopped", "confirm --search"

@@ -28,7 +28,6 @@ from automl.config.settings import ParsedSettings
 from automl.storage import working_copy
 from automl.storage.metadata import (
     SEARCH_FILE,
-    ComparisonMetadata,
     SearchMetadata,
     collect_provenance,
     make_metadata,
@@ -180,7 +179,7 @@ def find_search(name: str, storage: str) -> tuple[Path, SearchMetadata]:
 def find_model_search(name: str, storage: str) -> tuple[Path, SearchMetadata]:
     """Return the folder and metadata of a search for models. Raise InputError if it compares commands."""
     folder, metadata = find_search(name, storage)
-    if isinstance(metadata, ComparisonMetadata):
+    if not metadata.has_trials:
         raise InputError(
             f"{name!r} compares commands, so it has no models and no space; name a search. Its result: "
             f"{format_command('report', name, storage)}"

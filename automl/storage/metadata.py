@@ -106,6 +106,7 @@ class SearchMetadata:
     """
 
     resume_command: ClassVar = "search --resume"  # before its name
+    has_trials: ClassVar = True  # of its own, drawn from a space
 
     identity: str
     settings: ParsedSettings
@@ -130,6 +131,15 @@ class SearchMetadata:
     def location(self) -> Storage:
         """Folder of the search in its storage, with the checkpoints of trials."""
         return Storage(self.storage) / self.name
+
+    @property
+    def origin(self) -> Mapping[str, str]:
+        """The space and the data, in words."""
+        question = self.settings.question
+        data = (
+            "those of the training function" if question.train else f"all splits, with the digest {self.data}"
+        )
+        return {"space": f"{question.space_name} (fingerprint {self.fingerprint})", "data": data}
 
     def record(self, folder: Path) -> SearchRecord:
         """Return the record that callbacks get. `folder` is that of the search or the confirmation."""
@@ -186,6 +196,12 @@ class ComparisonMetadata(SearchMetadata):
     """Content of `search.json` of a comparison of commands, which has no space and no trials of its own."""
 
     resume_command: ClassVar = "referee --resume"
+    has_trials: ClassVar = False
+
+    @property
+    def origin(self) -> Mapping[str, str]:
+        """An empty mapping: commands name their data themselves."""
+        return {}
 
     def leaders(self, records: Sequence[TrialRecord], plan: Plan) -> tuple[None, None]:
         """Return None twice: a verdict decides which command is better."""

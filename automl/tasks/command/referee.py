@@ -30,7 +30,7 @@ from automl.judge.variants import Variant, VariantSet
 from automl.judge.verdict import VERDICT_FILE, ConfirmResult
 from automl.storage.cache_folder import cache_root
 from automl.storage.folder import find_search, new_folder, old_folder, resolve_search
-from automl.storage.metadata import ComparisonMetadata, collect_provenance, write_metadata
+from automl.storage.metadata import collect_provenance, write_metadata
 from automl.storage.storage import check_not_temporary
 from automl.storage.user_code import command_in, remember
 from automl.tasks.command import COMMAND, OUT, CommandModel, CommandTraining
@@ -201,7 +201,7 @@ def _resume(asked: RefereeOptions) -> ConfirmResult:
     assert asked.resume is not None
     name, storage = resolve_search(asked.resume, None if asked.storage == STORAGE else asked.storage)
     _, metadata = find_search(name, storage)
-    if not isinstance(metadata, ComparisonMetadata):
+    if metadata.has_trials:
         raise InputError(
             f"{name!r} is a search. Resume it with {format_command('search --resume', name, storage)}, or "
             f"its confirmation with {format_command('confirm --search', name, storage)}"
