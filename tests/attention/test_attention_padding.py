@@ -143,12 +143,15 @@ EXPORTED = [
 ]
 
 
-class Masked(nn.Module):
-    """Model of every attention type with a padding mask."""
+FEW = [Spec("sagan"), Spec("sliding"), Spec("linear", {"causal": True})]
 
-    def __init__(self) -> None:
+
+class Masked(nn.Module):
+    """Model of several attention types with a padding mask."""
+
+    def __init__(self, specs: list[Spec]) -> None:
         super().__init__()
-        self.attentions = nn.ModuleList(new(spec, gate=0.7) for spec in EXPORTED)
+        self.specs, self.attentions = specs, nn.ModuleList(new(spec, gate=0.7) for spec in specs)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         with padding(mask):
@@ -161,35 +164,40 @@ _BATCH, _LENGTH = torch.export.Dim("batch", min=1, max=64), torch.export.Dim("le
 DYNAMIC = ({0: _BATCH, 2: _LENGTH}, {0: _BATCH, 1: _LENGTH})
 
 
-def _close(exported: Tensor, expected: Tensor) -> None:
-    for spec, output, target in zip(EXPORTED, exported, expected, strict=True):
+def _close(exported: Tensor, model: Masked, x: Tensor, mask: Tensor) -> None:
+    for spec, output, target in zip(model.specs, exported, model(x, mask), strict=True):
         torch.testing.assert_close(
             output, target, rtol=1e-4, atol=1e-4, msg=lambda m, spec=spec: f"{spec}: {m}"
         )
 
 
-@pytest.fixture(scope="module")
-def exported() -> ExportedProgram:
+@pytest.fixture(scope="module", params=others_slow([FEW, EXPORTED], FEW), ids=len)
+def exported(request: pytest.FixtureRequest) -> tuple[Masked, ExportedProgram]:
+    model = Masked(request.param).eval()
     with torch.no_grad():
-        return torch.export.export(Masked().eval(), INPUTS, dynamic_shapes=DYNAMIC)
+        return model, torch.export.export(model, INPUTS, dynamic_shapes=DYNAMIC)
 
 
 @torch.no_grad()
-def test_exports_with_the_mask_as_an_input(exported: ExportedProgram) -> None:
+def test_exports_with_the_mask_as_an_input(exported: tuple[Masked, ExportedProgram]) -> None:
+    model, program = exported
     for x, mask in OTHER_INPUTS:
-        _close(exported.module()(x, mask), Masked().eval()(x, mask))
+        _close(program.module()(x, mask), model, x, mask)
 
 
 @pytest.mark.slow("exports and checks each type")
 @torch.no_grad()
-def test_exports_to_onnx_with_the_mask_as_an_input(exported: ExportedProgram, tmp_path: Path) -> None:
+def test_exports_to_onnx_with_the_mask_as_an_input(
+    exported: tuple[Masked, ExportedProgram], tmp_path: Path
+) -> None:
     import onnxruntime
 
-    torch.onnx.export(exported, (), tmp_path / "model.onnx", input_names=["x", "mask"], verbose=False)
+    model, program = exported
+    torch.onnx.export(program, (), tmp_path / "model.onnx", input_names=["x", "mask"], verbose=False)
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     for x, mask in OTHER_INPUTS:
         (y,) = session.run(None, {"x": x.numpy(), "mask": mask.numpy()})
-        _close(torch.from_numpy(y), Masked().eval()(x, mask))
+        _close(torch.from_numpy(y), model, x, mask)
 
 
 @pytest.mark.parametrize("spec", [Spec("ssa", {"ks": 3}), Spec("multihead")], ids=str)

@@ -100,13 +100,16 @@ def test_a_librarys_model_is_unchanged_without_attention(name: str) -> None:
     assert torch.equal(model(images), expected(images)), "zero gates do not change the output"
 
 
-def test_user_defined_models(own: str) -> None:
+def test_user_defined_models(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
     record = find(f"{own}:Net")
     assert (record.dimensions, record.options) == (2, {"width": 8})
     model = build(f"{own}:Net", classes=4, in_channels=1, width=5)
     assert model(torch.zeros(2, 1, 16, 16)).shape == (2, 4)
     assert model.body[0].out_channels == 5
     assert build(f"{own}:sized", classes=4, size=16)(torch.zeros(2, 3, 16, 16)).shape == (2, 4)
+    Path(own).rename("by_module_name.py")
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    assert find("by_module_name:Net").options == {"width": 8}
 
 
 @pytest.mark.parametrize("name", ["counted", "Named", "Mapped", "Late"])
@@ -128,12 +131,6 @@ def test_lazy_layers_are_initialised() -> None:
     assert all(module.training for module in model.modules())
     with pytest.raises(InputError, match=r"lazy layers \(1\).* cannot take an input of shape \(2, 3, 16\)"):
         sites(nn.Sequential(nn.Linear(4, 4), nn.LazyLinear(2)), torch.empty(2, 3, 16))
-
-
-def test_a_user_defined_model_by_module_name(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    Path(own).rename("by_module_name.py")
-    monkeypatch.syspath_prepend(str(Path.cwd()))
-    assert find("by_module_name:Net").options == {"width": 8}
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from attention import Spec
 from automl.base.errors import InputError
 from backbones import build, insert, published_weights
 from backbones.take_over import load
+from tests.helpers import others_slow
 
 SMALL = {"embed_dim": 12, "depth": 2, "heads": 3, "patch_size": 4}
 MODELS: dict[str, tuple[Callable[[int], nn.Module], dict[str, Spec]]] = {
@@ -36,7 +37,11 @@ MODELS: dict[str, tuple[Callable[[int], nn.Module], dict[str, Spec]]] = {
         {"stage1.block1": Spec("multihead", {"heads": 2})},
     ),
 }
-every_model = pytest.mark.parametrize(("make", "placement"), MODELS.values(), ids=MODELS)
+every_model = pytest.mark.parametrize(
+    ("make", "placement"),
+    others_slow(MODELS.values(), MODELS["xresnet18"], MODELS["vit"], rows=True),
+    ids=MODELS,
+)
 IMAGES = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
 

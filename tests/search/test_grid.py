@@ -148,6 +148,10 @@ def test_each_cell_is_trained_once_for_each_seed(
         assert list(final.study.user_attrs[CELLS].items()) == [*params.items()]
 
 
+def wide(trial: optuna.Trial) -> TrialConfig:
+    return TrialConfig(seed=trial.suggest_int("seed", 0, 10**6))
+
+
 def make(folder: Path, seeds: int = 1, space: Space = SMALL) -> GridScheduler:
     return GridScheduler(make_study(folder), space, make_plan(), grid_cells(space), seeds=range(seeds))
 
@@ -173,9 +177,9 @@ def test_cells_come_in_order_and_all_with_one_seed_first(tmp_path: Path) -> None
     assert [str(record.role) for record in scheduler.records.values()][:2] == ["baseline", "candidate"]
 
 
-def test_missing_cells_are_listed(tmp_path: Path) -> None:
+def test_missing_cells_are_listed_and_running_trials_finish_at_the_end_of_time(tmp_path: Path) -> None:
     scheduler = make(tmp_path)
-    first, second, _ = (ask_trial(scheduler) for _ in range(3))
+    first, second, third = (ask_trial(scheduler) for _ in range(3))
     scheduler.end(first.number, report(*[0.5] * EPOCHS, finished=True))
     scheduler.end(second.number, Report(error="RuntimeError: boom"))
     cells = missing(scheduler)
@@ -185,6 +189,9 @@ def test_missing_cells_are_listed(tmp_path: Path) -> None:
         "modules=2, first=ssa, heads=1 (seed 0): not started",
     ]
     assert len(cells) == 8
+    scheduler.closing = True
+    assert scheduler.report(third.number, report(0.1))
+    assert scheduler.ask() is None
 
 
 def test_errors_of_one_cell_do_not_end_the_others(tmp_path: Path) -> None:
@@ -202,29 +209,8 @@ def test_errors_of_one_cell_do_not_end_the_others(tmp_path: Path) -> None:
     assert other.repeated_failure, "where nothing works, the run ends"
 
 
-def test_the_end_of_time_lets_running_trials_finish(tmp_path: Path) -> None:
-    scheduler = make(tmp_path)
-    record = ask_trial(scheduler)
-    scheduler.closing = True
-    assert scheduler.report(record.number, report(0.1))
-    assert scheduler.ask() is None
-
-
-@pytest.mark.parametrize(
-    ("space", "message"),
-    [
-        (SPACES["digits"], "adamw.learning_rate of space 'digits' has no step"),
-        (
-            Space(
-                name="wide",
-                draw=lambda trial: TrialConfig(seed=trial.suggest_int("seed", 0, 10**6)),
-                baseline={},
-                summary="",
-            ),
-            f"at most {MOST_CELLS:,} combinations",
-        ),
-    ],
-)
-def test_spaces_without_a_finite_grid_are_rejected(space: Space, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        grid_cells(space)
+def test_spaces_without_a_finite_grid_are_rejected() -> None:
+    with pytest.raises(InputError, match=r"adamw.learning_rate of space 'digits' has no step"):
+        grid_cells(SPACES["digits"])
+    with pytest.raises(InputError, match=f"at most {MOST_CELLS:,} combinations"):
+        grid_cells(Space(name="wide", draw=wide, baseline={}, summary=""))

@@ -14,19 +14,17 @@ def occupancy(rungs: Rungs) -> list[tuple[float, int]]:
     return list(zip(rungs.milestones, counts, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("budget", "first"), [(1, 1), (2, 1), (3, 1), (4, 2), (6, 2), (18, 2), (27, 3), (50, 6), (90, 10)]
-)
-def test_the_first_rung(budget: float, first: float) -> None:
-    assert grace_period(budget) == first
+MILESTONES: list[tuple[float, list[float]]] = [
+    *((2, [1]), (3, [1]), (4, [2]), (6, [2]), (9, [2, 6]), (18, [2, 6]), (27, [3, 9]), (28, [4, 12])),
+    *((50, [6, 18]), (90, [10, 30])),
+]
 
 
-@pytest.mark.parametrize(
-    ("budget", "milestones"),
-    [(1, []), (2, [1]), (4, [2]), (6, [2]), (9, [2, 6]), (27, [3, 9]), (28, [4, 12]), (90, [10, 30])],
-)
+@pytest.mark.parametrize(("budget", "milestones"), MILESTONES)
 def test_milestones(budget: float, milestones: list[float]) -> None:
     assert Rungs(budget).milestones == milestones
+    assert grace_period(budget) == milestones[0]
+    assert (Rungs(1).milestones, grace_period(1)) == ([], 1)
 
 
 def test_the_best_third_so_far_continues() -> None:
@@ -39,11 +37,8 @@ def test_the_best_third_so_far_continues() -> None:
         rank = sorted(scores, reverse=True).index(score)
         assert rungs.enter(number, "all", 2, [score]) is (rank < -(-len(scores) // REDUCTION))
     assert occupancy(rungs) == [(2, 60), (6, 0)]
-
-
-def test_equal_trials_are_not_pruned() -> None:
     rungs = Rungs(9)
-    assert all(rungs.enter(number, "all", 2, [0.5]) for number in range(10))
+    assert all(rungs.enter(number, "all", 2, [0.5]) for number in range(10)), "equal trials are not pruned"
 
 
 def test_a_rung_is_entered_once() -> None:

@@ -90,16 +90,8 @@ def test_every_parameter_that_a_placement_draws_is_known() -> None:
 
 
 def test_a_placement_is_read_from_parameters() -> None:
-    params = {
-        "modules": 2,
-        "net.site1": 3,
-        "type1": "ssa",
-        "ks1": 1,
-        "net.site2": 5,
-        "type2": "sagan",
-        "lr": 0.1,
-    }
-    assert parse_placement(params) == IndexedPlacement(
+    first = {"modules": 2, "net.site1": 3, "type1": "ssa", "ks1": 1}
+    assert parse_placement({**first, "net.site2": 5, "type2": "sagan", "lr": 0.1}) == IndexedPlacement(
         "net.", (IndexedModule(3, "ssa", (("ks", 1),)), IndexedModule(5, "sagan"))
     )
     assert parse_placement({"modules": 0, "lr": 0.1}) == IndexedPlacement("", ())
@@ -276,11 +268,8 @@ def test_pruned_trials_are_ignored_and_exceeded_limits_not_repeated() -> None:
     assert max(broken.values(), default=0) <= 1
 
 
-def test_several_objectives_are_rejected() -> None:
+def test_several_objectives_are_rejected_and_a_fixed_trial_draws_as_before() -> None:
     study = optuna.create_study(directions=["maximize", "minimize"], sampler=PlacementSampler(0))
     with pytest.raises(InputError, match="takes one objective; use tpe or nsga2"):
         study.ask()
-
-
-def test_a_fixed_trial_draws_as_before() -> None:
     assert draw(FixedTrial({"modules": 1, "site1": 3, "type1": "b"})) == [(3, "b")]
