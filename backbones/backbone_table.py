@@ -13,6 +13,7 @@ from automl.base.errors import InputError, unknown
 from automl.base.lazy import LazyTable, contributed
 from backbones import vit
 from backbones.libraries import IMAGENET, Normalisation, xresnet
+from backbones.small_resnet import small_resnet
 
 # Parameters of backbones and encoders that the task sets. They are no options.
 TASK_PARAMETERS = (
@@ -90,6 +91,7 @@ OWN = table(
         Backbone(name=name, build=partial(xresnet, name), dimensions=2, source="arXiv 1812.01187, fastai")
         for name in ("xresnet18", "xresnet34", "xresnet50", "xresnet101", "xresnet152")
     ),
+    Backbone(name="small-resnet", build=small_resnet, dimensions=2, source="arXiv 1512.03385, torchvision"),
     Backbone(name="vit", build=vit.build, dimensions=2, source="arXiv 2010.11929, 2203.09795; timm"),
 )
 

@@ -28,15 +28,18 @@ def normalise(images: Tensor, by: Normalisation = IMAGENET) -> Tensor:
 def draw_boxes(aspect: Tensor, *, scale: float, flip: bool, generator: Generator) -> Tensor:
     """Draw a random box for each image: width, height and centre as fractions of the image, `(N, 4)`.
 
-    The box has `scale` to 1 of the image's area and a ratio of 3/4 to 4/3. Parts that reach over the edges
-    are cut off. `flip` gives half of the boxes a negative width, which mirrors the image. The CPU `generator`
-    makes the draws the same on every device and worker. `aspect` has shape `(N,)`.
+    The box has `scale` to 1 of the image's area and a ratio of 3/4 to 4/3; at a `scale` of 1 it is the whole
+    image. Parts that reach over the edges are cut off. `flip` gives half of the boxes a negative width, which
+    mirrors the image. The CPU `generator` makes the draws the same on every device and worker. `aspect` has
+    shape `(N,)`.
 
     Source: C. Szegedy et al., Going Deeper with Convolutions (2014), arXiv 1409.4842, section 6.
     """
     draw = torch.rand(5, len(aspect), generator=generator)
     area = aspect * (scale + (1 - scale) * draw[0])  # the image is `aspect` wide and 1 high
     ratio = torch.exp(log(4 / 3) * (2 * draw[1] - 1))
+    if scale == 1:
+        ratio = aspect
     width = torch.minimum((area * ratio).sqrt(), aspect) / aspect
     height = (area / ratio).sqrt().clamp(max=1)
     x, y = (2 * draw[2] - 1) * (1 - width), (2 * draw[3] - 1) * (1 - height)

@@ -19,7 +19,7 @@ from attention.options import OptionValue
 from attention.spec import Spec
 from automl.base import loading
 from automl.base.errors import InputError
-from automl.tasks.image_classification import ImageData
+from automl.tasks.image_classification import ImageData, ImageTraining
 from search import choices
 from search.config import Model, TrialConfig
 from search.space import Space
@@ -82,6 +82,31 @@ def digits(trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialCo
         model=Model(backbone="xresnet18", options={"width": 0.25}, placement=placement),
         training=choices.training(trial, epochs=6),
     )
+
+
+LOOKUP = TrialConfig(
+    data=ImageData(source="lookup", size=32),
+    model=Model(backbone="small-resnet"),
+    training=ImageTraining(
+        epochs=3, batch_size=32, learning_rate=5e-3, weight_decay=1e-2, schedule="one-cycle"
+    ),
+)
+LOOKUP_PLAIN = {
+    "modules": 0, "batch_size": 32, "learning_rate": 5e-3, "weight_decay": 1e-2, "schedule": "one-cycle",
+}  # fmt: skip
+
+
+def list_lookup_sites() -> list["Site"]:
+    return list_sites(LOOKUP.model.backbone, LOOKUP.data.size)
+
+
+def lookup(trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialConfig:
+    """Draw attention in a small ResNet that looks up a shape by its colour."""
+    placement = choices.placement(trial, list_lookup_sites(), most=2, kinds=kinds)
+    training = choices.optimisation(
+        trial, LOOKUP.training, batch_sizes=[32], rates=(3e-3, 8e-3), schedules=["one-cycle"]
+    )
+    return replace(LOOKUP, model=replace(LOOKUP.model, placement=placement), training=training)
 
 
 @dataclass(frozen=True)
@@ -188,6 +213,13 @@ SPACES = (
         baseline=PLAIN,
         free=lambda: choices.free(list_digits_sites()),
         summary="8x8 handwritten digits at 32 px, quarter-width xresnet18; seconds an epoch on a CPU",
+    ),
+    Space(
+        name="lookup",
+        draw=lookup,
+        baseline=LOOKUP_PLAIN,
+        free=lambda: choices.free(list_lookup_sites(), baseline=LOOKUP_PLAIN),
+        summary="drawn shapes, looked up by colour, at 32 px, a small ResNet; attention early in it decides",
     ),
     Photographs("nette", "Imagenette at 128 px, xresnet18/34/50 or --backbone").space(),
     Photographs("woof", "Imagewoof at 128 px, xresnet18/34/50 or --backbone").space(),

@@ -30,7 +30,6 @@ from automl.tasks.image_classification.data import (
     shared_name,
 )
 from automl.tasks.image_classification.data.feed import (
-    LEAST_CROP,
     Feed,
     apply_cutmix,
     make_erasing,
@@ -128,8 +127,7 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
         order = torch.randperm(len(self.train), generator=generator)[: steps * batch]
         boxes = draw_boxes(
             self.train.aspect[order],
-            # Digits would lose their meaning by the crops and mirror images used for photographs.
-            scale=LEAST_CROP if self.photographs else 0.7,
+            scale=SOURCES[self.data.source].least_crop,
             flip=self.photographs if training.flip is None else training.flip,
             generator=generator,
         )

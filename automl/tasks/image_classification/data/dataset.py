@@ -10,7 +10,7 @@ and why images were skipped.
 
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,11 @@ from automl.data.records import ImageRecords, Item, Listing
 from automl.data.splits import SPLITS, hash_names, select_subset
 from automl.data.tally import Tally
 from automl.tasks.image_classification.data.folders import read_image_folder
+from automl.tasks.image_classification.data.lookup import SHAPES, draw_lookups
 
 # Names of the classes of each archive by their folders.
 READABLE = tomllib.loads(Path(__file__).with_name("readable.toml").read_text())
+LEAST_CROP = 0.35  # smallest fraction of a photograph's area that a random crop keeps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,29 +46,43 @@ class ImageSource:
 
     Attributes:
         flip: whether an image's mirror image still shows its class.
+        least_crop: the smallest fraction of an image's area that a random crop keeps.
         archive: the name of the archive to download, without the suffix for the size; None if there is none.
         readable: class names for names of folders.
     """
 
     flip: bool = True
+    least_crop: float = LEAST_CROP
     archive: str | None = None
     readable: Mapping[str, str] = field(default_factory=dict)
 
 
 def _list_digits() -> Listing[Item]:
     images, labels = read_digits()
-    pixels = (images * (255 / 16)).round().astype(np.uint8)
-    everything = [
-        Item(f"digit{i}", image, int(label), content)
+    pixels = list((images * (255 / 16)).round().astype(np.uint8))
+    return Listing(classes=tuple(map(str, range(10))), splits={"train": _items("digit", pixels, labels)})
+
+
+def _list_lookups() -> Listing[Item]:
+    splits = {
+        split: _items(f"{split}/", images, labels) for split, (images, labels) in draw_lookups().items()
+    }
+    return Listing(classes=tuple(SHAPES), splits=splits)
+
+
+def _items(name: str, images: Sequence[np.ndarray], labels: np.ndarray) -> list[Item]:
+    return [
+        Item(f"{name}{i}", image, label, content)
         for i, (image, label, content) in enumerate(
-            zip(pixels, labels, hash_contents(list(pixels)), strict=True)
+            zip(images, labels.tolist(), hash_contents(images), strict=True)
         )
     ]
-    return Listing(classes=tuple(map(str, range(10))), splits={"train": everything})
 
 
+BUNDLED: Mapping[str, Callable[[], Listing[Item]]] = {"digits": _list_digits, "lookup": _list_lookups}
 SOURCES: Mapping[str, ImageSource] = {
-    "digits": ImageSource(flip=False),  # A mirrored digit is another digit or none.
+    "digits": ImageSource(flip=False, least_crop=0.7),  # A mirrored digit is another digit or none.
+    "lookup": ImageSource(flip=False, least_crop=1.0),  # Each cell counts.
     "nette": ImageSource(archive="imagenette2", readable=READABLE["imagenette"]),
     "woof": ImageSource(archive="imagewoof2", readable=READABLE["imagewoof"]),
     "nette1": ImageSource(archive="imagenette", readable=READABLE["imagenette"]),
@@ -89,10 +105,10 @@ def list_images(source: str, path: str | Path | None, size: int) -> Listing[Item
     if source not in SOURCES:
         raise unknown("data source", source, SOURCES)
     known = SOURCES[source]
-    if source == "digits":
+    if source in BUNDLED:
         if path is not None:
             raise InputError(f"{source} comes with its library and takes no path, not {path}; drop --data")
-        return _list_digits()
+        return BUNDLED[source]()
     if path is not None:
         return read_image_folder(_resolve_path(Path(path).expanduser()), known.readable)
     archive = get_archive_name(source, path, size)

@@ -15,7 +15,6 @@ from automl.tasks.image_classification.data.dataset import Images
 
 RESIDENT_FRACTION = 0.4  # of the free memory of a trial, for its images; the rest is for the model
 AHEAD = 3  # batches that wait for the device
-LEAST_CROP = 0.35  # smallest fraction of a photograph's area that a random crop keeps
 
 
 class Feed:

@@ -21,8 +21,8 @@ from automl.data.overview import Overview
 from automl.data.pictures import describe_sizes, read_sizes
 from automl.data.splits import SPLITS
 from automl.data.tally import join_examples
-from automl.tasks.image_classification.data.dataset import Images, open_image_records, open_split
-from automl.tasks.image_classification.data.feed import LEAST_CROP, make_erasing, make_policy
+from automl.tasks.image_classification.data.dataset import LEAST_CROP, Images, open_image_records, open_split
+from automl.tasks.image_classification.data.feed import make_erasing, make_policy
 from backbones.libraries import Normalisation
 from search.choices import AUGMENT
 from search.class_statistics import describe_imbalance

@@ -1,0 +1,58 @@
+"""A small ResNet for small images, whose first stage may be deep."""
+
+from collections import OrderedDict
+
+from torch import nn
+
+from automl.base.errors import InputError
+
+STAGES = 4  # at most
+
+
+def small_resnet(*, classes: int, in_channels: int = 3, blocks: str = "3-1", width: int = 16) -> nn.Module:
+    """Build a ResNet of torchvision's basic blocks behind two convolutions of stride 2.
+
+    Each stage but the first halves the side and doubles the channels. Source: K. He et al., Deep Residual
+    Learning for Image Recognition (2015), arXiv 1512.03385, section 4.2, with a stem of stride 4.
+
+    Args:
+        classes: Number of labels.
+        in_channels: Number of channels of the images.
+        blocks: Number of blocks of each stage, such as `3-1`.
+        width: Channels of the first stage.
+
+    Raises:
+        InputError: There are not one to four stages of one or more blocks each, or the width is below 1.
+    """
+    counts = blocks.split("-")
+    if not (len(counts) <= STAGES and all(count.isdecimal() and int(count) for count in counts)):
+        raise InputError(
+            f"blocks must be numbers from 1 on, one for each of up to {STAGES} stages, such as 3-1; got "
+            f"{blocks!r}"
+        )
+    if width < 1:
+        raise InputError(f"a backbone's width must be at least 1; got {width}")
+    layers: dict[str, nn.Module] = {
+        "stem": nn.Sequential(*_convolution(in_channels, width), *_convolution(width, width))
+    }
+    channels = width
+    for number, count in enumerate(map(int, counts), start=1):
+        stride = 1 if number == 1 else 2
+        first = _block(channels, stride * channels, stride)
+        channels *= stride
+        layers[f"stage{number}"] = nn.Sequential(
+            first, *(_block(channels, channels) for _ in range(count - 1))
+        )
+    head = {"pool": nn.AdaptiveAvgPool2d(1), "flatten": nn.Flatten(), "head": nn.Linear(channels, classes)}
+    return nn.Sequential(OrderedDict({**layers, **head}))
+
+
+def _convolution(channels: int, out: int) -> list[nn.Module]:
+    return [nn.Conv2d(channels, out, 3, 2, 1, bias=False), nn.BatchNorm2d(out), nn.ReLU(inplace=True)]
+
+
+def _block(channels: int, out: int, stride: int = 1) -> nn.Module:
+    from torchvision.models.resnet import BasicBlock  # takes seconds
+
+    shortcut = nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+    return BasicBlock(channels, out, stride, shortcut if stride > 1 else None)
