@@ -9,7 +9,7 @@ from automl.base.errors import InputError
 STAGES = 4  # at most
 
 
-def small_resnet(*, classes: int, in_channels: int = 3, blocks: str = "3-1", width: int = 16) -> nn.Module:
+def small_resnet(*, classes: int, in_channels: int = 3, blocks: str = "3-1", channels: int = 16) -> nn.Module:
     """Build a ResNet of torchvision's basic blocks behind two convolutions of stride 2.
 
     Each stage but the first halves the side and doubles the channels. Source: K. He et al., Deep Residual
@@ -19,10 +19,10 @@ def small_resnet(*, classes: int, in_channels: int = 3, blocks: str = "3-1", wid
         classes: Number of labels.
         in_channels: Number of channels of the images.
         blocks: Number of blocks of each stage, such as `3-1`.
-        width: Channels of the first stage.
+        channels: Number of channels of the first stage.
 
     Raises:
-        InputError: There are not one to four stages of one or more blocks each, or the width is below 1.
+        InputError: There are not one to four stages of one or more blocks each, or `channels` is below 1.
     """
     counts = blocks.split("-")
     if not (len(counts) <= STAGES and all(count.isdecimal() and int(count) for count in counts)):
@@ -30,12 +30,10 @@ def small_resnet(*, classes: int, in_channels: int = 3, blocks: str = "3-1", wid
             f"blocks must be numbers from 1 on, one for each of up to {STAGES} stages, such as 3-1; got "
             f"{blocks!r}"
         )
-    if width < 1:
-        raise InputError(f"a backbone's width must be at least 1; got {width}")
-    layers: dict[str, nn.Module] = {
-        "stem": nn.Sequential(*_convolution(in_channels, width), *_convolution(width, width))
-    }
-    channels = width
+    if channels < 1:
+        raise InputError(f"channels of a backbone must be 1 or more; got {channels}")
+    stem = nn.Sequential(*_convolution(in_channels, channels), *_convolution(channels, channels))
+    layers: dict[str, nn.Module] = {"stem": stem}
     for number, count in enumerate(map(int, counts), start=1):
         stride = 1 if number == 1 else 2
         first = _block(channels, stride * channels, stride)

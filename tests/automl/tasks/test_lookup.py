@@ -55,7 +55,7 @@ def test_training_sees_the_whole_picture():
 
 
 def test_small_resnet_has_the_stages_of_torchvisions():
-    small = build("small-resnet", classes=4, blocks="3-1-2-1", width=64)
+    small = build("small-resnet", classes=4, blocks="3-1-2-1", channels=64)
     reference = ResNet(BasicBlock, [3, 1, 2, 1], num_classes=4)
     for number in range(1, 5):
         ours, theirs = getattr(small, f"stage{number}"), getattr(reference, f"layer{number}")
@@ -65,10 +65,10 @@ def test_small_resnet_has_the_stages_of_torchvisions():
 
 
 @pytest.mark.parametrize(
-    "options", [{"blocks": "3-"}, {"blocks": "0"}, {"blocks": "1-1-1-1-1"}, {"width": 0}]
+    "options", [{"blocks": "3-"}, {"blocks": "0"}, {"blocks": "1-1-1-1-1"}, {"channels": 0}]
 )
 def test_small_resnet_names_what_it_takes(options):
-    with pytest.raises(InputError, match=r"(blocks|width) must be .*got"):
+    with pytest.raises(InputError, match=r"(blocks|channels) .*must be .*got"):
         build("small-resnet", classes=4, **options)
 
 
