@@ -1,7 +1,7 @@
 """Record which published attention modules beat the plain model at equal time: `data/reality.parquet`.
 
 Rows are modules of this package and of timm at the sites of their papers, and two free controls: the gated
-1x1 convolution and one residual block more. Columns are tasks: two tenths of Imagenette at 64 px and some
+1x1 convolution and one residual block more. Columns are tasks: two tenths of Imagenette at 48 px and some
 570 of its images, both with a quarter-width xresnet18, and look-ups by colour with the model of the space
 `lookup`. The learning rate of a column is the best of `RATES` for the plain model on validation images. A
 module has as many steps as fit into the plain model's time, by steps of both timed in turn.
@@ -103,7 +103,7 @@ def _nette(subset: float, epochs: int) -> Column:
     return Column(
         config=TrialConfig(
             data=ImageData(
-                source="nette", path=str(nette.DATA / "imagenette2-128.tgz"), size=64, subset=subset
+                source="nette", path=str(nette.DATA / "imagenette2-128.tgz"), size=48, subset=subset
             ),
             model=Model(backbone="xresnet18", options={"width": 0.25}),
             training=ImageTraining(epochs=epochs, batch_size=32, schedule="one-cycle"),

@@ -1,0 +1,112 @@
+"""Judge the recorded trainings of published attention modules, and write their page.
+
+Each module of `record_reality.py` is compared with the plain model, seed by seed, at equal time: p is the
+verdict's (`automl.judge.statistics.paired`), and Holm's procedure covers all modules of a column. Takes a
+second:
+
+    python benchmarks/bench_reality.py
+
+A module that was given up, because a gain was out of sight, keeps its place in the family.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import record_reality
+from harness import write_values
+from record_reality import BLOCK, COLUMNS, LEAST, PLAIN, ROWS, SEEDS, differences, read, scores_of
+
+from automl.judge.decision import holm
+from automl.judge.evalues import is_futile
+from automl.judge.statistics import ALPHA, paired
+
+PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "reality-check.md"
+BETTER, WORSE, LOST, OPEN, MISFIT = "better", "worse", "given up", "not shown", "does not fit"
+NAMES: Mapping[str, str] = {"conv1x1": "1x1 convolution (control)", BLOCK: "one block more (control)"}
+TITLES: Mapping[str, str] = {"nette": "Imagenette", "few": "few images", "lookup": "look-ups"}
+BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
+
+
+def judge(rows: list[dict[str, Any]], column: str) -> dict[str, dict[str, Any]]:
+    """Return the facts of each module of a column, by its name."""
+    facts: dict[str, dict[str, Any]] = {}
+    for module in ROWS:
+        name = NAMES.get(module, module)
+        own = [row for row in rows if (row["column"], row["module"]) == (column, Path(module).name)]
+        if not own or any(row["why"] for row in own):
+            facts[name] = {"outcome": MISFIT, "why": own[0]["why"] if own else "not trained yet"}
+            continue
+        d = differences(rows, column, module)
+        facts[name] = {
+            "seeds": len(d),
+            "difference": round(float(d.mean()), 2),
+            "ratio": round(own[0]["ratio"], 2),
+            "steps": own[0]["steps"],
+            "ahead": int((d > 0).sum()),
+            "differences": d.round(2).tolist(),
+        }
+        if len(d) > 1:
+            test = paired(d.tolist(), margin=0.0)
+            facts[name] |= {"p": test.p, "interval": [round(end, 2) for end in test.bounds or ()]}
+            lost = len(d) >= LEAST and is_futile(d)[LEAST - 1 :].any()
+            facts[name]["outcome"] = LOST if lost else OPEN
+    tested = [name for name, fact in facts.items() if "p" in fact]
+    for name, p in zip(tested, holm([facts[each]["p"] for each in tested], family=len(ROWS)), strict=True):
+        facts[name]["p_holm"] = round(p, 4)
+        facts[name]["p"] = round(facts[name]["p"], 4)
+        if p <= ALPHA:
+            facts[name]["outcome"] = BETTER if facts[name]["difference"] > 0 else WORSE
+    return facts
+
+
+def cell(fact: Mapping[str, Any]) -> str:
+    """Return the text of one module in one column."""
+    if fact["outcome"] == MISFIT:
+        return "does not fit"
+    interval = f" ({fact['interval'][0]:.2f} to {fact['interval'][1]:.2f})" if fact.get("interval") else ""
+    outcome = fact["outcome"] if fact["outcome"] not in (BETTER, WORSE) else f"**{fact['outcome']}**"
+    ahead = f"{fact['ahead']} of {fact['seeds']}"
+    return f"{fact['difference']:+.2f}{interval}, {ahead}, x{fact['ratio']:.2f}, {outcome}"
+
+
+def table(columns: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+    """Return the table of the page in Markdown, with a record of each row."""
+    lines = [f"| module | {' | '.join(TITLES[c] for c in columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for number, module in enumerate(ROWS):
+        name = NAMES.get(module, module)
+        cells = " | ".join(cell(facts[name]) for facts in columns.values())
+        parts = "; ".join(f"columns/{column}/{number}" for column in columns)
+        lines.append(f"| {name}: {ROWS[module]} | {cells} <!-- record: reality-cpu.json:{parts} --> |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    rows = read()
+    columns = {column: judge(rows, column) for column in TITLES}
+    plain = {
+        column: {
+            "rate": next(
+                r["rate"] for r in rows if r["column"] == column and r["seed"] < record_reality.TUNING
+            ),
+            "accuracy": round(float(np.mean(list(scores_of(rows, column, PLAIN).values()))), 2),
+            "seeds": len(scores_of(rows, column, PLAIN)),
+        }
+        for column in TITLES
+    }
+    hours = round(sum(row["processor_seconds"] for row in rows) / 3600, 2)
+    listed = {column: [{"module": n, **f} for n, f in facts.items()] for column, facts in columns.items()}
+    outcomes = [fact["outcome"] for facts in columns.values() for fact in facts.values()]
+    counts = {outcome: outcomes.count(outcome) for outcome in (BETTER, WORSE, LOST, OPEN, MISFIT)}
+    values = {"most_seeds": SEEDS, "hours": hours, "trainings": len(rows), "plain": plain, "counts": counts}
+    write_values("reality", {**values, "modules": len(ROWS), "columns": listed})
+    if PAGE.exists():
+        text = PAGE.read_text(encoding="utf-8")
+        before, after = text.partition(BEGIN)[0], text.partition(END)[2]
+        PAGE.write_text(f"{before}{BEGIN}\n{table(columns)}\n{END}{after}", encoding="utf-8")
+    assert set(COLUMNS) == set(TITLES)
+
+
+if __name__ == "__main__":
+    main()
