@@ -166,7 +166,9 @@ def find_crashing_layer(model: nn.Module) -> str | None:
 
 def set_format(model: nn.Module, memory_format: torch.memory_format) -> nn.Module:
     """Convert the weights of the model, and its inputs, to the format. Return the model."""
-    model.to(memory_format=memory_format)
+    for weight in (*model.parameters(), *model.buffers()):
+        if weight.dim() == 4:  # `Module.to` also converts weights of 3-D convolutions, and fails
+            weight.data = weight.data.to(memory_format=memory_format)
     if memory_format == torch.contiguous_format:  # Batches of images are channels_last.
         model.register_forward_pre_hook(_contiguous)
     return model

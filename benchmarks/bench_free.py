@@ -5,8 +5,8 @@ tries them first. Tables, without any new training:
 
 - `planted.py`: effects drawn from the family that the placement sampler assumes (`own` marks them), but for
   effects of pairs and heavy tails;
-- `recorded.py`: single modules on Imagenette. Modules in a branch were not recorded, so those of papers are
-  after the block;
+- `recorded.py`: single modules on Imagenette and on look-ups. On Imagenette modules in a branch were not
+  recorded, so those of papers are after the block;
 - `record_recall.py` and `record_layers.py`: the layers of decoders.
 
 Methods:
@@ -118,11 +118,13 @@ class Layers:
 
 
 def free_of_images(names: Sequence[str], types: Sequence[str], most: int) -> list[Params]:
-    """Return the free answers of these sites and types. Modules of a branch are after their block."""
-    both = [SimpleNamespace(name=f"{name}{end}") for name in names for end in (".branch", "")]
+    """Return the free answers of these sites and types. Without branches, modules are after the block."""
+    ends = [""] if any(name.endswith(".branch") for name in names) else [".branch", ""]
+    every = [SimpleNamespace(name=f"{name}{end}") for name in names for end in ends]
     answers = []
-    for answer in choices.free(both, baseline={}):  # type: ignore[arg-type]
-        sites = [answer[f"{choices.SITE}{i + 1}"] // 2 for i in range(answer[choices.MODULES])][:most]
+    for answer in choices.free(every, baseline={}):  # type: ignore[arg-type]
+        chosen = [answer[f"{choices.SITE}{i + 1}"] for i in range(answer[choices.MODULES])][:most]
+        sites = [site // len(ends) for site in chosen]
         kind = answer[f"{choices.TYPE}1"]
         if kind in types:
             answers.append(choices.modules(sites, kind, {}))
@@ -150,7 +152,7 @@ def list_cases() -> dict[str, Case]:
             unit="points",
             own=own,
         )
-    for name in ("nette", "nette-shared"):
+    for name in ("nette", "nette-shared", "lookup"):
         recording = recorded.RECORDINGS[name]
         cases[name] = Case(
             make=lambda seed, recording=recording: recorded.Table(recording, seed),  # type: ignore[misc]

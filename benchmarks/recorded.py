@@ -71,6 +71,7 @@ RECORDINGS = {
         Recording(
             name="sensors", says="26 placements on a part of UCI HAR, recorded; relative regret", score="loss"
         ),
+        Recording(name="lookup", says="46 placements on look-ups by colour, recorded", score="accuracy"),
     )
 }
 
@@ -79,7 +80,8 @@ RECORDINGS = {
 def scores(recording: Recording) -> np.ndarray:
     """Return scores (names, seeds) in the order of `names`, of the seeds that are complete."""
     if recording.at is None:
-        return -1000 * _losses(recording)
+        factor = 100 if recording.score == "accuracy" else -1000
+        return factor * _single_scores(recording)
     at, names = recording.at, recording.names
     rows = {(row["at"], row["placement"], row["seed"]): row for row in nette.read() if row["at"] == at}
     seeds = complete_seeds(rows, at, names)
@@ -87,12 +89,12 @@ def scores(recording: Recording) -> np.ndarray:
     return 1000 * (table - table[0]) if recording.shared_trainings else table
 
 
-def _losses(recording: Recording) -> np.ndarray:
+def _single_scores(recording: Recording) -> np.ndarray:
     rows = [row for row in record_singles.read() if row["table"] == recording.name]
-    losses = {(row["placement"], row["seed"]): row["loss"] for row in rows}
+    scores = {(row["placement"], row["seed"]): row[recording.score] for row in rows}
     every = range(record_singles.SEEDS)
-    seeds = [seed for seed in every if all((name, seed) in losses for name in recording.names)]
-    return np.array([[losses[name, seed] for seed in seeds] for name in recording.names])
+    seeds = [seed for seed in every if all((name, seed) in scores for name in recording.names)]
+    return np.array([[scores[name, seed] for seed in seeds] for name in recording.names])
 
 
 def seeds(recording: Recording) -> int:

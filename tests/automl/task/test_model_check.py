@@ -22,8 +22,8 @@ from automl.task.checks import ModelCheck, check_model
 from automl.task.deployment import Deployment
 from automl.task.evaluator import ClassificationEvaluator
 from automl.tasks.detection import DetectionData, DetectionTraining
-from backbones import BACKBONES, build
-from backbones.channels import find_crashing_layer
+from backbones import BACKBONES, build, insert
+from backbones.channels import find_crashing_layer, set_format
 from search.class_metrics import ACCURACY, AUC, BALANCED_ACCURACY, CLASSIFICATION
 from search.config import TrialConfig
 from search.metric import Metric
@@ -206,6 +206,17 @@ def test_built_in_models_are_safe_in_channels_last() -> None:
         if record.dimensions == 2:
             options = {"width": 1 / 16} if name.startswith("xresnet") else {}
             assert find_crashing_layer(build(name, classes=2, size=32, **options)) is None
+
+
+def test_weights_of_three_dimensions_keep_their_format() -> None:
+    """timm's `lambda` has such a convolution, in a model of images."""
+    model = insert(
+        build("small-resnet", classes=2), {"stage2.block1": "timm:lambda"}, torch.zeros(2, 3, 32, 32)
+    )
+    set_format(model, torch.channels_last)
+    weights = [w for w in model.parameters() if w.dim() == 4 and w.shape[1] > 1 and w.shape[2] > 1]
+    assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
+    assert any(weight.dim() == 5 for weight in model.parameters())
 
 
 def test_steps_and_graphs_use_the_model_format(tmp_path: Path) -> None:
