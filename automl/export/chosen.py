@@ -3,13 +3,16 @@
 It is read from the search's storage, so MLflow is not needed.
 """
 
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mlflow.exceptions import MlflowException
 
 from automl.base.errors import InputError
 from automl.base.options import format_command
+from automl.base.units import format_duration, pluralize
 from automl.judge.protocol import Confirmation, best_of_variant, study_name
 from automl.judge.scheduler import latest_verdict
 from automl.judge.verdict import CONFIRM_FOLDER, Verdict
@@ -18,7 +21,7 @@ from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage, is_address
 from automl.tracking.client import find_runs, open_client
 from automl.tracking.run_spec import CHECKPOINT, CONFIRMED, FIGURES, VERDICT
-from search.record import CHECKPOINT_FILE, TRIALS_FOLDER, Role
+from search.record import CHECKPOINT_FILE, TRIALS_FOLDER, Role, TrialRecord
 from search.study import STUDY_FILE, read_records
 from search.trial_scheduler import rank_trials
 
@@ -34,6 +37,7 @@ class Chosen:
         figures: How sure the verdict is, and what the model costs.
         confirmed: True if it is the winner of the confirmation.
         warning: Advice to export the baseline instead, or an empty text.
+        spent: Of a free answer, what the search took beside it. Otherwise an empty text.
         identity: Identity of its search or confirmation in MLflow.
         number: Number of the trial there.
         run_id: ID of its MLflow run. None if there is none, or it was not looked up.
@@ -47,6 +51,7 @@ class Chosen:
     figures: str = ""
     confirmed: bool = False
     warning: str = ""
+    spent: str = ""
     identity: str = ""
     number: int = 0
     run_id: str | None = None
@@ -90,10 +95,11 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
     verdict_folder, verdict = latest_verdict(folder, metadata) or (folder, None)
     if verdict is not None and not verdict.complete:
         verdict = None
-    if verdict is not None and (chosen := _confirmed(metadata, verdict_folder, verdict, baseline=baseline)):
-        return chosen
     plan = metadata.plan
     records = read_records(folder, metadata.name, plan.needed)
+    if verdict is not None and (chosen := _confirmed(metadata, verdict_folder, verdict, baseline=baseline)):
+        is_free = not baseline and verdict.winner is not None and verdict.winner.is_free
+        return replace(chosen, spent=_spent(records) if is_free else "")
     check_not_lost(folder, metadata)
     done = rank_trials(records, plan)
     if baseline:
@@ -121,8 +127,23 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
         verdict=verdict.headline if verdict is not None and verdict.winner is None else None,
         figures=verdict.details if verdict is not None and verdict.winner is None else "",
         warning="" if verdict is None or baseline else _warning(verdict, metadata.name, storage),
+        spent=_spent(records) if best.role is Role.FREE else "",
         identity=metadata.identity,
         number=best.number,
+    )
+
+
+def _spent(records: Sequence[TrialRecord]) -> str:
+    """Return what free answers took of a search, and what all other placements did."""
+    counts, seconds = Counter[Role](), defaultdict[Role, float](float)
+    for record in records:
+        counts[record.role] += 1
+        seconds[record.role] += sum(epoch.get("seconds", 0) for epoch in record.history)
+    free, drawn = (format_duration(seconds[role]) for role in (Role.FREE, Role.CANDIDATE))
+    answers = pluralize(counts[Role.FREE], "free answers")
+    placements = pluralize(counts[Role.CANDIDATE], "drawn placements")
+    return (
+        f"its model is a free answer: {answers} took {free} of training, and {placements} {drawn} beside them"
     )
 
 

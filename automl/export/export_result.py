@@ -91,6 +91,8 @@ class ExportResult(Summary):
         yield "chosen", self.chosen.choice
         if self.chosen.warning:
             yield "warning", self.chosen.warning
+        if self.chosen.spent:
+            yield "search", self.chosen.spent
         if self.test:
             yield "test", show_metrics(self.test, self.metrics)
         differences = ", ".join(f"{key} {value:.1e}" for key, value in self.differences.items())

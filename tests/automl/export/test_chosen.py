@@ -15,7 +15,7 @@ from automl.judge.run_confirm import run_confirm
 from automl.storage.storage import Storage
 from automl.trials.session import Stopped
 from search.record import Role, State
-from tests.helpers.confirm_cases import RECORDS, SSA, FakeWorkers, fake_search, record
+from tests.helpers.confirm_cases import RECORDS, SAGAN, SSA, FakeWorkers, fake_search, record
 
 BASELINE, LEAD = "baseline (trial 0)", "ssa @ stage1.block2.branch (trial 1)"
 Confirm = Callable[..., None]
@@ -97,6 +97,18 @@ def test_the_best_trial_is_chosen_without_a_verdict(search: Storage, tmp_path: P
     for trial in equal:
         (Storage(tmp_path / "equal") / "mine" / trial.folder).write("checkpoint.pt", b"")
     assert choose("mine", str(tmp_path / "equal")).number == 1
+
+
+def test_a_free_answer_says_what_the_search_took_beside_it(tmp_path: Path) -> None:
+    drawn = record(2, 0.84, SAGAN)
+    long = replace(drawn, history=[{**drawn.history[-1], "seconds": 90.0}])
+    fake_search(tmp_path, [record(0, 0.8), replace(record(1, 0.85, SSA), role=Role.FREE), long])
+    for number in range(3):
+        (Storage(tmp_path) / "mine" / f"trials/{number:04d}").write("checkpoint.pt", b"")
+    spent = choose("mine", str(tmp_path)).spent
+    assert spent.startswith("its model is a free answer: 1 free answer took ")
+    assert spent.endswith("and 1 drawn placement 1m30s beside them")
+    assert choose("mine", str(tmp_path), baseline=True).spent == ""
 
 
 @pytest.mark.slow("a training")
