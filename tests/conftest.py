@@ -20,7 +20,7 @@ from automl.config.device import device_for, find_device, is_gpu
 from automl.storage.storage import Storage
 from tests.helpers.durations import ByFile, Durations, read_record, select_quick, sort_by_scope, write_record
 from tests.helpers.pairwise import select_pairwise
-from tests.helpers.services import MlflowServer, ObjectStore, serve_mlflow, serve_objects, serve_postgres
+from tests.helpers.services import ObjectStore, serve_mlflow, serve_objects, serve_postgres
 
 # Other load on the machine must not fail a test.
 hypothesis.settings.register_profile("patient", deadline=None)
@@ -96,6 +96,7 @@ def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("OMP_NUM_THREADS", "1")  # of commands that tests start, two at a time on two cores
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         patch.delenv("RAY_ADDRESS", raising=False)
+        patch.delenv("RAY_AUTH_TOKEN", raising=False)
         yield
 
 
@@ -134,9 +135,17 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def mlflow_server(
     tmp_path_factory: pytest.TempPathFactory, database: str, object_store: ObjectStore
-) -> Iterator[MlflowServer]:
-    with serve_mlflow(tmp_path_factory.mktemp("mlflow"), database, object_store) as server:
-        yield server
+) -> Iterator[str]:
+    """Yield the address of MLflow with runs in PostgreSQL and artifacts in an object store."""
+    with serve_mlflow(
+        tmp_path_factory.mktemp("mlflow"),
+        *("server", "--host", "127.0.0.1", "--workers", 1),
+        MLFLOW_BACKEND_STORE_URI=database,
+        MLFLOW_ARTIFACTS_DESTINATION=f"s3://{object_store.bucket}/mlflow",
+        MLFLOW_S3_ENDPOINT_URL=object_store.endpoint,
+        **object_store.environment,
+    ) as address:
+        yield address
 
 
 @pytest.fixture

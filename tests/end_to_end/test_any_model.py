@@ -14,7 +14,7 @@ from PIL import Image
 
 from tests.helpers.own_model import make_attention, make_model
 from tests.helpers.photographs import BROKEN, make_photographs
-from tests.helpers.services import serve_model
+from tests.helpers.services import serve_mlflow
 
 pytestmark = pytest.mark.slow("a whole search")
 
@@ -77,7 +77,7 @@ def test_from_photographs_to_a_served_model_by_what_each_command_suggests(automl
         return
     Image.open(folder / "photos/validation/below/3.png").save(folder / "photo.jpg", quality=95)
     (prediction,) = last(automl("predict", exported, "photo.jpg", "--json"))
-    with serve_model(suggested(output, "mlflow models"), folder) as address:
+    with serve_mlflow(folder, *suggested(output, "mlflow models"), ping="ping") as address:
         card = (folder / exported / "MODEL_CARD.md").read_text()
         served, client = re.search(r"Served by `(.*?)`.*?```python\n(.*?)```", card, re.S).groups()
         assert served.startswith("mlflow models serve")

@@ -22,6 +22,7 @@ import pytest
 import sqlalchemy
 from pyarrow.fs import FileSelector, FileSystem
 
+from automl.judge.verdict import FORMAT
 from search.record import CHECKPOINT_FILE
 from search.study import open_study
 
@@ -89,7 +90,7 @@ def machines(tmp_path_factory, object_store, mlflow_server, secrets, ray_logs):
     environment = {
         **object_store.environment,
         "AWS_SESSION_TOKEN": secrets["its session"],
-        "MLFLOW_TRACKING_URI": mlflow_server.uri.replace(
+        "MLFLOW_TRACKING_URI": mlflow_server.replace(
             "://", f"://somebody:{secrets['the address of MLflow']}@"
         ),
         "MLFLOW_TRACKING_USERNAME": "somebody",
@@ -155,7 +156,7 @@ def test_the_store_has_all_of_the_search(machines, objects, mlflow_server, searc
     assert len(study.trials) == TRIALS
     for machine in machines:
         assert not machine.files(CHECKPOINT_FILE), "trials write theirs to the store alone"
-    client = mlflow.MlflowClient(mlflow_server.uri)
+    client = mlflow.MlflowClient(mlflow_server)
     run = client.get_run(result["best"]["run_id"])
     assert run.data.metrics["accuracy"] == pytest.approx(result["best"]["value"])
     assert run.info.artifact_uri.startswith("mlflow-artifacts:")
@@ -170,7 +171,7 @@ def test_another_machine_goes_on_with_it(machines, objects, searched, confirmed)
     assert status["best"][1] == pytest.approx(result["best"]["value"])
     assert (status["running"], status["trials"]) == (False, TRIALS)
     assert status["verdict"] == confirmed["headline"]
-    assert json.loads(objects(f"searches/{NAME}")["confirm/verdict.json"]) == confirmed
+    assert json.loads(objects(f"searches/{NAME}")["confirm/verdict.json"]) == {**confirmed, "format": FORMAT}
     again = json.loads(local.automl("status", *options, "--json"))
     assert again == {**status, "quiet": again["quiet"]}, "and the first sees what the second has done"
 
@@ -182,7 +183,7 @@ def test_every_machine_reports_on_it(machines, mlflow_server, searched, confirme
         page = Path(output.split()[1])
         assert confirmed["headline"] in html.unescape(page.read_text())
         assert machine.folder in page.parents
-    client = mlflow.MlflowClient(mlflow_server.uri)
+    client = mlflow.MlflowClient(mlflow_server)
     best = client.get_run(result["best"]["run_id"])
     names = [file.path for file in client.list_artifacts(best.data.tags["mlflow.parentRunId"], "report")]
     assert "report/index.html" in names

@@ -38,7 +38,7 @@ from search.space import Space
 from search.study import create_study, open_study, read_history, read_record
 from search.trial_scheduler import Plan
 from search.tuner import run_trials
-from tests.helpers.services import free_port
+from tests.helpers.services import free_port, running
 
 BIN = Path(sys.executable).parent
 STOPS = int(os.environ.get("AUTOML_STOPPED_TRIALS", "3"))
@@ -132,16 +132,11 @@ def test_a_search_reads_no_test_split_and_its_study_is_everybodys(storage, unrea
         assert optuna.importance.get_param_importances(study)
 
     port = free_port()
-    options = f"--host 127.0.0.1 --port {port}"
-    command = [BIN / "optuna-dashboard", "searches/plots/study.journal", *options.split()]
-    with open("dashboard.log", "w") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        studies = answers(f"http://127.0.0.1:{port}/api/studies").json()["study_summaries"]
-        assert [study["study_name"] for study in studies] == ["plots"]
-    finally:
-        server.terminate()
-        server.wait()
+    address = f"http://127.0.0.1:{port}/api/studies"
+    command = [BIN / "optuna-dashboard", "searches/plots/study.journal", "--port", str(port)]
+    with running(command, log=Path("dashboard.log"), ready=lambda: requests.get(address, timeout=5).ok):
+        studies = requests.get(address, timeout=60).json()["study_summaries"]
+    assert [study["study_name"] for study in studies] == ["plots"]
 
 
 def check_runs():

@@ -81,10 +81,7 @@ def test_a_hybrid_of_a_trained_decoder_is_searched_killed_and_exported(
     assert re.search(r"^test .*needle@4x [\d.]+", exported, re.M), exported
     has_folder = (tmp_path / "out" / "transformers" / "config.json").exists()
     assert has_folder != ("has no counterpart" in exported)
-    with serve_hub() as (address, hub):
-        monkeypatch.setenv("HF_ENDPOINT", address)
-        monkeypatch.setenv("HF_TOKEN", "hf_of_the_test")
-        monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    with serve_hub(monkeypatch) as (address, hub):
         pushed = automl("export", "--baseline", "--out", "baseline", "--push-to-hub", "me/decoder")
     assert f"pushed    {address}/me/decoder" in pushed
     assert all(name in hub.commits[0] for name in ("config.json", "model.safetensors", "README.md"))

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -62,15 +62,6 @@ class ObjectStore:
         }
 
 
-@dataclass(frozen=True)
-class MlflowServer:
-    """MLflow with runs in PostgreSQL and artifacts in an object store. Clients use its address only."""
-
-    uri: str
-    database: str
-    store: ObjectStore
-
-
 @contextmanager
 def serve_objects(folder: Path) -> Iterator[ObjectStore]:
     """Serve an object store with the bucket `automl`: `rclone serve s3` over memory.
@@ -78,12 +69,12 @@ def serve_objects(folder: Path) -> Iterator[ObjectStore]:
     Over a disk it would read pyarrow's markers of folders as files.
     """
     store = ObjectStore(port=free_port())
-    with _running(
+    with running(
         [BIN / "rclone", "serve", "s3", "--addr", f"127.0.0.1:{store.port}", "--config", os.devnull,
          ":memory:"],
         environment={"RCLONE_AUTH_KEY": f'"{store.key},{store.secret}"'},
         log=folder / "rclone.log",
-        ready=lambda: _answers(store.port),
+        ready=lambda: answers(store.port),
     ):  # fmt: skip
         S3FileSystem(
             endpoint_override=f"127.0.0.1:{store.port}", scheme="http", region="us-east-1",
@@ -125,10 +116,10 @@ def serve_postgres(folder: Path) -> Iterator[str]:
             cwd=home,
             **become,
         )
-        with _running(
+        with running(
             [binaries / "postgres", "-D", data, "-h", "127.0.0.1", "-p", str(port), "-k", "", "-F"],
             log=folder / "postgres.log",
-            ready=lambda: _answers(port),
+            ready=lambda: answers(port),
             end=signal.SIGINT,  # closes its connections and stops
             cwd=home,
             **become,
@@ -139,48 +130,20 @@ def serve_postgres(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def serve_mlflow(folder: Path, database: str, store: ObjectStore) -> Iterator[MlflowServer]:
-    """Serve `mlflow server` over a database and an object store."""
-    port = free_port()
-    with _running(
-        [BIN / "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"],
+def serve_mlflow(
+    folder: Path, *arguments: object, port: int | None = None, ping: str = "health", **environment: str
+) -> Iterator[str]:
+    """Run `mlflow` with these arguments in `folder`, and yield its address, which is all that clients use."""
+    port = port or free_port()
+    with running(
+        [BIN / "mlflow", *map(str, arguments), "--port", str(port)],
         environment={
-            **store.environment,
-            "MLFLOW_BACKEND_STORE_URI": database,
-            "MLFLOW_ARTIFACTS_DESTINATION": f"s3://{store.bucket}/mlflow",
-            "MLFLOW_S3_ENDPOINT_URL": store.endpoint,
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",  # it starts other programs
             "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # no scheduler beside it
+            **environment,
         },
         log=folder / "mlflow.log",
-        ready=lambda: requests.get(f"http://127.0.0.1:{port}/health", timeout=5).ok,
-        cwd=folder,
-    ):
-        yield MlflowServer(f"http://127.0.0.1:{port}", database, store)
-
-
-@contextmanager
-def serve_mlflow_ui(folder: Path, database: str) -> Iterator[str]:
-    """Serve `mlflow ui` over a database, and yield its address."""
-    port = free_port()
-    with _running(
-        [BIN / "mlflow", "ui", "--port", str(port), "--workers", "1", "--backend-store-uri", database],
-        environment={"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},  # no scheduler beside it
-        log=folder / "mlflow.log",
-        ready=lambda: requests.get(f"http://127.0.0.1:{port}/health", timeout=5).ok,
-        cwd=folder,
-    ):
-        yield f"http://127.0.0.1:{port}"
-
-
-@contextmanager
-def serve_model(command: Sequence[str], folder: Path) -> Iterator[str]:
-    """Run `mlflow` with the arguments in `command` in `folder` on a free port, and yield its address."""
-    port = free_port()
-    with _running(
-        [BIN / "mlflow", *command, "--port", str(port)],
-        environment={"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"},  # it starts other programs
-        log=folder / "served.log",
-        ready=lambda: requests.get(f"http://127.0.0.1:{port}/ping", timeout=5).ok,
+        ready=lambda: requests.get(f"http://127.0.0.1:{port}/{ping}", timeout=5).ok,
         cwd=folder,
     ):
         yield f"http://127.0.0.1:{port}"
@@ -192,13 +155,13 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def _answers(port: int) -> bool:
+def answers(port: int) -> bool:
     with socket.create_connection(("127.0.0.1", port), timeout=1):
         return True
 
 
 @contextmanager
-def _running(
+def running(
     command: list[str | Path],
     *,
     log: Path,
@@ -206,7 +169,7 @@ def _running(
     environment: Mapping[str, str] | None = None,
     end: signal.Signals = signal.SIGTERM,
     **options: object,
-) -> Iterator[None]:
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run a server that writes to `log`, from when it is ready; then send `end` to its process group.
 
     Raises an error with the log if it ends before it is ready, or is not ready after PATIENCE seconds.
@@ -227,7 +190,7 @@ def _running(
             if time.monotonic() > last:
                 raise TimeoutError(log.read_text())
             time.sleep(0.1)
-        yield
+        yield server
     finally:
         if server.poll() is None:
             os.killpg(server.pid, end)
@@ -245,7 +208,21 @@ def _is(ready: Callable[[], bool]) -> bool:
         return False
 
 
-class Mirror(BaseHTTPRequestHandler):
+class Quiet(BaseHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+@contextmanager
+def serving(handler: type[Quiet]) -> Iterator[str]:
+    """Serve by a handler in a thread, and yield the address."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+class Mirror(Quiet):
     """Server of files that may send only a fraction of each.
 
     files: contents by name. version: the ETag of all files. asked: paths of the requests. sent: bytes of
@@ -276,23 +253,17 @@ class Mirror(BaseHTTPRequestHandler):
         self.sent.append(len(answer))
         self.wfile.write(answer)
 
-    def log_message(self, *_: object) -> None:
-        pass
-
 
 @contextmanager
 def serve_mirror(files: dict[str, bytes]) -> Iterator[str]:
     """Serve `files` by a new `Mirror`, and yield its address."""
     Mirror.files, Mirror.fraction, Mirror.version = files, 1.0, '"1"'
     Mirror.asked, Mirror.sent = [], []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Mirror)
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/mirror/"
-    server.shutdown()
-    server.server_close()
+    with serving(Mirror) as address:
+        yield f"{address}/mirror/"
 
 
-class Hub(BaseHTTPRequestHandler):
+class Hub(Quiet):
     """Enough of the hub to create a repository and to commit small files."""
 
     commits: list[str]
@@ -316,16 +287,12 @@ class Hub(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    def log_message(self, *_: object) -> None:
-        """Print nothing."""
-
 
 @contextmanager
-def serve_hub() -> Iterator[tuple[str, type[Hub]]]:
-    """Serve a new `Hub`, and yield its address and its class."""
+def serve_hub(patch: pytest.MonkeyPatch) -> Iterator[tuple[str, type[Hub]]]:
+    """Serve a new `Hub` to this process and its children, and yield its address and its class."""
     handler = type("Handler", (Hub,), {"commits": []})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}", handler
-    server.shutdown()
-    server.server_close()
+    with serving(handler) as address:
+        for name, value in {"ENDPOINT": address, "TOKEN": "hf_of_the_test", "HUB_OFFLINE": "0"}.items():
+            patch.setenv(f"HF_{name}", value)
+        yield address, handler

@@ -46,7 +46,7 @@ from search.search_scheduler import SearchScheduler
 from search.space import SPACES
 from search.study import create_study
 from search.trial_scheduler import Plan
-from tests.helpers.services import serve_mlflow_ui
+from tests.helpers.services import serve_mlflow
 
 PLACEMENT = {"stage1.block2.branch": Spec("ssa", {"ks": 3}), "stage2.block1": Spec("sagan")}
 
@@ -523,7 +523,8 @@ def test_placement_learning_rate_and_accuracy_are_there(
         live(tracker, record, State.COMPLETE, [value])
     tracker.finish(best=placed, metric="accuracy", counts={State.COMPLETE: 2})
     link = tracker.writer.page()
-    with serve_mlflow_ui(tmp_path, f"sqlite:///{tmp_path / 'mlflow.db'}") as address:
+    store_uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    with serve_mlflow(tmp_path, "ui", "--workers", 1, "--backend-store-uri", store_uri) as address:
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         page.goto(link.replace("http://127.0.0.1:5000", address))
         page.get_by_text("87.5").or_(page.get_by_text("0.875")).first.wait_for(timeout=120_000)

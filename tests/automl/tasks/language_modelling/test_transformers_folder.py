@@ -294,9 +294,7 @@ def test_a_tokenizer_of_bytes_has_the_tokens_of_the_model(tmp_path: Path) -> Non
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hub]]:
-    with serve_hub() as (address, handler):
-        monkeypatch.setenv("HF_ENDPOINT", address)
-        monkeypatch.setenv("HF_TOKEN", "hf_of_the_test")
+    with serve_hub(monkeypatch) as (_, handler):
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
         yield handler
 
