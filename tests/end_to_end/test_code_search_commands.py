@@ -1,11 +1,11 @@
 """A folder of source code, from what is in it to functions that are found in this project's own."""
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 
+from tests.helpers import last
 from tests.helpers.code_corpus import write_corpus
 
 HERE = Path(__file__).parents[2]
@@ -16,10 +16,6 @@ def folder(tmp_path):
     write_corpus(tmp_path / "project")
     (tmp_path / "project" / "broken.py").write_text("def f(:\n")
     return tmp_path
-
-
-def last(output):
-    return json.loads(output.strip().splitlines()[-1])
 
 
 def search(automl, trials):

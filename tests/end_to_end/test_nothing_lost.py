@@ -1,9 +1,9 @@
 """A search that is killed again and again ends as one that was left alone: no trial lost, none counted twice.
 
-AUTOML_KILLS sets how often: once by default, 20 for
-a soak.
+AUTOML_KILLS sets how often: once by default, 20 for a soak.
 """
 
+import json
 import os
 import random
 import signal
@@ -12,20 +12,17 @@ import time
 import psutil
 import pytest
 
-from tests.helpers.killable import Search, left
-from tests.helpers.sockets import open_to_others
+from search.study import read_records
+from tests.helpers.killable import left, open_to_others
 
 KILLS = int(os.environ.get("AUTOML_KILLS", "1"))
 TRIALS = min(30, 3 + 2 * KILLS)
 
 
 @pytest.fixture
-def search(tmp_path, monkeypatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+def search(new_search):
     size = ["--trials", TRIALS, "--epochs", min(6, 3 + KILLS), "--subset", 0.3, "--equal", "epochs"]
-    search = Search(tmp_path, "killed", ["--space", "digits", *size])
-    yield search
-    search.end()
+    return new_search("--space", "digits", *size)
 
 
 @pytest.mark.heavy("a killed search")
@@ -38,13 +35,9 @@ def test_the_driver_is_killed(search):
         time.sleep(moments.uniform(5, 8))
         search.until("ray::TrialActor")
         time.sleep(moments.uniform(0, 4))
-        below = search.children("")
-        search.process.kill()
-        search.process.wait()
-        assert left(below) == [], "a local Ray goes with its driver"
+        search.kill()
     search.start()
-    assert search.wait() == 0, search.output()
-    search.check_whole(TRIALS)
+    search.finish(TRIALS)
 
 
 @pytest.mark.slow("another search")
@@ -61,8 +54,7 @@ def test_trials_processes_are_killed(search):
             except psutil.NoSuchProcess:
                 continue
         time.sleep(1)
-    assert search.wait() == 0, search.output()
-    search.check_whole(TRIALS)
+    search.finish(TRIALS)
 
 
 @pytest.mark.slow("another search")
@@ -73,15 +65,14 @@ def test_all_of_ray_is_killed(search):
         search.start()
         search.until("ray::TrialActor")
         time.sleep(moments.uniform(0, 3))
-        for child in search.children(""):
+        for child in search.children():
             try:
                 child.kill()
             except psutil.NoSuchProcess:
                 continue
         assert search.wait() != 0, "without Ray it cannot continue"
     search.start()
-    assert search.wait() == 0, search.output()
-    search.check_whole(TRIALS)
+    search.finish(TRIALS)
 
 
 @pytest.mark.slow("another search")
@@ -92,15 +83,14 @@ def test_a_signal_to_the_process_group_stops_in_order(search, number):
     search.until("ray::TrialActor")
     time.sleep(2)
     assert open_to_others(search.process.pid) == []
-    below = search.children("")
+    below = search.children()
     os.killpg(search.process.pid, number)
     assert search.wait() == 128 + number
     assert "resume with: automl search --resume killed" in search.output().splitlines()[-1]
     assert "GCS" not in search.output()
     assert left(below) == []
     search.start()
-    assert search.wait() == 0, search.output()
-    search.check_whole(TRIALS)
+    search.finish(TRIALS)
 
 
 @pytest.mark.slow("another search")
@@ -108,12 +98,39 @@ def test_a_second_signal_stops_at_once_and_loses_nothing(search):
     search.start()
     search.until("ray::TrialActor")
     time.sleep(2)
-    below = search.children("")
+    below = search.children()
     search.process.send_signal(signal.SIGINT)
     time.sleep(0.1)
     search.process.send_signal(signal.SIGINT)
     assert search.wait() == 130
     assert left(below) == []
     search.start()
-    assert search.wait() == 0, search.output()
-    search.check_whole(TRIALS)
+    search.finish(TRIALS)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("trials", [1, 2])
+@pytest.mark.slow("a whole search")
+def test_a_trial_survives_the_death_of_a_worker(new_search, trials):
+    """Train the plain model with two workers, which a second trial continues."""
+    epochs = 3  # enough that one can be lost half-way
+    shared = ["--init", "shared", "--shared-trainings", 1] if trials > 1 else []
+    size = ["--trials", trials, "--epochs", epochs, "--subset", 0.25]
+    search = new_search("--space", "digits", *size, "--workers-per-trial", 2, *shared)
+    search.start()
+    search.until_record(lambda record: record.history)
+    victims = search.children("RayTrainWorker")
+    assert len(victims) == 2
+    # The store by which torch's workers find each other knows no address but all.
+    assert [name for name, _ in open_to_others(search.process.pid)] == ["ray::RayTrainWorker"]
+    victims[1].kill()
+    search.finish(trials)
+    result = json.loads((search.search_folder / "result.json").read_text())
+    assert (result["completed"], result["errors"]) == (trials, 0)
+    plain, *placed = read_records(search.search_folder, search.name)
+    for record in placed:
+        assert record.config.model.placement
+        assert [metrics["epoch"] for metrics in record.history] == [epochs], (
+            "it continues the shared partial training"
+        )
+    assert [metrics["epoch"] for metrics in plain.history] == list(range(1, epochs + 1))

@@ -16,6 +16,7 @@ from sklearn.datasets import load_digits
 
 from automl.config.device import device_name
 from search.study import read_records
+from tests.helpers import last
 from tests.helpers.own_model import make_attention
 
 # A later version, whose table and default types have one more, continues the search and confirms it.
@@ -34,20 +35,9 @@ main(["search", "--resume", "gates", "--trials", "+1", "--confirm", "--top", "1"
 FAST = ("--epochs", 2, "--subset", 0.3, "--concurrent", 1)
 
 
-def last(output):
-    return json.loads(output.strip().splitlines()[-1])
-
-
-@pytest.mark.parametrize(
-    ("types", "trials"),
-    [
-        ("timm:eca,mine.py:Gate", 4),
-        ("timm:se,timm:eca,timm:cbam,mine.py:Gate,decomposed", 12),
-    ],
-)
 @pytest.mark.slow("a whole search")
-def test_from_own_modules_to_a_deployed_model(automl, tmp_path: Path, types: str, trials: int) -> None:
-    folder = tmp_path
+def test_from_own_modules_to_a_deployed_model(automl, tmp_path: Path) -> None:
+    folder, types, trials = tmp_path, "timm:se,timm:eca,timm:cbam,mine.py:Gate,decomposed", 12
     make_attention(folder)
     output = automl(
         "search", "--space", "digits", "--attention", types, "--trials", trials, "--baseline-share", 0,

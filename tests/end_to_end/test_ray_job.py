@@ -22,10 +22,10 @@ import requests
 from optuna.trial import TrialState
 
 from search.study import open_study
+from tests.helpers.killable import open_to_others
 from tests.helpers.own_model import make_model
 from tests.helpers.photographs import make_photographs
 from tests.helpers.services import free_port
-from tests.helpers.sockets import open_to_others
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).parents[2]

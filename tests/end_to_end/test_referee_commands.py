@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.helpers import last
 from tests.helpers.killable import AUTOML
 
 # A training of some milliseconds, which counts its runs. More steps take longer, and score higher.
@@ -28,36 +29,44 @@ accuracy += random.Random(str(gain) + str(seed)).gauss(0, 0.1)
 (out / "log.csv").write_text(f"epoch,accuracy\\n1,50\\n2,{accuracy}\\n")
 """
 
+Begin = Callable[..., subprocess.Popen[str]]
+COMMAND = f"{shlex.quote(sys.executable)} -S train.py {{seed}}"
+
+
+@pytest.fixture
+def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
+    """Return a function that starts the script in the test's folder and MLflow. It writes to `output`."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+
+    def begin(*arguments: str) -> subprocess.Popen[str]:
+        with (tmp_path / "output").open("a") as output:
+            return subprocess.Popen(
+                [*AUTOML, *arguments], cwd=tmp_path, stdout=subprocess.PIPE, stderr=output, text=True
+            )
+
+    return begin
+
 
 @pytest.mark.heavy("a referee, killed and resumed")
-def test_a_comparison_killed_in_its_longer_runs_is_resumed(tmp_path: Path) -> None:
+def test_a_comparison_killed_in_its_longer_runs_is_resumed(tmp_path: Path, begin: Begin) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'mlflow.db'}"}
-    train = f"{shlex.quote(sys.executable)} -S train.py {{seed}}"
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*AUTOML, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
-        )
-
-    begin = [
-        *(*AUTOML, "referee", "--baseline", f"{train} 0 {{out}} {{budget:100}}"),
-        *("--candidate", f"{train} 0 {{out}} {{budget:115}}", "--candidate", f"{train} 3 {{out}} 115"),
+    runs = tmp_path / "runs"
+    process = begin(
+        *("referee", "--baseline", f"{COMMAND} 0 {{out}} {{budget:100}}"),
+        *("--candidate", f"{COMMAND} 0 {{out}} {{budget:115}}", "--candidate", f"{COMMAND} 3 {{out}} 115"),
         *("--metric", "accuracy", "--metric-file", "log.csv", "--seed", "100", "--name", "mine"),
         *("--unit", "%"),
-    ]
-    runs = tmp_path / "runs"
-    with (tmp_path / "output").open("w") as output:
-        process = subprocess.Popen(begin, cwd=tmp_path, env=environment, stdout=output, stderr=output)
-        while not (runs.exists() and any(int(line.split()[2]) > 115 for line in runs.open())):
-            assert process.poll() is None, (tmp_path / "output").read_text()
-            time.sleep(0.05)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
+    )
+    while not (runs.exists() and any(int(line.split()[2]) > 115 for line in runs.open())):
+        assert process.poll() is None, (tmp_path / "output").read_text()
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
     before = len(runs.read_text().splitlines())
-    resumed = run("referee", "--resume", "mine", "--json")
-    assert resumed.returncode == 0, resumed.stderr
-    verdict = json.loads(resumed.stdout)
+    resumed = begin("referee", "--resume", "mine", "--json")
+    printed, _ = resumed.communicate(timeout=300)
+    assert resumed.returncode == 0, (tmp_path / "output").read_text()
+    verdict = json.loads(printed)
     assert verdict["winner"] == "candidate 2"
     assert verdict["difference"] > 3
     only_longer = next(each for each in verdict["comparisons"] if each["variant"] == "candidate 1")
@@ -83,24 +92,18 @@ if gain:
 
 
 @pytest.mark.slow("tests of the ledger edit it between two runs")
-def test_a_command_that_edits_the_ledger_gets_no_answer(tmp_path: Path) -> None:
+def test_a_command_that_edits_the_ledger_gets_no_answer(tmp_path: Path, begin: Begin) -> None:
     (tmp_path / "train.py").write_text(CHEAT)
     (tmp_path / "eval.py").write_text("import sys; print('accuracy', open(sys.argv[1] + '/answer').read())")
-    train = f"{shlex.quote(sys.executable)} -S train.py {{seed}}"
-    done = subprocess.run(
-        [
-            *(*AUTOML, "referee", "--baseline", f"{train} 0 {{out}}", "--candidate", f"{train} 2 {{out}}"),
-            *("--metric", "accuracy (.*)", "--evaluate", "python3 eval.py {out}", "--ledger", "runs"),
-        ],
-        cwd=tmp_path,
-        env={**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'mlflow.db'}"},
-        capture_output=True,
-        text=True,
-        timeout=300,
+    process = begin(
+        *("referee", "--baseline", f"{COMMAND} 0 {{out}}", "--candidate", f"{COMMAND} 2 {{out}}"),
+        *("--metric", "accuracy (.*)", "--evaluate", "python3 eval.py {out}", "--ledger", "runs"),
     )
-    assert done.returncode == 2, done.stderr
-    assert "the head 1 in runs/ledger.db has changed, which a command must have done" in done.stderr
-    assert "Traceback" not in done.stderr
+    process.communicate(timeout=300)
+    output = (tmp_path / "output").read_text()
+    assert process.returncode == 2, output
+    assert "the head 1 in runs/ledger.db has changed, which a command must have done" in output
+    assert "Traceback" not in output
     assert len(list((tmp_path / "runs/evaluators").iterdir())) == 1
 
 
@@ -129,7 +132,7 @@ def test_a_run_sees_its_gpu_alone(
         "referee", "--baseline", baseline, "--candidate", candidate, "--metric", "accuracy (.*)",
         *("--seeds", 6, "--any-time", "--json"), *gpus_per_trial(0.25),
     )  # fmt: skip
-    verdict = json.loads(output.strip().splitlines()[-1])
+    verdict = last(output)
     assert verdict["winner"] == "candidate"
     runs = [line.split() for line in (tmp_path / "runs").read_text().splitlines()]
     assert len(runs) == 12
@@ -141,18 +144,16 @@ def test_a_run_sees_its_gpu_alone(
 
 
 @pytest.mark.slow("a whole comparison")
-def test_two_callers_of_a_ledger_are_killed(tmp_path: Path) -> None:
+def test_two_callers_of_a_ledger_are_killed(tmp_path: Path, begin: Begin) -> None:
     """Two changes at once, one of them a gain. Both callers are killed, and both are resumed."""
-    (tmp_path / "train.py").write_text(TRAIN)
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'mlflow.db'}"}
-    train = f"{shlex.quote(sys.executable)} -S train.py {{seed}}"
     options = ["--metric", "accuracy", "--metric-file", "log.csv", "--any-time", "--ledger", "runs"]
-    options += ["--baseline", f"{train} 0 {{out}} 100", "--concurrent", "1"]
-    runs, callers = tmp_path / "runs.txt", []
+    options += ["--baseline", f"{COMMAND} 0 {{out}} 100", "--concurrent", "1"]
+    runs = tmp_path / "runs.txt"
     (tmp_path / "train.py").write_text(TRAIN.replace('"runs"', '"runs.txt"'))
-    for name, gain in (("gain", "3"), ("loss", "-3")):
-        command = [*AUTOML, "referee", *options, "--name", name, "--candidate", f"{train} {gain} {{out}} 100"]
-        callers.append(subprocess.Popen(command, cwd=tmp_path, env=environment))
+    callers = [
+        begin("referee", *options, "--name", name, "--candidate", f"{COMMAND} {gain} {{out}} 100")
+        for name, gain in (("gain", "3"), ("loss", "-3"))
+    ]
     begun = [tmp_path / "runs" / name / "search.json" for name in ("gain", "loss")]
     while not (all(map(Path.exists, begun)) and runs.exists() and len(runs.read_text().splitlines()) >= 6):
         assert any(caller.poll() is None for caller in callers)
@@ -161,13 +162,10 @@ def test_two_callers_of_a_ledger_are_killed(tmp_path: Path) -> None:
         os.kill(caller.pid, signal.SIGKILL)
         caller.wait()
     for name, code in (("loss", 1), ("gain", 0)):
-        command = [*AUTOML, "referee", "--resume", name, "--ledger", "runs"]
-        ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert ended.returncode == code, ended.stdout + ended.stderr
-    shown = subprocess.run(
-        [*AUTOML, "ledger", "runs", "--json"], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
-    ledger = json.loads(shown.stdout)
+        ended = begin("referee", "--resume", name, "--ledger", "runs")
+        ended.communicate(timeout=300)
+        assert ended.returncode == code, (tmp_path / "output").read_text()
+    ledger = json.loads(begin("ledger", "runs", "--json").communicate(timeout=300)[0])
     outcomes = {entry["name"]: entry["outcome"] for entry in ledger["comparisons"]}
     assert outcomes == {"gain": "accepted", "loss": "no gain in sight"}
     assert [head["comparison"] for head in ledger["heads"]] == [None, "gain"]

@@ -42,7 +42,7 @@ OPTIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.slow("test_multi_worker.py always searches into a shared partial training")
+@pytest.mark.slow("a whole search")
 def test_a_killed_search_into_shared_trainings_is_confirmed(
     automl: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

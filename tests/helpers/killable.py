@@ -1,17 +1,21 @@
 """A search in a process of its own that tests kill, and what must be left of it: every trial, each once."""
 
 import json
+import re
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from ipaddress import ip_address
 from pathlib import Path
 
 import psutil
 from optuna.trial import TrialState
 
-from search.study import STUDY_FILE, open_study, read_history, read_record
+from search.record import TrialRecord
+from search.study import STUDY_FILE, open_study, read_history, read_record, read_records
 
 SCRIPT = Path(sys.executable).parent / "automl"
 AUTOML = (
@@ -51,13 +55,31 @@ class Search:
             self.process.kill()
             self.process.wait()
 
-    def children(self, name: str) -> list[psutil.Process]:
+    def kill(self) -> None:
+        """Kill the search while it is running, with which its Ray goes."""
+        below = self.children()
+        self.end()
+        assert left(below) == [], "a local Ray goes with its driver"
+
+    def finish(self, trials: int) -> None:
+        assert self.wait() == 0, self.output()
+        self.check_whole(trials)
+
+    def children(self, name: str = "") -> list[psutil.Process]:
         assert self.process is not None
-        try:
-            below = psutil.Process(self.process.pid).children(recursive=True)
-            return [child for child in below if name in " ".join(child.cmdline())]
-        except psutil.NoSuchProcess:
-            return []
+        return processes_of(self.process.pid, name)
+
+    def until_record(self, condition: Callable[[TrialRecord], object]) -> None:
+        """Wait for a trial with which the condition is met."""
+        end = time.monotonic() + 300
+        while time.monotonic() < end:
+            assert self.process is not None
+            assert self.process.poll() is None, self.output()
+            exists = (self.search_folder / STUDY_FILE).exists()
+            if exists and any(map(condition, read_records(self.search_folder, self.name))):
+                return
+            time.sleep(0.2)
+        raise TimeoutError(self.output())
 
     def until(self, name: str, count: int = 1) -> list[psutil.Process]:
         """The processes called so, once there are that many."""
@@ -104,6 +126,14 @@ class Search:
         assert {run: int(number) for run, number in runs}[best] == result["best"]["number"]
 
 
+def processes_of(pid: int, pattern: str = "") -> list[psutil.Process]:
+    """Return the processes below one whose command lines match a pattern."""
+    below = []
+    with suppress(psutil.Error):
+        below = psutil.Process(pid).children(recursive=True)
+    return [process for process in below if (name := named(process)) and re.search(pattern, name)]
+
+
 def left(processes: list[psutil.Process]) -> list[str]:
     """Those that are still there after a while, but for Ray's agents, which take up to two minutes."""
     _, alive = psutil.wait_procs([p for p in processes if "Agent" not in named(p)], timeout=60)
@@ -113,5 +143,22 @@ def left(processes: list[psutil.Process]) -> list[str]:
 def named(process: psutil.Process) -> str:
     try:
         return " ".join(process.cmdline()) or process.name()
-    except psutil.NoSuchProcess:
+    except psutil.Error:  # it has ended
         return ""
+
+
+def open_to_others(pid: int) -> list[tuple[str, str]]:
+    """The name of a process and the address, for each that other machines could reach."""
+    addresses = []
+    process = psutil.Process(pid)
+    for process_or_child in (process, *process.children(recursive=True)):
+        try:
+            sockets = process_or_child.net_connections("inet")
+            name = " ".join(process_or_child.cmdline()).strip()
+        except psutil.Error:  # has ended meanwhile
+            continue
+        for socket in sockets:
+            address = ip_address(socket.laddr.ip) if socket.status == psutil.CONN_LISTEN else None
+            if address is not None and not (getattr(address, "ipv4_mapped", None) or address).is_loopback:
+                addresses.append((name, f"{socket.laddr.ip}:{socket.laddr.port}"))
+    return addresses
