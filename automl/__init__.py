@@ -9,7 +9,7 @@
     automl.load("digits").resume(trials="+8")
 
 Run:      run_search, run_confirm, run_compare, run_report, run_export, run_predict, run_code_search,
-          run_maps, run_solve, run_train, run_study, run_referee, run_ledger
+          run_solve, run_train, run_study, run_referee, run_ledger
 Manage:   load, Search, list_searches, read_status, run_sync, run_remove, run_clean
 Before:   preview_search, describe_data, measure_cost, check_attention
 Results:  ConfirmResult, Verdict, Compared, LedgerResult, ReportResult, ExportResult,
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from automl.export.export_result import ExportResult
     from automl.export.predict import Prediction, Predictions, run_predict
     from automl.export.run_export import run_export
-    from automl.export.run_maps import run_maps
     from automl.judge.compare import Compared, run_compare
     from automl.judge.run_confirm import run_confirm
     from automl.judge.verdict import ConfirmResult, Verdict
@@ -84,7 +83,7 @@ __all__ = [
     "TrainResult", "Trial", "TrialConfig", "TrialRecord", "Verdict", "attention_maps", "check_attention",
     "describe_data", "insert", "list_searches", "load", "measure_cost", "preview_search", "read_status",
     "register_task", "run_clean", "run_code_search", "run_compare", "run_confirm", "run_export",
-    "run_ledger", "run_maps", "run_predict", "run_referee", "run_remove", "run_report", "run_search",
+    "run_ledger", "run_predict", "run_referee", "run_remove", "run_report", "run_search",
     "run_solve", "run_study", "run_sync", "run_train", "sites",
 ]  # fmt: skip
 

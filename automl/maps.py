@@ -35,7 +35,6 @@ Floats = NDArray[np.floating]
 Bytes = NDArray[np.uint8]
 
 STRENGTH = 0.65  # share of the heat in an overlay
-QUERY = (255, 60, 30)  # colour of the frame around the query
 WIDTH, SIGNALS, STRIP = 340, 120, 16  # units of a picture of signals
 LIGHT = 0.179  # relative luminance (WCAG 2.1) above which black text has more contrast than white
 _CIVIDIS = (
@@ -45,13 +44,12 @@ _CIVIDIS = (
 )
 
 
-def overlay(image: Bytes, heat: Floats, query: int | None = None) -> Bytes:
+def overlay(image: Bytes, heat: Floats) -> Bytes:
     """Lay the heat of a map over an image.
 
     Args:
         image: Pixels `(H, W, 3)`.
         heat: A weight for each position, `(*spatial,)`.
-        query: The position whose row is shown. It gets a frame.
 
     Returns:
         Pixels `(H, W, 3)`: the image in grey below the colours of the weights.
@@ -63,23 +61,16 @@ def overlay(image: Bytes, heat: Floats, query: int | None = None) -> Bytes:
     grid = as_grid(heat, height, width)
     grey = image @ np.array([0.299, 0.587, 0.114])
     mixed = (1 - STRENGTH) * grey[..., None] + STRENGTH * enlarge(colour(grid), (height, width))
-    if query is not None:
-        covered = enlarge(np.arange(grid.size).reshape(grid.shape) == query % grid.size, (height, width))
-        rows, columns = np.nonzero(covered)
-        inside = np.zeros_like(covered)
-        inside[rows.min() + 1 : rows.max(), columns.min() + 1 : columns.max()] = True
-        mixed[covered & ~inside] = QUERY
     drawn: Bytes = mixed.round().astype(np.uint8)
     return drawn
 
 
-def draw_signals(values: Floats, heat: Floats, query: int | None = None) -> str:
+def draw_signals(values: Floats, heat: Floats) -> str:
     """Draw signals above a strip of weights, as the inner part of an SVG. Each signal is standardised.
 
     Args:
         values: Signals `(C, T)`.
         heat: A weight for each position, `(positions,)`, from the first step to the last.
-        query: The position whose row is shown. It gets a line.
 
     Returns:
         Elements in a box of WIDTH by SIGNALS + STRIP units, in the colour of the text.
@@ -94,14 +85,7 @@ def draw_signals(values: Floats, heat: Floats, query: int | None = None) -> str:
         f'fill="none" stroke="currentColor" stroke-width="1" opacity="{0.9 - 0.5 * i / len(values):.2f}"/>'
         for i, row in enumerate(y)
     ]
-    step = WIDTH / len(heat)
-    frame = (
-        f'<rect x="{query * step:.2f}" width="{step:.2f}" height="{SIGNALS + STRIP}" fill="none" '
-        f'stroke="{css(QUERY)}"/>'
-        if query is not None
-        else ""
-    )
-    return f'{"".join(lines)}<g transform="translate(0 {SIGNALS})">{draw_strip(heat)}</g>{frame}'
+    return f'{"".join(lines)}<g transform="translate(0 {SIGNALS})">{draw_strip(heat)}</g>'
 
 
 def draw_strip(weights: Floats) -> str:
@@ -121,15 +105,11 @@ def svg(elements: str, height: float, ground: str = "none") -> str:
     )
 
 
-def shade_tokens(tokens: Sequence[str], heat: Floats, query: int | None = None) -> str:
-    """Return tokens as HTML, each on the colour of its weight in `heat`, `(T,)`.
-
-    The token `query`, whose row is shown, gets a frame.
-    """
+def shade_tokens(tokens: Sequence[str], heat: Floats) -> str:
+    """Return tokens as HTML, each on the colour of its weight in `heat`, `(T,)`."""
     return " ".join(
-        f'<span style="background:{css(shade)};color:{text_colour(shade)}'
-        f'{f";outline:2px solid {css(QUERY)}" if i == query else ""}">{escape(printable(token))}</span>'
-        for i, (token, shade) in enumerate(zip(tokens, colour(heat), strict=True))
+        f'<span style="background:{css(shade)};color:{text_colour(shade)}">{escape(printable(token))}</span>'
+        for token, shade in zip(tokens, colour(heat), strict=True)
     )
 
 

@@ -27,9 +27,6 @@ from torch.utils._pytree import tree_map_only as tree_map_only
 AnyBatchNorm = _BatchNorm
 FAKE_TENSOR_LOG = FakeTensorMode.__module__  # Name of the logger.
 
-# Writes the gradient of a softmax to an existing tensor, so that a backward pass allocates nothing.
-softmax_backward = torch.ops.aten._softmax_backward_data.out
-
 
 def standard_gamma(concentration: Tensor, generator: torch.Generator) -> Tensor:
     """Draw from Gamma(concentration, 1) with a given generator, which `torch.distributions` cannot."""

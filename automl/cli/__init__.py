@@ -5,7 +5,7 @@ command           Options of every command, such as `--config` and `--json`, and
 search_command    `automl search`, `automl studies` and `automl study`, with their final output
 judge_commands    `automl confirm`, `referee`, `ledger`, `compare`, `solve`, `mcp` and `skill`
 train_command     `automl train`
-export_command    `automl export`, `automl predict` and `automl maps`: pictures of what modules attend to
+export_command    `automl export` and `automl predict`
 folder_commands   `automl status`, `searches`, `remove`, `sync` and `report`
 space_commands    `automl data`, `spaces`, `attentions`, `sites`, `cost` and `check-attention`
 tables            Tables of the attention types, of costs at sites, and of checks of their contract

@@ -1,4 +1,4 @@
-"""`automl export`, and `automl predict` and `automl maps` with an exported model."""
+"""`automl export`, and `automl predict` with an exported model."""
 
 import sys
 from pathlib import Path
@@ -31,9 +31,6 @@ def export(
         None, "Register the model under this name in MLflow.", None, "--register", effect=PUBLISHES
     ),
     alias: str | None = option(None, "Alias of the registered model.", shown="champion"),
-    push_to_hub: str | None = option(
-        None, "Upload the folder transformers of a decoder to OWNER/NAME at Hugging Face.", effect=PUBLISHES
-    ),
     trust: bool = TRUST_OPTION,
 ) -> None:
     """Export a trained model in several forms, and check each.
@@ -126,34 +123,3 @@ def _search(folder: Path, queries: list[str], corpus: Path, top: int | None, as_
             print(hit)
     if as_json:
         print_json([answer.to_json() for answer in result.answers])
-
-
-def maps(
-    folder: Annotated[Path, typer.Argument(help="Folder of an exported model.")],
-    files: Annotated[
-        list[str],
-        typer.Argument(help="Inputs: images; files of sequences; source files; or folders of them."),
-    ],
-    out: Path = option(Path("maps"), "Folder for the pictures.", effect=WRITES),
-    site: str | None = option(None, "Site of one module.", shown="all"),
-    at: str | None = option(
-        None,
-        "Position that looks: X,Y in pixels of the picture, a step, or the number of a token.",
-        shown="the mean over all positions",
-    ),
-    trust: bool = TRUST_OPTION,
-) -> None:
-    """Draw what the modules of an exported model look at."""
-    from automl.export.run_maps import run_maps
-
-    result = run_maps(folder, files, out=out, site=site, at=_numbers(at), trust=trust)
-    for picture in result.pictures:
-        print(printable(str(picture)))
-    print(printable(f"page  {result.index}"))
-
-
-def _numbers(at: str | None) -> list[int]:
-    try:
-        return [int(number) for number in at.split(",")] if at is not None else []
-    except ValueError:
-        raise InputError(f"--at takes X,Y in pixels, a step, or the number of a token; got {at}") from None

@@ -105,10 +105,10 @@ def referee(context: typer.Context, *, as_json: bool = JSON_OPTION, **values: An
 
     Exit code: 0 better, 1 not shown, 2 mistake or failed run, 3 worse.
     """
-    from automl.tasks.command.referee import CORRECTED, run_referee
+    from automl.tasks.command.referee import run_referee
 
     if values["resume"] is not None:
-        only(context, "resume", "storage", "ledger", "as_json", "trust", *CORRECTED)
+        only(context, "resume", "storage", "ledger", "as_json", "trust")
     result = run_referee(**{name: value for name, value in values.items() if value is not None})
     print_confirm(result, result.storage)
     if as_json:

@@ -19,7 +19,7 @@ import typer
 from automl.base.errors import InputError
 from automl.base.escape import printable, redact
 from automl.cli.command import Command, as_command
-from automl.cli.export_command import export, maps, predict
+from automl.cli.export_command import export, predict
 from automl.cli.folder_commands import clean, remove, report, searches, status, sync
 from automl.cli.judge_commands import compare, confirm, ledger, mcp, referee, skill, solve
 from automl.cli.search_command import search, studies, study
@@ -52,7 +52,7 @@ def options(
 GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Start here": (data, search, report, export, predict),
     "Judge": (confirm, compare, referee, ledger, solve, study, mcp, skill),
-    "Train and look": (train, maps, cost, sites, check_attention, spaces, attentions, studies),
+    "Train and look": (train, cost, sites, check_attention, spaces, attentions, studies),
     "Searches": (status, searches, sync, remove, clean),
 }
 for group, commands in GROUPS.items():

@@ -11,5 +11,4 @@ served_decoder  Continues texts, also as the code of `mlflow-model` for language
 checks          Parity with the trained model, scores of a split, and speed on this machine
 check_attention  Check the contract of an attention type at the sites of a model, and its formats
 predict         Predictions of an exported model for files
-run_maps        Pictures of what the modules of an exported model attend to
 """

@@ -1,27 +1,18 @@
-"""Folder of an export: a new one or that of an earlier export, on a disk or in an object store.
-
-The folder `transformers` of a decoder can go to the hub of Hugging Face.
-"""
+"""Folder of an export: a new one or that of an earlier export, on a disk or in an object store."""
 
 import errno
 import json
 import os
-import re
 from collections.abc import Collection
 from pathlib import Path
 
 from automl.base.atomic import free_bytes, full_disk_errno
-from automl.base.errors import InputError, describe_error
-from automl.base.escape import redact
-from automl.base.lazy import optional
+from automl.base.errors import InputError
 from automl.export.export_result import CONFUSION
 from automl.export.formats import CARD, CONFIG, MLFLOW_MODEL, WEIGHTS, forms_of, onnx_file
 from automl.storage.storage import Storage, is_address
 from automl.task.deployment import MODEL, TRANSFORMERS
 
-huggingface_hub = optional("huggingface_hub", "hf")
-
-REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 LEAST = 1e6  # a disk with less free space counts as full [bytes]
 
 
@@ -66,44 +57,6 @@ def send(folder: Path, target: Storage) -> None:
             target.remove(name)
     except OSError as error:
         raise InputError(f"--out {target} cannot be written ({error})") from error
-
-
-def check_hub(name: str) -> None:
-    """Raise InputError unless `name` is an `owner/name` of the hub, and there is a token to write with."""
-    try:
-        if not REPOSITORY.fullmatch(name):
-            raise ValueError("an owner and a name, of letters, digits, -, _ and .")
-        optional("huggingface_hub.utils", "hf").validate_repo_id(name)
-    except ValueError as error:
-        raise InputError(
-            f"--push-to-hub takes OWNER/NAME of a repository of Hugging Face, such as me/decoder; got {name} "
-            f"({error})"
-        ) from error
-    if huggingface_hub.get_token() is None:
-        raise InputError(
-            f"--push-to-hub {name} needs a token of Hugging Face; log in with `hf auth login`, or set the "
-            f"environment variable HF_TOKEN"
-        )
-
-
-def push(folder: Path, name: str, reason: str) -> str:
-    """Upload a folder to the hub, and return the address. `reason` says why there may be no folder."""
-    if not folder.exists():
-        raise InputError(
-            f"--push-to-hub {name} needs the folder {folder.name}, which is left out: {reason}. The other "
-            f"files are in {folder.parent}"
-        )
-    api = huggingface_hub.HfApi(endpoint=os.environ.get("HF_ENDPOINT"))
-    try:
-        repository = api.create_repo(name, exist_ok=True)
-        api.upload_folder(repo_id=name, folder_path=folder, commit_message="Upload a decoder")
-    except Exception as error:  # The library raises errors of many types.
-        reason = redact(describe_error(error), huggingface_hub.get_token())
-        raise InputError(
-            f"--push-to-hub {name} failed: {reason}. Check that the token may write there; "
-            f"the model is in {folder}"
-        ) from error
-    return str(repository)
 
 
 def _is_ours(held: Collection[str], config: bytes) -> bool:

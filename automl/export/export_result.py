@@ -47,12 +47,9 @@ class ExportResult(Summary):
         speeds: Speed of each ONNX model, by file name.
         machine: Hardware of the speed measurement.
         metrics: Metrics of the task.
-        decoding: Of a decoder, the time [ms] of one more token by the context [tokens], and that of the same
-            decoder with full layers alone.
         left_out: The reason for each file that an attention module of others prevents, and for
             `transformers` where a layer of a decoder has no counterpart there.
         registered: The registered version, or None.
-        pushed: The address on the hub of Hugging Face, or None.
         kind: `model` of arrays, `encoder` for code search, or `decoder` that continues texts.
 
     Example:
@@ -70,10 +67,8 @@ class ExportResult(Summary):
     speeds: Mapping[str, Speed]
     machine: str
     metrics: Sequence[Metric] = ()
-    decoding: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     registered: Registered | None = None
-    pushed: str | None = None
     kind: Kind = "model"
 
     def lines(self) -> Iterator[tuple[str, str]]:
@@ -104,12 +99,8 @@ class ExportResult(Summary):
             yield "speed", f"{name} {speed.latency:.3g} ms an input, {throughput}"
         if self.speeds:
             yield "", f"on {self.machine}"
-        for context, (own, full) in self.decoding.items():
-            yield "decoding", f"{own:.3g} ms a token after {context:,}, {full:.3g} ms with full layers alone"
         if self.registered:
             yield "registry", f"{self.registered.uri} is version {self.registered.version}"
-        if self.pushed:
-            yield "pushed", self.pushed
 
     @property
     def predicts(self) -> bool:
@@ -170,10 +161,6 @@ def model_card(
         speed_rows=[
             [name, f"{speed.latency:.3g} ms", f"{speed.throughput:,.0f} inputs/s"]
             for name, speed in result.speeds.items()
-        ],
-        decoding_rows=[
-            [f"{context:,} tokens", f"{own:.3g} ms", f"{full:.3g} ms"]
-            for context, (own, full) in result.decoding.items()
         ],
         machine=result.machine,
         graphs=graphs,

@@ -24,7 +24,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.nn.utils import parametrize
 
-from attention import Gated, Spec
+from attention import Spec
 from automl.base.errors import InputError, describe_error
 from automl.base.serialise import to_json
 from automl.task.deployment import (
@@ -213,24 +213,6 @@ def describe(graphs: Mapping[str, Interface], deployments: Mapping[str, Deployme
     }
 
 
-def modules_of(deployment: Deployment, model: nn.Module) -> dict[str, dict[str, Any]]:
-    """Return the inserted modules of a graph by site: their paths, and how they take their features.
-
-    `path` is that in the graph, `weights` that in the model, whose weights are exported.
-    """
-    weights = {module.site: path for path, module in model.named_modules() if isinstance(module, Gated)}
-    return {
-        module.site: {
-            "path": path,
-            "weights": weights[module.site],
-            "layout": module.layout,
-            "class_tokens": module.class_tokens,
-        }
-        for path, module in deployment.module.named_modules()
-        if isinstance(module, Gated) and module.site
-    }
-
-
 def labels_of(deployments: Mapping[str, Deployment]) -> Sequence[str]:
     """Return the labels of a task with one graph. They are empty for several graphs."""
     return deployments[MODEL].labels if MODEL in deployments else ()
@@ -298,15 +280,15 @@ def find_missing_formats(spec: Spec, site: Site) -> dict[str, str]:
             return save_programs(Path(scratch), MODEL, deployment)
 
 
-def open_onnx(file: Path, content: bytes | None = None) -> Run:
+def open_onnx(file: Path) -> Run:
     """Return a function from all inputs of the model in `file` to all its outputs.
 
-    `content` replaces that of the file. It uses as many threads as torch. It raises InputError for an empty
-    batch, for which onnxruntime has no clear message.
+    It uses as many threads as torch. It raises InputError for an empty batch, for which onnxruntime has no
+    clear message.
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    session = onnxruntime.InferenceSession(content or str(file), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
     outputs = [output.name for output in session.get_outputs()]
 
     def run(inputs: Arrays) -> Arrays:

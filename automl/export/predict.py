@@ -262,7 +262,7 @@ def read_exported(folder: Path) -> dict[str, Any]:
     """Read the `config.json` of an export. Raise InputError if there is none."""
     try:
         exported: dict[str, Any] = json.loads((folder / CONFIG).read_text())
-        TrialConfig.from_json(exported["config"]), exported["labels"], exported["modules"]
+        TrialConfig.from_json(exported["config"]), exported["labels"]
         return exported | dict(exported["graphs"].get(MODEL, {}))
     except Exception as error:  # the file may have any content
         raise no_export(folder, error) from error

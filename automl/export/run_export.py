@@ -21,7 +21,7 @@ from automl.config.runtime import Runtime
 from automl.export import formats
 from automl.export.checks import BATCH, check_parity, check_together, machine, measure_speed, score_card
 from automl.export.chosen import Chosen, choose, choose_run, choose_training
-from automl.export.destination import check_hub, destination, is_full, open_up, push, send
+from automl.export.destination import destination, is_full, open_up, send
 from automl.export.export_result import CONFUSION, MOST_LABELS, README, ExportResult, model_card
 from automl.export.formats import MLFLOW_MODEL, onnx_file, open_onnx
 from automl.storage.folder import NamedSearch, resolve_search
@@ -61,7 +61,6 @@ def run_export(
     storage: str | None = None,
     register_as: str | None = None,
     alias: str | None = None,
-    push_to_hub: str | None = None,
     trust: bool = False,
 ) -> ExportResult:
     """Export the model of one trial as files that work without this project.
@@ -79,7 +78,6 @@ def run_export(
         storage: The storage of the search. Default: that of the result, or `searches`.
         register_as: The name in MLflow's model registry.
         alias: The alias of the registered version. Default: `champion`.
-        push_to_hub: The repository of Hugging Face, `owner/name`, that gets the folder `transformers`.
         trust: Allow running the user-defined code of the configuration.
 
     Returns:
@@ -87,8 +85,8 @@ def run_export(
 
     Raises:
         InputError: The choice is ambiguous, the checkpoint is not readable, the data have changed, the folder
-            contains other files, the disk is full, MLflow rejects the name, the hub cannot be written, or
-            user-defined code would run without `trust`.
+            contains other files, the disk is full, MLflow rejects the name, or user-defined code would
+            run without `trust`.
         RuntimeError: An exported form differs from the model by more than the task tolerates.
 
     Example:
@@ -108,8 +106,6 @@ def run_export(
     target = None if out is None else destination(out)
     if register_as is not None:
         check_registry(register_as, alias)
-    if push_to_hub is not None:
-        check_hub(push_to_hub)
     needed = register_as is not None
     chosen = choose_run(run) if run is not None else _of_search(search, storage, baseline, needed)
     if target is None:
@@ -119,9 +115,6 @@ def run_export(
         result = replace(_export(folder, chosen, trust), folder=target)
         if isinstance(target, Storage):
             send(folder, target)
-        if push_to_hub is not None:
-            reason = result.left_out.get(TRANSFORMERS, "only language models have it")
-            result = replace(result, pushed=push(folder / TRANSFORMERS, push_to_hub, reason))
         return result if register_as is None else _register(result, folder, register_as, alias)
 
 
@@ -263,7 +256,6 @@ def _write(
         "format": 3,
         "run_id": chosen.run_id,
         **formats.describe(graphs, deployments),
-        "modules": {name: formats.modules_of(deployment, model) for name, deployment in deployments.items()},
         "files": sorted({file for deployment in deployments.values() for file in deployment.files}),
         "left_out": left_out,
         "config": task.config.to_json(),
@@ -288,7 +280,6 @@ def _write(
         scores=scores,
         speeds=speeds,
         machine=machine(),
-        decoding={context: (own, full) for context, own, full in task.decoding_times(model)},
         left_out=left_out,
         kind=metadata["kind"],
     )

@@ -75,8 +75,6 @@ class TaskSpec:
         model: The type of `TrialConfig.model`. A type of your own checks its values in `problems`.
         tabled: Metrics that tables of published experiments have beside the one that trials are compared by.
         drawn: True if the report of a search draws attention maps on inputs of the task.
-        map_reader: The reference of an `automl.export.run_maps.MapReader`, for exported models whose inputs
-            are not arrays of images or sequences.
         order: Data are recognised in this order. Data that no task recognises are a folder of images.
         dimensions: The spatial dimensions of inputs. None for a task that builds its own models.
         task: The reference of the `Task` subclass. Empty in the `spec` of a user-defined subclass, and for
@@ -117,7 +115,6 @@ class TaskSpec:
     model: type[Model] = Model
     tabled: Sequence[Metric] = ()
     drawn: bool = False
-    map_reader: str = ""
     order: int = 0
     dimensions: int | None = None
     task: str = ""

@@ -129,7 +129,7 @@ TRAIN = ["run_train", "TrainResult"]
 STUDY = ["run_study", "StudyResult"]
 REFEREE = ["run_referee", "run_ledger", "LedgerResult"]
 CODE = ["run_code_search", "CodeSearch"]  # see tests/automl/tasks/code_retrieval/test_code_export.py
-SEPARATE = {"describe_data", "run_maps", *SEARCH, *MODEL, *CODE, *TRAIN, *STUDY, *REFEREE}
+SEPARATE = {"describe_data", *SEARCH, *MODEL, *CODE, *TRAIN, *STUDY, *REFEREE}
 FUNCTIONS = [name for name in automl.__all__ if inspect.isfunction(getattr(automl, name))]
 
 

@@ -12,7 +12,6 @@ import torch
 from search.placement_effects import read_prior
 from search.study import open_study, read_records
 from tests.helpers.killable import Search, left
-from tests.helpers.services import serve_hub
 
 transformers = pytest.importorskip("transformers")
 
@@ -81,9 +80,8 @@ def test_a_hybrid_of_a_trained_decoder_is_searched_killed_and_exported(
     assert re.search(r"^test .*needle@4x [\d.]+", exported, re.M), exported
     has_folder = (tmp_path / "out" / "transformers" / "config.json").exists()
     assert has_folder != ("has no counterpart" in exported)
-    with serve_hub(monkeypatch) as (address, hub):
-        pushed = automl("export", "--baseline", "--out", "baseline", "--push-to-hub", "me/decoder")
-    assert f"pushed    {address}/me/decoder" in pushed
-    assert all(name in hub.commits[0] for name in ("config.json", "model.safetensors", "README.md"))
+    automl("export", "--baseline", "--out", "baseline")
+    files = {file.name for file in (tmp_path / "baseline" / "transformers").iterdir()}
+    assert {"config.json", "model.safetensors", "README.md"} <= files
     predicted = last(automl("predict", "out", "1 9 2 10 1", "--tokens", 1, "--json"))
     assert 0 <= int(predicted[0]["continuation"]) < VOCABULARY

@@ -83,7 +83,6 @@ TORCH: dict[str, dict[str, Any]] = {
     "torch.utils._pytree:tree_leaves": {"parameters": ["tree", "is_leaf"]},
     "torch.utils._pytree:tree_map": {"parameters": ["func", "tree", "rests", "is_leaf"]},
     "torch.utils._pytree:tree_map_only": {},
-    "torch:ops.aten._softmax_backward_data.out": {},
     "torch:_standard_gamma": {},
     "torch:cpu._is_avx512_bf16_supported": {"parameters": []},
     "torch:Tensor._version": {},

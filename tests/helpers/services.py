@@ -5,7 +5,6 @@ answers, and ends it by its process id. Packages of the `dev` extra contain rclo
 binaries. Only the mirror of archives is imitated.
 """
 
-import json
 import os
 import pwd
 import shutil
@@ -22,7 +21,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
-from typing import Any, ClassVar
+from typing import ClassVar
 from urllib.parse import unquote
 
 import pytest
@@ -261,38 +260,3 @@ def serve_mirror(files: dict[str, bytes]) -> Iterator[str]:
     Mirror.asked, Mirror.sent = [], []
     with serving(Mirror) as address:
         yield f"{address}/mirror/"
-
-
-class Hub(Quiet):
-    """Enough of the hub to create a repository and to commit small files."""
-
-    commits: list[str]
-    status = 200
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
-        answer: dict[str, Any] = {"url": f"http://{self.headers['Host']}/me/decoder", "id": "me/decoder"}
-        if "/preupload/" in self.path:
-            paths = [file["path"] for file in json.loads(body)["files"]]
-            answer = {"files": [{"path": p, "uploadMode": "regular", "shouldIgnore": False} for p in paths]}
-        elif "/commit/" in self.path:
-            self.commits.append(body)
-            answer = {"commitUrl": f"{answer['url']}/commit/0", "commitOid": "0", "success": True}
-        if self.status != 200:
-            answer = {"error": f"refused {dict(self.headers)}, {self.headers['Authorization'].split()[1]}"}
-        content = json.dumps(answer).encode()
-        self.send_response(self.status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-
-@contextmanager
-def serve_hub(patch: pytest.MonkeyPatch) -> Iterator[tuple[str, type[Hub]]]:
-    """Serve a new `Hub` to this process and its children, and yield its address and its class."""
-    handler = type("Handler", (Hub,), {"commits": []})
-    with serving(handler) as address:
-        for name, value in {"ENDPOINT": address, "TOKEN": "hf_of_the_test", "HUB_OFFLINE": "0"}.items():
-            patch.setenv(f"HF_{name}", value)
-        yield address, handler

@@ -5,7 +5,7 @@ deploy  Deployment of the two encoders of code search: a graph of each, from sub
 layers  Layers of the encoders of texts: self-attention, convolutions, and pooling to one vector
 model   The encoders of text and their options, and two of them whose vectors are compared
 score   Metrics of retrieval with one right answer per query, over batches and workers
-search  Search a folder of code with an exported model, and read functions for its attention maps
+search  Search a folder of code with an exported model
 space   The space of code search, and the published comparison of two encoders
 task    Code search: finds a function by its docstring, with the vectors of two encoders
 """
@@ -103,7 +103,6 @@ SPEC = TaskSpec(
     training=RetrievalTraining,
     metrics=(MRR,),
     tabled=(MRR, replace(MRR, name="mrr_names")),
-    map_reader="automl.tasks.code_retrieval.search:READER",
     drawn=True,
     task="automl.tasks.code_retrieval.task:CodeRetrieval",
     spaces=("automl.tasks.code_retrieval.space",),

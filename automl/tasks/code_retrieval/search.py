@@ -1,4 +1,4 @@
-"""Search a folder of code with an exported model, and read functions whose attention maps it draws.
+"""Search a folder of code with an exported model.
 
 The index of a folder has a vector of each function, by an exported encoder. It is one memory-mapped Arrow
 file. Columns: file, line, name, summary (the first line of the docstring), code
@@ -32,7 +32,6 @@ from automl.data.arrow import ArrowFile, write_columns
 from automl.data.files import SIZE, name_to_text
 from automl.export.formats import onnx_file, open_onnx
 from automl.export.predict import Exported, check_written, exported_folder, no_export, read_exported
-from automl.export.run_maps import MapReader, Shown
 from automl.storage.cache_folder import cache_root, once
 from automl.task.deployment import TOKENIZER
 from automl.tasks.code_retrieval.data.python import Function
@@ -398,31 +397,3 @@ def _open(folder: Path) -> dict[str, TextEncoder]:
         return {name: TextEncoder(folder, name, graphs[name]) for name in (QUERY, CODE)}
     except Exception as error:  # onnxruntime raises different errors for different damage
         raise no_export(folder, error) from error
-
-
-def read_code(
-    folder: Path, about: Mapping[str, Any], files: Sequence[str | Path], trust: bool
-) -> Iterator[Shown]:
-    """Yield the functions of source files."""
-    try:
-        tokenizer = Tokenizer((folder / TOKENIZER).read_text(encoding="utf-8"))
-        length = about["graphs"][CODE]["details"]["length"]
-    except Exception as error:  # the files may have any content
-        raise no_export(folder, error) from error
-    for path in map(Path, files):
-        for file in list_source_files(path) if path.is_dir() else [path]:
-            functions = read_source_file(file, str(file))
-            if isinstance(functions, str):
-                raise InputError(f"{file} cannot be read as source code: {functions}")
-            for function in functions:
-                tokens, _ = tokenizer.encode([function.code], length)
-                yield Shown(
-                    name=f"{function.location} {function.name}",
-                    stem=f"{file.stem}-{function.line}",
-                    arrays={INPUT: tokens},
-                    extents=(tokens.shape[1],),
-                    tokens=tokenizer.names(tokens[0]),
-                )
-
-
-READER = MapReader(graph=CODE, read=read_code)

@@ -129,7 +129,7 @@ def _read_metrics(job: Job, run: dict[str, Any], folder: Path, training: Command
 
 
 def _run_before(job: Job, arguments: list[str], files: list[Path]) -> dict[str, Any] | None:
-    """Return a run that has ended before the answer was written, or is read with other options."""
+    """Return a run that has ended before the answer was written."""
     # If it failed, it has failed: a second one could be luckier. A run that was interrupted has no such file.
     with suppress(OSError, ValueError, KeyError):
         run: dict[str, Any] = json.loads(job.folder.read(RUN))

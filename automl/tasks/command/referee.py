@@ -7,7 +7,7 @@ variants are commands, in the folder of a search without trials, so `automl stat
 
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from math import isfinite
@@ -22,15 +22,15 @@ from automl.config.nouns import REFEREE, Place, Question, SearchPlan, Terms
 from automl.config.settings import ParsedSettings, normalise
 from automl.judge.evalues import SCREEN
 from automl.judge.options import RefereeOptions
-from automl.judge.protocol import Confirmation, Options, confirmations, study_name
+from automl.judge.protocol import Confirmation, Options
 from automl.judge.run_confirm import SEEDS, begin, run_confirm, run_trainings
 from automl.judge.scheduler import PAIRS
 from automl.judge.stream import complete, enter
 from automl.judge.variants import Variant, VariantSet
-from automl.judge.verdict import VERDICT_FILE, ConfirmResult
+from automl.judge.verdict import ConfirmResult
 from automl.storage.cache_folder import cache_root
-from automl.storage.folder import find_search, new_folder, old_folder, resolve_search
-from automl.storage.metadata import collect_provenance, write_metadata
+from automl.storage.folder import find_search, new_folder, resolve_search
+from automl.storage.metadata import collect_provenance
 from automl.storage.storage import check_not_temporary
 from automl.storage.user_code import command_in, remember
 from automl.tasks.command import COMMAND, OUT, CommandModel, CommandTraining
@@ -39,15 +39,12 @@ from automl.tasks.command.evaluator import COPIES, make_guard, named_paths
 from search.config import Data, TrialConfig
 from search.config.tasks import declare_metric
 from search.metric import Chance, Metric
-from search.record import Role, State
-from search.study import STUDY_FILE, read_records
+from search.record import Role
 from search.trial_scheduler import Plan
 
 # Options that are settings of the comparison's folder and of its runs.
 RESOURCES_OF_RUNS = ("cpus_per_trial", "gpus_per_trial", "resource", "label", "concurrent")
 OF_RUNS = ("name", "storage", "callbacks", *RESOURCES_OF_RUNS)
-# Options that can be corrected as long as no run has a score.
-CORRECTED = ("metric", "metric_file", "last", "minimize", "unit")
 NOISE_SEEDS = 5
 FRESH = 10**6  # random first seeds are below it, so that every program takes them
 
@@ -59,9 +56,7 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
     A command is a program with its arguments, and runs without a shell in the current folder. `{seed}` in it
     becomes the seed, and `{out}` the path of a folder that only this run has. With `baseline_ref`, one
     command runs in clean copies of the repository at several commits. With `resume`, continue a
-    comparison that was stopped, and repeat runs that failed, whose pairs then count as losses. If no run has
-    a score yet, options of the metric can be corrected with it: the outputs of finished commands are read
-    again.
+    comparison that was stopped, and repeat runs that failed, whose pairs then count as losses.
 
     Returns:
         The comparison with its verdict.
@@ -189,15 +184,8 @@ def _listed(values: str | Sequence[str]) -> list[str]:
 
 def _resume(asked: RefereeOptions) -> ConfirmResult:
     """Resume a comparison of commands that was stopped, and repeat runs that failed."""
-    default = RefereeOptions()
-    corrected = {
-        name: value for name in CORRECTED if (value := getattr(asked, name)) != getattr(default, name)
-    }
-    if asked != RefereeOptions(resume=asked.resume, storage=asked.storage, trust=asked.trust, **corrected):
-        names = ", ".join(CORRECTED)
-        raise InputError(
-            f"a comparison keeps its commands and options; with resume give storage alone, or correct {names}"
-        )
+    if asked != RefereeOptions(resume=asked.resume, storage=asked.storage, trust=asked.trust):
+        raise InputError("a comparison keeps its commands and options; with resume give storage alone")
     assert asked.resume is not None
     name, storage = resolve_search(asked.resume, None if asked.storage == STORAGE else asked.storage)
     _, metadata = find_search(name, storage)
@@ -206,50 +194,7 @@ def _resume(asked: RefereeOptions) -> ConfirmResult:
             f"{name!r} is a search. Resume it with {format_command('search --resume', name, storage)}, or "
             f"its confirmation with {format_command('confirm --search', name, storage)}"
         )
-    if corrected:
-        _correct(name, storage, corrected)
     return run_confirm(name, storage=storage, trust=asked.trust)
-
-
-def _correct(name: str, storage: str, corrected: Mapping[str, Any]) -> None:
-    """Begin a comparison again with other options of its metric. Raise InputError if a run has a score."""
-    with old_folder(name, storage) as (folder, metadata):
-        if not (earlier := confirmations(folder)):
-            return
-        path, confirmation = earlier[-1], Confirmation.read(earlier[-1])
-        records = read_records(path, study_name(path, name))
-        if len(earlier) > 1 or any(record.state is State.COMPLETE for record in records):
-            raise InputError(
-                f"{name!r} has runs with scores, so its metric stays: another one after seeing scores would "
-                f"invalidate the verdict. Start another comparison"
-            )
-        configs = [variant.config for variant in confirmation.variant_set.variants]
-        training = configs[0].training
-        assert isinstance(training, CommandTraining)
-        known = {"metric": training.metric, "metric_file": training.metric_file, "last": training.last}
-        before = {**known, "unit": training.reports.unit, "minimize": _asked_direction(training)}
-        asked = RefereeOptions(margin=training.reports.margin, **{**before, **corrected})
-        config = _configuration(configs[0].model.command, asked)  # type: ignore[attr-defined]
-        new = config.change(training={"guard": training.guard, "imports": training.imports}).training
-        variants = [
-            replace(variant, config=replace(variant.config, training=new))
-            for variant in confirmation.variant_set.variants
-        ]
-        plan = replace(metadata.plan, metric=new.reports, objectives=[new.reports.name])  # type: ignore[attr-defined]
-        for file in (STUDY_FILE, VERDICT_FILE):
-            (path / file).unlink(missing_ok=True)
-        begin(folder, replace(confirmation, variant_set=replace(confirmation.variant_set, variants=variants)))
-        write_metadata(folder, replace(metadata, plan=plan))
-
-
-def _asked_direction(training: CommandTraining) -> bool | None:
-    """Return `minimize` as it was given: None if the name of the metric decided."""
-    minimizes = not training.reports.maximize
-    try:
-        by_name = not declare_metric(training.metric_name, minimize=None).maximize
-    except InputError:
-        return minimizes
-    return None if by_name == minimizes else minimizes
 
 
 def _configuration(command: str, asked: RefereeOptions) -> TrialConfig:

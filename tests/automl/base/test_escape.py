@@ -25,7 +25,6 @@ from automl.base.process import capture_library_logs
 from automl.base.terminal import EscapedStream, escaped_output, html
 from automl.callbacks.search_progress import Progress
 from automl.cli.main import app
-from automl.export.run_maps import _page, _Picture
 from automl.report.figure import Figure, inline
 from automl.storage.metadata import collect_provenance
 from automl.storage.storage import Storage
@@ -153,9 +152,6 @@ def test_html(name: str) -> None:
     page = Elements(html([(name, name)]))
     assert page.tags == ["table", "tr", "th", "td"]
     assert is_visible(page.text)
-    maps = Elements(_page([_Picture(printable(name), Path(f"{name}.png"))]))
-    assert maps.tags[-3:] == ["figure", "img", "figcaption"]
-    assert maps.text.strip().endswith(printable(name).strip())
     assert "<" not in inline({"name": name})
     assert is_visible(inline({"name": [name]}))
 

@@ -22,7 +22,6 @@ from automl.base.errors import InputError
 from automl.cli.main import app
 from automl.export.predict import run_predict
 from automl.export.run_export import run_export
-from automl.export.run_maps import run_maps
 from automl.judge.ledger import Ledger, Program
 from automl.storage.folder import find_search
 from automl.storage.metadata import SEARCH_FILE
@@ -53,7 +52,6 @@ READS: Mapping[str, Sequence[str]] = {
     "solve": ["mine"],
     "export": ["--best", "--search", "mine"],
     "predict": ["model", "a.png"],
-    "maps": ["model", "a.png"],
     "remove": ["mine", "--yes"],
 }
 # These run the code of such files if it was named on this machine, or with --trust.
@@ -198,7 +196,7 @@ def test_reading_runs_no_code(command: str, search: Path, workspace: Path, cli: 
     Image.new("RGB", (8, 8)).save(workspace / "a.png")
     code, out, err = cli(command, *READS[command])
     assert not has_run(workspace)
-    assert code == (2 if command in ("solve", "export", "predict", "maps") else 0), (out, err)
+    assert code == (2 if command in ("solve", "export", "predict") else 0), (out, err)
     if command in ("solve", "export"):
         assert re.search(r"would run '.*planted.py:.*--trust", err)
 
@@ -338,7 +336,6 @@ def test_reading_a_checkpoint_or_export_runs_no_code(kind: str, workspace: Path)
     for read in (
         lambda: run_predict(model, [workspace / "a.png"]),
         lambda: run_code_search(model, ["query"], corpus=workspace),
-        lambda: run_maps(model, [workspace / "a.png"], out=workspace / "maps"),
     ):
         with pytest.raises(InputError):
             read()
@@ -427,7 +424,6 @@ def exported_model(
         "labels": [str(i) for i in range(10)],
         "config": config or {"data": {"size": 32}},
         "graphs": {"model": {"inputs": [], "outputs": [], "details": {}}},
-        "modules": {},
     }
     (model / "config.json").write_text(json.dumps(metadata))
     return model

@@ -1,4 +1,4 @@
-"""One layer of LARNN, over all steps by the loop that suits it, or one step at a time. See `backbone`.
+"""One layer of LARNN, over all steps or one step at a time. See `backbone`.
 
 Its batch norms have statistics in training, and are folded into the weights in evaluation.
 """
@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from automl.base.errors import InputError
-from automl.tasks.sequence_classification.larnn import fast, loop
+from automl.tasks.sequence_classification.larnn import loop
 from automl.tasks.sequence_classification.larnn.loop import Kind, LARNNState, Norm, Statistics, Weights
 
 Mode = Literal["residual", "layer"]
@@ -180,9 +180,7 @@ class Layer(nn.Module):
         weights = self._folded()
         if torch.compiler.is_exporting() and not self.training:
             return loop.run_scan(x, weights, self.kind)
-        traced = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]
-        run = fast.run if fast.is_supported(weights, self.kind) and not traced else loop.run
-        states, statistics = run(x, weights, self.kind, *self._norms(x, mask))
+        states, statistics = loop.run(x, weights, self.kind, *self._norms(x, mask))
         self._track(statistics, mask)
         return states
 

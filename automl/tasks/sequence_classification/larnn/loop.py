@@ -10,10 +10,10 @@ For t = 0 .. T - 1, with h_0 = c_0 = 0 and the memory m_j = memory (c_j, 1) of e
 
 Optionally q passes an ELU, a passes a linear map and an ELU, and a, c and h pass a batch norm each.
 
-`run` computes this step by step with torch's operations. The other forms, `run_scan` and `fast`, are tested
-against it. Its backward pass computes the attention to each window again, so that the windows of all steps
-are not kept. Features come before the batch, (H, B): operations split or sum the features, in rows of B
-neighbours, of which a processor handles many at once.
+`run` computes this step by step with torch's operations, and `run_scan` for an export. The backward pass of
+`run` computes the attention to each window again, so that the windows of all steps are not kept. Features
+come before the batch, (H, B): operations split or sum the features, in rows of B neighbours, of which a
+processor handles many at once.
 """
 
 from collections.abc import Sequence

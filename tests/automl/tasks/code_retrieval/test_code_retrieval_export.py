@@ -1,7 +1,6 @@
 """Task code-retrieval, from its trained model to a code search with its export."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import torch
 
 from attention import Spec
 from automl.export import run_export as export
-from automl.export.run_maps import run_maps
 from automl.task import open_task
 from automl.tasks.code_retrieval import CodeData, CodeModel, RetrievalTraining
 from automl.tasks.code_retrieval.data.source_folder import read_source_folder
@@ -118,18 +116,7 @@ def test_with_attention_at_a_site(corpus: Path, tmp_path: Path) -> None:
     site = sites(plain.model(), plain.example(2))[-1].name
     model = {**CASES["cnn"][0], "placement": {site: Spec("ssa")}}
     task = opened(corpus, model, "cosine")
-    folder = written(task, task.model(), tmp_path / "export")
-    (tmp_path / "two.py").write_text(
-        "def load(path):\n    return list(csv.reader(open(path)))\n\n"
-        "def close(self):\n    self.log(0 < 1)\n    self.socket.close()\n"
-    )
-    maps = run_maps(folder, [tmp_path / "two.py"], out=tmp_path / "maps", at=[2])
-    page = maps.index.read_text()
-    assert not maps.pictures
-    assert page.count("<pre>") == 2
-    assert re.search(rf"two.py:4 close: ssa @ {re.escape(site)}, .* as 2 sees it", page)
-    tokens = re.findall("<span[^>]*>([^<]*)</span>", page)
-    assert {"def", "(", ":"} <= set(tokens)
+    written(task, task.model(), tmp_path / "export")
 
 
 def test_inputs_that_the_export_is_checked_on_have_known_words(corpus: Path) -> None:

@@ -18,7 +18,6 @@ from automl.export import run_export as export
 from automl.export.export_result import ExportResult
 from automl.export.formats import CONFIG, MLFLOW_MODEL, forms_of
 from automl.export.predict import run_predict
-from automl.export.run_maps import run_maps
 from automl.task import open_task
 from automl.task.deployment import MODEL
 from automl.tasks.detection import DetectionData, DetectionTraining
@@ -126,8 +125,6 @@ def test_pictures_become_results_of_coco_and_pictures(result: ExportResult, tmp_
         "large.png",
         "small.png",
     ]
-    maps = run_maps(result, [tmp_path / "small.png"], out=tmp_path / "maps")
-    assert {file.name for file in maps.pictures} == {f"small-{site}.png" for site in PLACEMENT}
     assert "cannot be read as an image" in result_of_files.unread[str(tmp_path / "broken.png")]
     labels = json.loads((Path(str(result.folder)) / CONFIG).read_text())["graphs"]["model"]["details"][
         "labels"

@@ -10,14 +10,12 @@ import onnxruntime
 import optuna
 import pytest
 import torch
-from PIL import Image
 from safetensors.torch import load_file
 
 from automl.base.errors import InputError
 from automl.export import run_export as export
 from automl.export.formats import CARD, CONFIG, MLFLOW_MODEL, ONNX, WEIGHTS, forms_of
 from automl.export.predict import run_predict
-from automl.export.run_maps import run_maps
 from automl.task import open_task
 from automl.task.deployment import MODEL
 from automl.tasks.function.space import function_space
@@ -88,7 +86,7 @@ def test_inputs_and_outputs_have_names_and_every_form_the_same_answers(name, tmp
 
 
 @pytest.mark.slow("an export")
-def test_predictions_have_labels_and_maps_are_drawn(tmp_path):
+def test_predictions_have_labels(tmp_path):
     model, _ = write(tmp_path, "tensor", history=[{"epoch": 1, "score": 0.4}])
     images = np.random.default_rng(1).normal(size=(2, 1, 8, 8))  # float64, as NumPy makes them
     np.savez(tmp_path / "input.npz", image=images)
@@ -98,9 +96,6 @@ def test_predictions_have_labels_and_maps_are_drawn(tmp_path):
     assert first.text == f"{label} (score {scores.max():.4g})"
     assert first.values["label"] == label
     assert first.values["scores"] == pytest.approx(dict(zip("abc", scores.tolist(), strict=True)), abs=1e-4)
-    np.savez(tmp_path / "input.npz", image=images[:1])
-    (picture,) = run_maps(tmp_path, [tmp_path / "input.npz"], out=tmp_path / "maps").pictures
-    assert Image.open(picture).size == (8, 8)
 
 
 @pytest.mark.slow("in a process of its own")

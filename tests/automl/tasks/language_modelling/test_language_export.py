@@ -24,12 +24,10 @@ from automl.export.checks import check_together
 from automl.export.export_result import ExportResult
 from automl.export.formats import forms_of, open_onnx
 from automl.export.predict import run_predict
-from automl.export.run_maps import run_maps
 from automl.task import open_task
 from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
 from automl.tasks.language_modelling.data.tokens import TextTokenizer
 from automl.tasks.language_modelling.data.windows import TextWindows
-from automl.tasks.language_modelling.deploy import LENGTHS
 from automl.tasks.language_modelling.space import mixer
 from automl.tasks.language_modelling.task import LanguageModelling
 from search.config import TrialConfig
@@ -138,8 +136,6 @@ def test_each_graph_is_exported_and_checked(exported: Exported) -> None:
     )
     assert all(0 <= difference <= task.tolerance for difference in result.differences.values())
     assert set(result.speeds) == {f"{graph}.onnx" for graph in graphs}
-    assert set(result.decoding) == (set(LENGTHS) if "step" in graphs else set())
-    assert ("| 8,192 tokens |" in (folder / "MODEL_CARD.md").read_text()) == ("step" in graphs)
     assert list(json.loads((folder / "config.json").read_text())["graphs"]) == graphs
     assert "['TEXT']" in repr(result)
 
@@ -285,8 +281,6 @@ def test_unfit_texts_are_reported(exported: Exported) -> None:
         run_predict(folder, [])
     with pytest.raises(InputError, match="a language model writes no files; leave out --out"):
         run_predict(folder, [text], out="somewhere")
-    with pytest.raises(InputError, match=r"maps are drawn on images, .* continues texts"):
-        run_maps(folder, ["a.png"], out="maps")
 
 
 def test_the_command_prints_continuations(exported: Exported, cli: Any, tmp_path: Path) -> None:
@@ -304,7 +298,7 @@ def test_the_command_prints_continuations(exported: Exported, cli: Any, tmp_path
 
 
 def test_options_of_texts_are_for_language_models(tmp_path: Path) -> None:
-    content = {"config": TINY.to_json(), "labels": [], "graphs": {}, "modules": {}}
+    content = {"config": TINY.to_json(), "labels": [], "graphs": {}}
     (tmp_path / "config.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match=r"--tokens, --seed is for language models; .* image-classification"):
         run_predict(tmp_path, ["a.png"], tokens=3, seed=0)

@@ -5,7 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,6 @@ from torch import nn
 
 from attention import Spec
 from automl.base.errors import InputError
-from automl.export.destination import push
 from automl.tasks.language_modelling.data.tokens import TextTokenizer, read_tokenizer
 from automl.tasks.language_modelling.model import DECODERS, find_decoder
 from automl.tasks.language_modelling.space import mixer
@@ -23,7 +22,6 @@ from automl.tasks.language_modelling.transformers_folder import _behaviour, copy
 from automl.tasks.language_modelling.transformers_layers import NoCounterpartError
 from backbones import insert
 from backbones.take_over import take_over
-from tests.helpers.services import Hub, serve_hub
 from tests.helpers.tiny_decoders import CONTEXT, save
 
 transformers = pytest.importorskip("transformers")
@@ -290,42 +288,3 @@ def test_a_tokenizer_of_bytes_has_the_tokens_of_the_model(tmp_path: Path) -> Non
     assert tokenizer(["ab", "c"], padding=True)["input_ids"] == [[97, 98], [256, 99]]
     config = transformers.AutoConfig.from_pretrained(tmp_path)
     assert (config.bos_token_id, config.eos_token_id, config.pad_token_id) == (None, 256, 256)
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hub]]:
-    with serve_hub(monkeypatch) as (_, handler):
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-        yield handler
-
-
-@pytest.mark.parametrize("token", ["hf_of_the_test", "without-a-prefix"])
-def test_a_hub_that_refuses_is_reported_without_the_token(
-    token: str, hub: type[Hub], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_TOKEN", token)
-    (tmp_path / "config.json").write_text("{}")
-    hub.status = 403
-    with pytest.raises(InputError, match=r"--push-to-hub me/decoder failed: .*403.*refused") as caught:
-        push(tmp_path, "me/decoder", "")
-    assert token not in str(caught.value)
-    with pytest.raises(InputError, match="needs the folder absent, which is left out: layer 2"):
-        push(tmp_path / "absent", "me/decoder", "layer 2")
-
-
-@pytest.mark.parametrize("name", ["decoder", "a/b/c", "me/", "me/a b", "me/-a", "me/a..b"])
-def test_names_of_no_repository_are_refused(name: str, cli: Any) -> None:
-    code, _, error = cli("export", "--best", "--push-to-hub", name)
-    assert code == 2
-    assert (
-        f"--push-to-hub takes OWNER/NAME of a repository of Hugging Face, such as me/decoder; got {name}"
-        in error
-    )
-
-
-def test_a_token_is_needed(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_TOKEN_PATH", str(tmp_path / "none"))
-    code, _, error = cli("export", "--best", "--push-to-hub", "me/decoder")
-    assert code == 2
-    assert "--push-to-hub me/decoder needs a token of Hugging Face; log in with `hf auth login`" in error

@@ -15,7 +15,6 @@ from automl.export import run_export as export
 from automl.export.export_result import ExportResult
 from automl.export.formats import CONFIG, MLFLOW_MODEL, forms_of
 from automl.export.predict import run_predict
-from automl.export.run_maps import run_maps
 from automl.task import open_task
 from automl.task.deployment import MODEL
 from automl.tasks.segmentation import SegmentationData, SegmentationTraining
@@ -93,10 +92,3 @@ def test_colours_of_pascal_voc_and_other_files(result: ExportResult, tmp_path: P
     for name, message in (("broken.png", "cannot be read as an image"), ("none.png", "there is no image")):
         with pytest.raises(InputError, match=message):
             run_predict(result.folder, [tmp_path / name])
-
-
-def test_maps_are_drawn_on_the_image(task: Segmentation, result: ExportResult, tmp_path: Path) -> None:
-    Image.new("RGB", (90, 60), "red").save(tmp_path / "one.png")
-    maps = run_maps(result, [tmp_path / "one.png"], out=tmp_path / "maps", at=[40, 5])
-    assert {file.name for file in maps.pictures} == {f"one-{s}.png" for s in task.config.model.placement}
-    assert len({Image.open(file).size for file in maps.pictures}) == 1

@@ -2,14 +2,12 @@
 
 import itertools
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from automl.base.errors import InputError
-from automl.tasks.sequence_classification.larnn import fast as larnn_fast
 from automl.tasks.sequence_classification.larnn import loop as larnn_loop
 from automl.tasks.sequence_classification.larnn.backbone import LARNNCell, Layer
 from automl.tasks.sequence_classification.recurrent import RecurrentNetwork
@@ -97,24 +95,6 @@ def test_options_equal_the_restatement(case: dict[str, object], form: dict[str, 
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
     with torch.no_grad():
         torch.testing.assert_close(module(x), expected[0], rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("cell_activation", ["elu", "tanh"])
-@every_form
-def test_the_fast_loop_equals_the_plain_one_under_a_mask(form: dict[str, str], cell_activation: str) -> None:
-    """In states, in all gradients, and in the statistics for evaluation."""
-    module = layer(activation_on_keys_and_values=True, cell_activation=cell_activation, **form)
-    x, mask = values(7, 5, 9), torch.arange(9) < torch.tensor([9, 3, 5, 9, 1, 7, 8]).unsqueeze(1)
-    assert larnn_fast.is_supported(module._weights(), module.kind)
-    before = {name: value.clone() for name, value in module.state_dict().items()}
-    outcomes = []
-    for loop in (larnn_fast.run, larnn_loop.run):
-        module.load_state_dict(before)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(larnn_fast, "run", loop)
-            outcomes.append([*results(partial(module, mask=mask), module, x), *module.buffers()])
-    for a, b in zip(*outcomes, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
@@ -257,17 +237,6 @@ def test_norms_track_their_statistics() -> None:
     _, seen = larnn_loop.run(x, module._weights(), module.kind, module.norm.for_training(x, None))
     torch.testing.assert_close(module.norm.running_mean, seen.mean.mean(0))
     torch.testing.assert_close(module.norm.running_var, seen.variance.mean(0))
-
-
-def test_the_fast_loop_reports_unsupported_weights() -> None:
-    weights, kind = layer(positional=True)._weights(), layer(activation_on_keys_and_values=True).kind
-    assert not larnn_fast.is_supported(weights, kind)
-    assert larnn_fast.is_supported(weights, layer().kind)
-    assert larnn_fast.is_supported(layer()._weights(), kind)
-    evaluated = layer(norm="all").eval()._folded()
-    assert not larnn_fast.is_supported(evaluated, kind)
-    with torch.no_grad():
-        assert larnn_fast.is_supported(evaluated, kind)
 
 
 @pytest.mark.parametrize(

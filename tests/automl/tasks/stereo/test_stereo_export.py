@@ -14,7 +14,6 @@ from automl.export import run_export as export
 from automl.export.export_result import ExportResult
 from automl.export.formats import CONFIG, MLFLOW_MODEL, forms_of
 from automl.export.predict import run_predict
-from automl.export.run_maps import run_maps
 from automl.task import open_task
 from automl.task.deployment import MODEL
 from automl.tasks.stereo import StereoData, StereoModel, StereoTraining
@@ -86,8 +85,6 @@ def test_predictions_are_written_as_pfm_and_picture(
     lines = ["left,right", "left/one.png,right/one.png", "left/small.png,right/small.png"]
     (tmp_path / "pairs.csv").write_text("\n".join([*lines, lines[1]]))
     result_of_pairs = run_predict(result.folder, [tmp_path / "pairs.csv"], out=tmp_path / "out")
-    maps = run_maps(result, [tmp_path / "pairs.csv"], out=tmp_path / "maps")
-    assert len(maps.pictures) == 2 * len(result_of_pairs.predictions)
     names = [[file.name for file in prediction.files] for prediction in result_of_pairs.predictions]
     assert names == [["one.pfm", "one.png"], ["small.pfm", "small.png"], ["one-2.pfm", "one-2.png"]]
     whole = read_pfm(tmp_path / "out" / "one.pfm")
