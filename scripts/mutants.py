@@ -146,7 +146,7 @@ MUTANTS = [
     # Seeds and order
     Mutant(
         "seed-used-again",
-        "automl/judge/run_confirm.py",
+        "automl/judge/trainings.py",
         "    following = (seed % SEEDS for seed in count(max(used) + 1))\n"
         "    return list(islice((seed for seed in following if seed not in used), number))",
         "    following = (seed % SEEDS for seed in count(max(used)))\n"

@@ -25,15 +25,12 @@ def count_cores() -> int:
 
 
 @contextmanager
-def handle_signals(handlers: Mapping[signal.Signals, Callable[..., Any]]) -> Iterator[bool]:
-    """Install handlers of signals inside the block. Yield False, without handlers, in another thread.
-
-    Only the main thread can have them.
-    """
+def handle_signals(handlers: Mapping[signal.Signals, Callable[..., Any]]) -> Iterator[None]:
+    """Install handlers of signals inside the block. Only the main thread can have them."""
     is_main = threading.current_thread() is threading.main_thread()
     before = {number: signal.signal(number, handlers[number]) for number in handlers if is_main}
     try:
-        yield is_main
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

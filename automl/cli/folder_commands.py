@@ -1,4 +1,4 @@
-"""`automl status`, `searches`, `remove`, `clean`, `sync` and `report`: commands for folders of searches."""
+"""`automl status`, `searches`, `remove`, `sync` and `report`: commands for folders of searches."""
 
 import sys
 import webbrowser
@@ -61,35 +61,18 @@ def remove(
 
     name = _named(search)
     removable = find_removable(name, storage)
-    if not (yes or _agrees(f"Delete {removable.description}?", "remove", name)):
+    if not (yes or _agrees(f"Delete {removable.description}?", name)):
         return
     run_remove(name, storage)
     print(f"removed   {removable.description}")
     print(f"not deleted: {removable.stays}")
 
 
-def clean(
-    older_than: str = option("30d", "Time without use from which on files are deleted."),
-    yes: bool = option(False, "Delete without asking.", None, "--yes"),
-) -> None:
-    """Delete files of the cache and of Ray that are long unused."""
-    from automl.storage.remove import find_unused, run_clean
-
-    unused = find_unused(older_than)
-    for files in unused:
-        print(printable(str(files)))
-    if not unused:
-        print(f"nothing has been unused for {older_than}")
-    elif yes or _agrees("Delete these files?", "clean", "these files"):
-        run_clean(older_than)
-        print(f"deleted   {sum(files.size for files in unused) / 1e6:,.1f} MB")
-
-
-def _agrees(prompt: str, command: str, what: str) -> bool:
+def _agrees(prompt: str, name: str) -> bool:
     """Ask, and return True for yes. Raise InputError without a terminal."""
     if not sys.stdin.isatty():
         raise InputError(
-            f"automl {command} cannot ask for confirmation without a terminal; give --yes to delete {what}"
+            f"automl remove cannot ask for confirmation without a terminal; give --yes to delete {name}"
         )
     if typer.confirm(prompt, err=True):
         return True

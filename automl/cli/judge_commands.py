@@ -123,7 +123,6 @@ def referee(context: typer.Context, *, as_json: bool = JSON_OPTION, **values: An
 
 def ledger(
     folder: Annotated[str, LEDGER_ARGUMENT],
-    csv: Path | None = option(None, "File of all comparisons as CSV.", effect=WRITES),
     final: bool = option(False, "Compare the head with the first baseline on fresh seeds.", None, "--final"),
     trust: bool = TRUST_OPTION,
     as_json: bool = JSON_OPTION,
@@ -133,8 +132,6 @@ def ledger(
 
     result = run_ledger(folder, final=final, trust=trust)
     print(repr(result))
-    if csv is not None:
-        csv.write_text(result.to_csv())
     if as_json:
         print_json(result.to_json())
 

@@ -1,23 +1,17 @@
 """Check the contract of an attention type at the sites of a model."""
 
-import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any
 
 from attention import Spec
 from attention.options import OptionValue
-from automl.base.errors import InputError
-from automl.base.process import handle_signals
 from automl.export.formats import find_missing_formats
 from automl.task.subject import make_subject
 from backbones import Site, sites
 from backbones.contract import Check, check_contract, find_padded
 from backbones.influence import is_causal
-
-IMPORT = 60  # longest import of an attention's file [s]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +84,7 @@ def check_attention(
         True
     """
     subject = make_subject(backbone, size=size, options=backbone_options, task=task)
-    spec = load_spec(attention, options or {})
+    spec = Spec(attention, options or {}).identified()
     model, example = subject.build(), subject.example(2)
     known = sites(model, example)
     padded, causal = find_padded(model, known, example), is_causal(model, example)
@@ -113,31 +107,3 @@ def check_attention(
     tried = next((sites[0] for sites, r in zip(groups.values(), results, strict=True) if r.passed), None)
     missing = None if tried is None else find_missing_formats(spec, tried)
     return AttentionCheck(attention=str(spec), sites=results, missing=missing)
-
-
-class _Cut(BaseException):
-    """An import takes too long. The code that is imported may catch `Exception`, but not this."""
-
-
-def load_spec(name: str, options: Mapping[str, OptionValue]) -> Spec:
-    """Return the spec of an attention, whose file or package is imported in at most `IMPORT` seconds.
-
-    Only the main thread can end a longer import.
-    """
-
-    def stop(_: int, frame: FrameType | None) -> None:
-        line = f", at line {frame.f_lineno} of {frame.f_code.co_filename}" if frame else ""
-        raise _Cut(
-            f"{name} was still being imported after {IMPORT} s{line}. Move what takes long into a function"
-        )
-
-    with handle_signals({signal.SIGALRM: stop}) as can_stop:
-        if can_stop:
-            signal.alarm(IMPORT)
-        try:
-            return Spec(name, options).identified()
-        except _Cut as cut:
-            raise InputError(str(cut)) from None
-        finally:
-            if can_stop:
-                signal.alarm(0)

@@ -1,6 +1,7 @@
 """Judge what training shows: comparisons on fresh paired seeds, their rules and statistics, and verdicts.
 
-run_confirm     Compare a search's finalists with its tuned baseline on fresh seeds; train what is missing
+run_confirm     Compare a search's finalists with its tuned baseline on fresh seeds
+trainings       Train what a comparison still needs, and judge it
 options         The options of `confirm`, `compare` and `referee`
 variants        Select the variants: finalists, the tuned baseline and controls
 design          The kind of trainings, the seeds, the margin and the metric of a comparison

@@ -109,7 +109,6 @@ class RefereeOptions:
         seeds: Number of seeds of each command. By default 10, with `ledger` up to 60, with `noise` 5.
         seed: First seed. By default a random one, so that nobody has tuned for it.
         sequential: Stop as soon as the verdict is certain.
-        equal: Budget held equal: time, or none, which is --any-time.
         any_time: A candidate may take longer without beating the baseline with a larger {budget}, too.
         name: Name of the comparison. It is unique in `storage`. By default it contains the time.
         cpus_per_trial: CPU cores of each run.
@@ -148,7 +147,6 @@ class RefereeOptions:
     seeds: int | None = option(None, TEST, shown="10")
     seed: int | None = option(None, TEST, shown="random", rare=True)
     sequential: bool = option(True, TEST, "--sequential/--no-sequential", rare=True)
-    equal: str = option("time", TEST, rare=True)
     any_time: bool = option(False, TEST, "--any-time")
     name: str | None = option(None, shown="the time")
     cpus_per_trial: float = option(1, RESOURCES, rare=True)

@@ -457,7 +457,7 @@ def enter(
     if baseline.identity == candidate.identity:
         raise InputError(f"the candidate {candidate} is the same program as the baseline, with equal files")
     ledger = Ledger(Path(str(asked.ledger)), create=True)
-    check_metric(ledger, configs[0], asked.any_time or asked.equal == "none")
+    check_metric(ledger, configs[0], asked.any_time)
     head = ledger.begin_head(baseline)
     if head.program.identity == baseline.identity:
         return Change(ledger=ledger, head=head, candidate=candidate)

@@ -19,8 +19,8 @@ from automl.base.units import pluralize
 from automl.callbacks.user import UserCallbacks
 from automl.costs.forecast import Forecast
 from automl.judge.protocol import Confirmation, confirmations
-from automl.judge.run_confirm import conclude_in
 from automl.judge.scheduler import ConfirmationScheduler, read_verdicts
+from automl.judge.trainings import conclude_in
 from automl.search.prepare import cells_of, learn, starts_from_sensitivity
 from automl.search.result import RESULT_FILE, SearchResult
 from automl.storage.folder import NamedSearch, check_not_lost, old_folder, resolve_search

@@ -10,7 +10,7 @@ import pytest
 from mlflow import MlflowClient
 from PIL import Image
 
-import automl.judge.run_confirm
+import automl.judge.trainings
 import automl.search.driver
 import automl.tracking.process
 from automl.export.run_export import ExportResult, run_export
@@ -111,8 +111,8 @@ def _inside(folder: Path) -> Iterator[None]:
 @pytest.fixture
 def untracked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Confirmations without MLflow."""
-    monkeypatch.setattr(automl.judge.run_confirm, "MlflowProcess", nullcontext)
-    monkeypatch.setattr(automl.judge.run_confirm, "Tracker", NoTracker)
+    monkeypatch.setattr(automl.judge.trainings, "MlflowProcess", nullcontext)
+    monkeypatch.setattr(automl.judge.trainings, "Tracker", NoTracker)
 
 
 @pytest.fixture

@@ -23,9 +23,10 @@ from automl.config.settings import ParsedSettings, normalise
 from automl.judge.evalues import SCREEN
 from automl.judge.options import RefereeOptions
 from automl.judge.protocol import Confirmation, Options
-from automl.judge.run_confirm import SEEDS, begin, run_confirm, run_trainings
+from automl.judge.run_confirm import run_confirm
 from automl.judge.scheduler import PAIRS
 from automl.judge.stream import complete, enter
+from automl.judge.trainings import SEEDS, begin, run_trainings
 from automl.judge.variants import Variant, VariantSet
 from automl.judge.verdict import ConfirmResult
 from automl.storage.cache_folder import cache_root
@@ -120,7 +121,7 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
     settings = ParsedSettings(
         question=Question(space=REFEREE, seed=first),
         plan=SearchPlan(),
-        terms=Terms(equal="none" if asked.any_time else asked.equal),
+        terms=Terms(equal="none" if asked.any_time else "time"),
         place=Place(**normalise({name: getattr(asked, name) for name in OF_RUNS})),
     )
     variants = [Variant(name="baseline", role=Role.BASELINE, config=configs[0])]

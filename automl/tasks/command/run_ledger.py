@@ -1,7 +1,5 @@
 """`automl ledger`: list a ledger, and compare its head with its first baseline."""
 
-import csv
-import io
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,8 +38,8 @@ class LedgerResult(Summary):
         After the example of `run_ledger`:
 
         >>> ledger = automl.run_ledger("runs")
-        >>> ledger.tests, len(ledger.to_csv().splitlines())
-        (1, 2)
+        >>> ledger.tests, len(ledger.comparisons)
+        (1, 1)
     """
 
     folder: str
@@ -55,14 +53,6 @@ class LedgerResult(Summary):
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         return {name: to_json(value) for name, value in vars(self).items()}
-
-    def to_csv(self) -> str:
-        """Return the comparisons as CSV."""
-        text, rows = io.StringIO(), [{**row, "candidate": str(row["candidate"])} for row in self.comparisons]
-        writer = csv.DictWriter(text, list(rows[0]) if rows else [])
-        writer.writeheader()
-        writer.writerows(rows)
-        return text.getvalue()
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """Yield the lines that the command prints, as label and text."""

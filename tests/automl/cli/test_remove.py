@@ -1,7 +1,5 @@
 """`automl remove`."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,9 +8,8 @@ from filelock import FileLock
 
 from automl.base.errors import InputError
 from automl.storage.folder import find_search, old_folder
-from automl.storage.remove import find_removable, find_unused, run_clean, run_remove
+from automl.storage.remove import find_removable, run_remove
 from automl.storage.storage import Storage
-from automl.storage.user_code import is_remembered, remember
 from tests.helpers.automl_cases import Cli
 from tests.helpers.confirm_cases import RECORDS, fake_search
 
@@ -112,39 +109,3 @@ def test_command_asks_before_it_deletes(
         assert "not deleted: its runs in MLflow in experiment digits, exported and registered models" in out
     assert ("give --yes to delete mine" in err) == (code == 2)
     assert asked == ([f"Delete search mine in {folder}, 0.0 MB?"] if terminal else [])
-
-
-def test_clean_deletes_unused_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
-    cache, ray = tmp_path / "cache", tmp_path / "ray"
-    monkeypatch.setenv("AUTOML_CACHE", str(cache))
-    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    (tmp_path / "mine.py").touch()
-    remember([f"{tmp_path}/mine.py:Net"])
-    running = "session_2026-01-01_00-00-00_000000_12"  # the ended one begins like it
-    process = subprocess.Popen([sys.executable, "-c", "input()", running], stdin=subprocess.PIPE)
-    files = [
-        *(
-            cache / name
-            for name in ("old.arrow", "new.arrow", "downloads/a/b.tgz", "searches/kept/study.journal")
-        ),
-        *(ray / name / "logs/raylet.out" for name in ("session_2026-01-01_00-00-00_000000_1", running)),
-    ]
-    for file in files:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(bytes(1000))
-    for path in tmp_path.rglob("*"):
-        if path.name != "new.arrow":
-            os.utime(path, (1e9, 1e9))
-    old = [files[0], cache / "downloads/a", ray / "session_2026-01-01_00-00-00_000000_1"]
-    assert sorted(path for unused in find_unused() for path in unused.paths) == sorted(old)
-    assert cli("clean")[0] == 2, "it cannot ask here"
-    assert all(path.exists() for path in old)
-    code, out, _ = cli("clean", "--yes")
-    assert code == 0
-    assert "decoded data" in out
-    assert not any(path.exists() for path in old)
-    assert all(file.exists() for file in (files[1], files[3], files[5]))
-    assert is_remembered([f"{tmp_path}/mine.py:Net"])
-    assert run_clean() == []
-    assert "nothing has been unused for 30d" in cli("clean")[1]
-    process.communicate(b"\n")

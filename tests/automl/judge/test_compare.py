@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import automl.judge.run_confirm
+import automl.judge.trainings
 import automl.trials.session
 from automl.base.errors import InputError
 from automl.data.manifest import Manifest
@@ -88,8 +88,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder.parents[1])
-        patch.setattr(automl.judge.run_confirm, "MlflowProcess", nullcontext)
-        patch.setattr(automl.judge.run_confirm, "Tracker", NoTracker)
+        patch.setattr(automl.judge.trainings, "MlflowProcess", nullcontext)
+        patch.setattr(automl.judge.trainings, "Tracker", NoTracker)
         patch.setattr(automl.trials.session, "open_workers", FakeWorkers(score).open)
         result = run_confirm("mine", top=2, seeds=8, sequential=False)
         assert run_compare(["mine:baseline", result])[0].outcome == "better", "a result stands for its search"

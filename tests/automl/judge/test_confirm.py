@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-import automl.judge.run_confirm
+import automl.judge.trainings
 import automl.search.driver
 import automl.trials.session
 from automl.base.errors import InputError
@@ -403,7 +403,7 @@ def with_checkpoint(search: Path) -> set[tuple[str, int]]:
 
 
 def test_winner_is_logged_to_mlflow_and_synced_to_another(search, at_work, store, monkeypatch):
-    here = automl.judge.run_confirm
+    here = automl.judge.trainings
     monkeypatch.setattr(here, "MlflowProcess", lambda spec: nullcontext(MlflowWriter(spec)))
     monkeypatch.setattr(here, "Tracker", Tracker)
     at_work(FakeWorkers(gain, valid=lambda variant, seed: seed / 100))
@@ -463,8 +463,8 @@ class Recorder:
 
 def test_no_winner_is_logged_without_one(search, at_work, monkeypatch):
     writer = Recorder(None)
-    monkeypatch.setattr(automl.judge.run_confirm, "MlflowProcess", lambda spec: nullcontext(writer))
-    monkeypatch.setattr(automl.judge.run_confirm, "Tracker", Tracker)
+    monkeypatch.setattr(automl.judge.trainings, "MlflowProcess", lambda spec: nullcontext(writer))
+    monkeypatch.setattr(automl.judge.trainings, "Tracker", Tracker)
     at_work(FakeWorkers(noise_alone))
     result = run_confirm("mine", top=1, seeds=6)
     assert result.verdict.winner is None

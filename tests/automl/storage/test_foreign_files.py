@@ -71,7 +71,6 @@ ALONE = (
     "study",
     "sites",
     "cost",
-    "clean",
     "mcp",
     "skill",
 )

@@ -12,7 +12,7 @@ import pytest
 from optuna.study import StudyDirection
 from PIL import Image
 
-import automl.judge.run_confirm
+import automl.judge.trainings
 import automl.trials.session
 from automl.base.errors import InputError
 from automl.data import shared
@@ -125,8 +125,8 @@ def quiet(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return 0.9 + 0.001 * (seed % 3)
 
     monkeypatch.setattr(automl.trials.session, "open_workers", FakeWorkers(score).open)
-    monkeypatch.setattr(automl.judge.run_confirm, "MlflowProcess", nullcontext)
-    monkeypatch.setattr(automl.judge.run_confirm, "Tracker", NoTracker)
+    monkeypatch.setattr(automl.judge.trainings, "MlflowProcess", nullcontext)
+    monkeypatch.setattr(automl.judge.trainings, "Tracker", NoTracker)
     folder = Storage("searches") / "mine" / "confirm" / "trials" / "0000"
     chosen = Chosen(name="000", checkpoint=folder, what="the run that was named", run_id="abc")
     monkeypatch.setattr(export, "choose_run", lambda run: chosen)
