@@ -26,7 +26,6 @@ from tests.helpers.tiny_decoders import CONTEXT, save
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
-huggingface_hub = pytest.importorskip("huggingface_hub")
 pytestmark = pytest.mark.usefixtures("cache")
 
 WINDOWS = torch.randint(257, (2, CONTEXT + 1), generator=torch.Generator().manual_seed(1))
