@@ -99,7 +99,6 @@ def test_best_of_several_candidates_wins(at_work: Any) -> None:
     [
         ((), 1, ("Undecided: better than the baseline by ", ", but takes up to 1.20 times as long. Add ")),
         (("--any-time",), 0, ("Better by ", "Any time, here 1.20 (1.20 to 1.20) of the baseline's")),
-        (("--equal", "none"), 0, ("Better by ", "Any time, here 1.20 (1.20 to 1.20) of the baseline's")),
     ],
 )
 def test_a_gain_in_more_time_needs_a_budget_or_any_time(
