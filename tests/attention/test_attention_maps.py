@@ -191,18 +191,3 @@ def test_modules_that_rescale_show_their_factors(name: str) -> None:
     assert (maps["here"].heat().flatten(1).std(1) < 1e-6).all() == (name != "timm:cbam")
     _, maps = record(Wrapped(CHANNELS, nn.Conv2d(CHANNELS, CHANNELS, 1)), features(2, CHANNELS, 6, 5))
     assert not maps, "a module that mixes elements"
-
-
-def test_a_hand_set_query_looks_at_the_key_it_matches() -> None:
-    """Position 3 asks for the second channel, which position 7 alone has."""
-    module = new(Spec("multihead", {"heads": 1}), 4, gate=1)
-    x = torch.zeros(1, 4, 10)
-    x[0, 0, 3] = x[0, 1, 7] = 1
-    with torch.no_grad():
-        module.in_proj.weight.zero_()
-        module.in_proj.weight[0, 0] = 20  # query: channel 0 of the input
-        module.in_proj.weight[4, 1] = 20  # key: channel 1 of the input
-    weights: AttentionMap = record(module, x)[1]["here"]
-    assert weights.heat(3).argmax() == 7
-    assert weights.heat(3)[0, 7] > 0.99
-    torch.testing.assert_close(weights.heat(0), torch.full((1, 10), 0.1))
