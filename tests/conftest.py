@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +18,7 @@ from mlflow import MlflowClient
 from threadpoolctl import threadpool_limits
 
 from automl.config.device import device_for, find_device, is_gpu
+from automl.storage import metadata
 from automl.storage.storage import Storage
 from tests.helpers.durations import ByFile, Durations, read_record, select_quick, sort_by_scope, write_record
 from tests.helpers.pairwise import select_pairwise
@@ -28,6 +30,7 @@ hypothesis.settings.load_profile("patient")
 
 SCRIPT = Path(sys.executable).parent / "automl"
 ON_CPU = "AUTOML_GPU_TESTS_ON_CPU"  # runs the tests marked `gpu` on the CPU, to try the tests themselves
+MEMORY, ROOM = Path("/dev/shm"), 8 * 2**30  # a file system in memory, and the bytes that it must have left
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -37,8 +40,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Collect garbage less often: over the objects of torch it takes a sixth of the tests' time."""
+    """Collect garbage less often, and keep files in memory, since both would take much of the tests' time.
+
+    Over the objects of torch a sixth is garbage collection. On a disk, each commit of a database waits 20 ms.
+    """
     gc.set_threshold(50_000, 20, 50)
+    takes_programs = MEMORY.is_dir() and not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC
+    if takes_programs and shutil.disk_usage(MEMORY).free > ROOM:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
     config.pluginmanager.register(Durations(config), "durations")
 
 
@@ -97,6 +106,8 @@ def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         patch.delenv("RAY_ADDRESS", raising=False)
         patch.delenv("RAY_AUTH_TOKEN", raising=False)
+        for looked_up in ("_commit", "_version"):  # of each search, from git and from files
+            patch.setattr(metadata, looked_up, cache(getattr(metadata, looked_up)))
         yield
 
 
