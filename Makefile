@@ -21,9 +21,10 @@ setup: .venv/ready
 
 # The main job where the placement of attention decides: a search, its verdict, the exported winner, a report.
 demo: setup
-	$(BIN)/python -m automl.search --space recall --subset 0.75 --trials 6 --confirm --top 1 --seeds 6 --name demo-$$(date +%Y%m%d-%H%M%S)
+	$(BIN)/python -m automl.search --space lookup --trials 26 --confirm --top 1 --seeds 6 --name demo-$$(date +%Y%m%d-%H%M%S)
 	$(BIN)/automl export --best --out exports/demo
-	$(BIN)/automl predict exports/demo "1 9 2 10 3 11 4 12 5 13 6 14 3" --tokens 1
+	$(BIN)/automl predict exports/demo docs/images/lookup.png
+	$(BIN)/automl maps exports/demo docs/images/lookup.png --at 12,4
 	$(BIN)/automl report
 	@echo "Where nothing is to be found, the verdict says so: $(BIN)/automl search --space digits --confirm"
 

@@ -46,6 +46,7 @@ Result = TypeVar("Result", bound=SearchResult)
 Scheduler = SearchScheduler | GridScheduler
 
 PRIOR_DRAWS = 100  # draws of the space, to find its attention types and how placements differ
+SENSITIVITY = "the sensitivity of each layer is measured first, in some minutes; --prior none leaves it out"
 
 
 class RememberCode(Callback):
@@ -158,7 +159,7 @@ def _open_study(folder: Path, metadata: SearchMetadata, drawn: Drawn, task: Task
 
 def measure_prior(drawn: Drawn, task: Task) -> Prior:
     """Return the effects of modules that the sensitivity of a trained decoder's layers predicts."""
-    print("the sensitivity of each layer is measured first; --prior none leaves it out", file=sys.stderr)
+    print(SENSITIVITY, file=sys.stderr)
     parsed = [parse_placement(trial.params, trial.distributions) for trial in drawn.trials(PRIOR_DRAWS)]
     placements = [placement for placement in parsed if placement is not None and placement.modules]
     return sensitivity_effects(task.measure_sensitivity(drawn.configs(PRIOR_DRAWS)), placements)
