@@ -20,9 +20,11 @@ A regret is the effect of the best placement minus that of the returned one, of 
 interval from 2,000 bootstrap samples. Takes about ten minutes on two cores.
 
     python benchmarks/bench_free.py
+    python benchmarks/bench_free.py --cases lookup    # this one again, and the others as recorded
 """
 
 import argparse
+import json
 import multiprocessing
 import os
 import warnings
@@ -41,7 +43,7 @@ import record_layers
 import record_recall
 import recorded
 from bench_placements import make_grouped_tpe
-from harness import write_values
+from harness import file_of, write_values
 from optuna.samplers import BaseSampler, RandomSampler
 from reliability import Reliability
 from searchers import Choose, best_posterior, best_score
@@ -236,7 +238,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 runs = pool.map(regrets, [(name, method, run) for run in range(options.runs)], chunksize=1)
                 results[name]["methods"][method] = summary(np.array(runs))
                 print(f"{name}, {method}: {results[name]['methods'][method]['regret']}", flush=True)
-    write_values("free", {"runs": options.runs, "trainings": AT, "cases": results})
+    before = json.loads(file_of("free").read_text())["cases"] if set(options.cases) < set(CASES) else {}
+    write_values("free", {"runs": options.runs, "trainings": AT, "cases": {**before, **results}})
 
 
 if __name__ == "__main__":

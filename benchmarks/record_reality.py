@@ -138,7 +138,13 @@ def train(work: tuple[str, str, int, float]) -> dict[str, Any]:
         row |= {"ratio": equal[0], "steps": plan_course(task, *equal).total}
     except (InputError, RuntimeError, AssertionError) as error:
         nothing = float("nan")
-        row |= {"test": nothing, "validation": nothing, "why": f"{type(error).__name__} {error}"[:200], "ratio": nothing, "steps": 0}
+        row |= {
+            "test": nothing,
+            "validation": nothing,
+            "why": f"{type(error).__name__} {error}"[:200],
+            "ratio": nothing,
+            "steps": 0,
+        }
     return {**row, "processor_seconds": time.process_time() - began}
 
 
