@@ -24,7 +24,6 @@ demo: setup
 	$(BIN)/python -m automl.search --space lookup --trials 26 --confirm --top 1 --seeds 6 --name demo-$$(date +%Y%m%d-%H%M%S)
 	$(BIN)/automl export --best --out exports/demo
 	$(BIN)/automl predict exports/demo docs/images/lookup.png
-	$(BIN)/automl maps exports/demo docs/images/lookup.png --at 12,4
 	$(BIN)/automl report
 	@echo "Where nothing is to be found, the verdict says so: $(BIN)/automl search --space digits --confirm"
 

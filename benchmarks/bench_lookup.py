@@ -80,8 +80,8 @@ def main() -> None:
 
 
 def audit(scores: np.ndarray) -> dict[str, Any]:
-    found = reliability(scores)
-    return {"split_half": round(found.split_half, 3), "f": round(found.f, 2), "ranks": found.ranks}
+    of_table = reliability(scores)
+    return {"split_half": round(of_table.split_half, 3), "f": round(of_table.f, 2), "ranks": of_table.ranks}
 
 
 if __name__ == "__main__":

@@ -47,6 +47,8 @@ class ExportResult(Summary):
         speeds: Speed of each ONNX model, by file name.
         machine: Hardware of the speed measurement.
         metrics: Metrics of the task.
+        decoding: Of a decoder, the time [ms] of one more token by the context [tokens], and that of the same
+            decoder with full layers alone.
         left_out: The reason for each file that an attention module of others prevents, and for
             `transformers` where a layer of a decoder has no counterpart there.
         registered: The registered version, or None.
@@ -67,6 +69,7 @@ class ExportResult(Summary):
     speeds: Mapping[str, Speed]
     machine: str
     metrics: Sequence[Metric] = ()
+    decoding: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     registered: Registered | None = None
     kind: Kind = "model"
@@ -99,6 +102,8 @@ class ExportResult(Summary):
             yield "speed", f"{name} {speed.latency:.3g} ms an input, {throughput}"
         if self.speeds:
             yield "", f"on {self.machine}"
+        for context, (own, full) in self.decoding.items():
+            yield "decoding", f"{own:.3g} ms a token after {context:,}, {full:.3g} ms with full layers alone"
         if self.registered:
             yield "registry", f"{self.registered.uri} is version {self.registered.version}"
 
@@ -161,6 +166,10 @@ def model_card(
         speed_rows=[
             [name, f"{speed.latency:.3g} ms", f"{speed.throughput:,.0f} inputs/s"]
             for name, speed in result.speeds.items()
+        ],
+        decoding_rows=[
+            [f"{context:,} tokens", f"{own:.3g} ms", f"{full:.3g} ms"]
+            for context, (own, full) in result.decoding.items()
         ],
         machine=result.machine,
         graphs=graphs,

@@ -280,6 +280,7 @@ def _write(
         scores=scores,
         speeds=speeds,
         machine=machine(),
+        decoding={context: (own, full) for context, own, full in task.decoding_times(model)},
         left_out=left_out,
         kind=metadata["kind"],
     )

@@ -1,6 +1,6 @@
 """Deployment of a trained model of any task: the module, its named inputs and its named outputs."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -187,6 +187,17 @@ class TaskDeployment:
             The content of each file by its path.
         """
         return {}
+
+    def decoding_times(self, model: nn.Module) -> Iterable[tuple[int, float, float]]:
+        """Return contexts [tokens] with the time [ms] of one more token, of a model and of full layers alone.
+
+        Args:
+            model: The exported model.
+
+        Returns:
+            Nothing, unless the model is a decoder that keeps states.
+        """
+        return ()
 
     def save_folders(self, folder: Path, model: nn.Module) -> tuple[dict[str, float], dict[str, str]]:
         """Write forms of a model that are folders of other libraries, and compare each with the model.

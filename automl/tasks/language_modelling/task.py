@@ -42,6 +42,7 @@ from automl.tasks.language_modelling.deploy import (
     STEP,
     TOKENS,
     decoding_difference,
+    decoding_times,
     language_deployments,
     language_request,
     language_usage,
@@ -285,6 +286,11 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
             reason = describe_error(error)
         shutil.rmtree(target, ignore_errors=True)
         return {}, {TRANSFORMERS: reason}
+
+    def decoding_times(self, model: nn.Module) -> Iterator[tuple[int, float, float]]:
+        plain = self.plain()
+        if STEP in self.deployments(model) and isinstance(model, Decoder) and isinstance(plain, Decoder):
+            yield from decoding_times(model, plain, self.runtime)
 
     def usage(self) -> str:
         return language_usage(self._details(), steps=STEP in self.deployments(self.model()))

@@ -37,11 +37,11 @@ def draw_lookups() -> Mapping[str, Drawn]:
 def _draw(count: int, shapes: np.ndarray, random: np.random.Generator) -> Drawn:
     rows, few = np.arange(count), len(COLOURS)
     pictures = random.integers(0, NOISE, (count, CELLS, CELLS, CELL, CELL, 3))
-    places = random.random((count, CELLS**2)).argsort(axis=1)[:, : few + 1]
+    at = random.random((count, CELLS**2)).argsort(axis=1)[:, : few + 1]
     colours = COLOURS[random.random((count, few)).argsort(axis=1)]
     shown, asked = random.integers(len(shapes), size=(count, few)), random.integers(few, size=count)
     fills = [shapes[shown[:, i]] * colours[:, i, None, None] for i in range(few)]
-    for place, fill in zip(places.T, [*fills, colours[rows, asked, None, None]], strict=True):
+    for place, fill in zip(at.T, [*fills, colours[rows, asked, None, None]], strict=True):
         cell = rows, *divmod(place, CELLS)
         pictures[cell] = np.maximum(pictures[cell], fill)
     side = CELLS * CELL

@@ -9,8 +9,10 @@ from torch import Tensor
 from attention import ATTENTIONS, Spec
 from automl.base.errors import InputError
 from automl.tasks.language_modelling import gpt
+from automl.tasks.language_modelling.deploy import LENGTHS, READ, lengthen
 from automl.tasks.language_modelling.gpt import Decoder
 from automl.tasks.language_modelling.model import DECODERS, check_decoder
+from automl.tasks.language_modelling.space import mixer
 from backbones import insert
 
 V, N, WIDTH, HEADS, DEPTH, HIDDEN = 20, 12, 16, 2, 2, 48
@@ -114,3 +116,20 @@ def test_new_weights_are_gpt2s() -> None:
 def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         check_decoder("gpt", options)
+
+
+def test_states_of_long_contexts_grow_where_a_layer_reads_all_tokens() -> None:
+    placement = {
+        "block1.mixer": mixer("sliding", heads=2, window=8),
+        "block2.mixer": mixer("linear", heads=2, window=0),
+    }
+    model = insert(
+        Decoder(7, 16, depth=3, width=8, heads=2), placement, torch.zeros(2, 16, dtype=torch.int64)
+    )
+    assert isinstance(model, Decoder)
+    before, after = (model.prefill(torch.zeros(1, n, dtype=torch.int64))[1] for n in (READ // 2, READ))
+    longer = [lengthen(old, new, LENGTHS[1]) for old, new in zip(before, after, strict=True)]
+    assert [[t.shape for t in state] for state in longer[:2]] == [
+        [t.shape for t in state] for state in after[:2]
+    ]
+    assert {t.shape[2] for t in longer[2]} == {LENGTHS[1]}

@@ -28,6 +28,7 @@ from automl.task import open_task
 from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
 from automl.tasks.language_modelling.data.tokens import TextTokenizer
 from automl.tasks.language_modelling.data.windows import TextWindows
+from automl.tasks.language_modelling.deploy import LENGTHS
 from automl.tasks.language_modelling.space import mixer
 from automl.tasks.language_modelling.task import LanguageModelling
 from search.config import TrialConfig
@@ -136,6 +137,8 @@ def test_each_graph_is_exported_and_checked(exported: Exported) -> None:
     )
     assert all(0 <= difference <= task.tolerance for difference in result.differences.values())
     assert set(result.speeds) == {f"{graph}.onnx" for graph in graphs}
+    assert set(result.decoding) == (set(LENGTHS) if "step" in graphs else set())
+    assert ("| 8,192 tokens |" in (folder / "MODEL_CARD.md").read_text()) == ("step" in graphs)
     assert list(json.loads((folder / "config.json").read_text())["graphs"]) == graphs
     assert "['TEXT']" in repr(result)
 
