@@ -52,9 +52,9 @@ def signals(names: list[str], seed: int) -> list[float]:
 def main() -> None:
     rows = [row for row in record_singles.read() if row["table"] == "lookup"]
     names = record_singles.names("lookup")
-    found = {(row["placement"], row["seed"]): 100 * row["accuracy"] for row in rows}
-    seeds = [s for s in range(record_singles.SEEDS) if all((name, s) in found for name in names)]
-    scores = np.array([[found[name, seed] for seed in seeds] for name in names])
+    accuracies = {(row["placement"], row["seed"]): 100 * row["accuracy"] for row in rows}
+    seeds = [s for s in range(record_singles.SEEDS) if all((name, s) in accuracies for name in names)]
+    scores = np.array([[accuracies[name, seed] for seed in seeds] for name in names])
     cells = {
         name: [round(float(value), 1) for value in (own.mean(), own.min(), own.max())]
         for name, own in zip(names, scores, strict=True)
