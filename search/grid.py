@@ -45,8 +45,8 @@ def grid_cells(space: Space) -> list[Cell]:
     """List the cells of a space. The last choice varies fastest.
 
     The space is walked as a tree, since a parameter may depend on earlier choices. Combinations that the
-    space rejects (TrialPruned) are left out. Raises InputError if a parameter has infinitely many values, or
-    the space has no cell or more than MOST_CELLS.
+    space rejects (TrialPruned) are left out, as are those with other values than its `candidate`. Raises
+    InputError if a parameter has infinitely many values, or the space has no cell or more than MOST_CELLS.
     """
     walk = _Walk(space.name)
     study = memory_study(walk)
@@ -60,7 +60,8 @@ def grid_cells(space: Space) -> list[Cell]:
         else:
             params, kinds = dict(trial.params), dict(trial.distributions)
             text = ", ".join(f"{name}={value}" for name, value in params.items()) or "the only cell"
-            cells.append(Cell(label=text, params=params, distributions=kinds, config=config))
+            if {**params, **space.candidate} == params:
+                cells.append(Cell(label=text, params=params, distributions=kinds, config=config))
         if not walk.advance():
             if not cells:
                 raise InputError(f"space {space.name!r} rejected all its combinations (TrialPruned)")

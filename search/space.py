@@ -51,7 +51,8 @@ class Space:
         free: Returns the parameters of the next trials, the free answers: placements of papers and of rules
             of thumb, which cost no training to choose.
         plain: Parameters that make a trial plain, for trials that tune the baseline.
-        candidate: Parameters of the trials that the sampler draws. By default it draws all.
+        candidate: Parameters of the trials that the sampler draws, and of the cells of a grid. By default all
+            are drawn.
         placing: Names of parameters that choose the placement, besides those of `search.choices`.
         as_baseline: Returns the configuration with the model of the baseline and its own hyperparameters. A
             configuration that it leaves unchanged is a baseline.

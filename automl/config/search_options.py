@@ -223,6 +223,7 @@ class StudyOptions(SearchOptions):
     Attributes:
         name: Name of the study; see automl studies.
         small: Run a small version in minutes, on bundled data or --data.
+        attention: Your own module as a row of reality-check: file.py:Class. Several are separated by commas.
         seeds: Number of trainings of each cell, all with the same seeds.
         data: Folder or archive of the data.
         storage: Folder of all searches, or its address. Its searches have the name of the study.
@@ -233,7 +234,8 @@ class StudyOptions(SearchOptions):
 
     name: str = field(kw_only=False, metadata=required(argument=True))
     small: bool = option(False, None, "--small")
-    seeds: int = option(1)
+    attention: str | None = option(None, shown=False)
+    seeds: int = option(1, shown="the study's, or 1", kind=int | None)
     data: str | None = option(None, shown="the study's")
     storage: str = option(STORAGE, None, "--out", effect=WRITES)
     epochs: int | None = option(None, shown="as published")

@@ -258,9 +258,9 @@ def _open(name: str, small: bool, settings: Mapping[str, Any]) -> tuple[Study, d
         data = str(Path(__file__).parents[1])
     fields = {
         "equal": "epochs",
+        "seeds": 1,
         **study.settings,
         **(study.small if small else {}),
-        "seeds": 1,
         "storage": STORAGE,
         **settings,
         "data": data,

@@ -42,7 +42,7 @@ from tests.helpers import others_slow
 from tests.helpers.report_cases import frozen, plan_of, save_search
 
 GRIDS = [name for name, study in list_studies().items() if study.rows]
-LARGE = ("da-backbones", "da-modules", "da-imagenet")  # grids whose models take seconds
+LARGE = ("da-backbones", "da-modules", "da-imagenet", "reality-check")  # whose models take seconds
 NAN = "the training loss became nan in epoch 1, step 2"
 
 
@@ -259,14 +259,14 @@ def test_every_output_has_the_line(
     for module in (run_study_module, rounds):
         monkeypatch.setattr(module, "start_or_resume", finish_at_once)
     data = None if small else str(tmp_path / "mine")
-    result = run_study(name, small=small, data=data, storage=str(tmp_path), epochs=3, subset=0.5)
+    result = run_study(name, small=small, data=data, storage=str(tmp_path), epochs=7, subset=0.5)
     pages = [(tmp_path / str(r.search) / "study.md") for r in result.results]
     page = next(path for path in pages if path.exists()).read_text()
     lines = []
     for search in result.results:
         line = search.metadata.scale
         lines.append(line)
-        for fact in ("model", "data", "inputs 1,000 ", "epochs 3", "subset 0.5", "Source: ", "Different: "):
+        for fact in ("model", "data", "inputs 1,000 ", "epochs 7", "subset 0.5", "Source: ", "Different: "):
             assert fact in line
         different = line.partition("Different: ")[2].partition(".")[0].split(", ")
         assert {"epochs", "subset"} <= set(different)
