@@ -16,15 +16,14 @@ from typing import Any
 import numpy as np
 import record_reality
 from harness import write_values
-from record_reality import BLOCK, COLUMNS, LEAST, PLAIN, ROWS, SEEDS, differences, read, scores_of
+from record_reality import differences, read, record_name, scores_of
 
-from automl.judge.decision import holm
-from automl.judge.evalues import is_futile
-from automl.judge.statistics import ALPHA, paired
+from automl.tasks.image_classification.reality import BETTER, LOST, MISFIT, MOST, NAMES, OPEN, WORSE
+from automl.tasks.image_classification.reality import judge as judge_rows
+from automl.tasks.image_classification.study import COLUMNS, ROWS
+from automl.tasks.image_classification.study import NOTHING as PLAIN
 
 PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "reality-check.md"
-BETTER, WORSE, LOST, OPEN, MISFIT = "better", "worse", "given up", "not shown", "does not fit"
-NAMES: Mapping[str, str] = {"conv1x1": "1x1 convolution (control)", BLOCK: "one block more (control)"}
 TITLES: Mapping[str, str] = {"nette": "Imagenette", "few": "few images", "lookup": "look-ups"}
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 
@@ -32,13 +31,14 @@ BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 def judge(rows: list[dict[str, Any]], column: str) -> dict[str, dict[str, Any]]:
     """Return the facts of each module of a column, by its name."""
     facts: dict[str, dict[str, Any]] = {}
+    compared = {}
     for module in ROWS:
         name = NAMES.get(module, module)
-        own = [row for row in rows if (row["column"], row["module"]) == (column, Path(module).name)]
+        own = [row for row in rows if (row["column"], row["module"]) == (column, record_name(module))]
         if not own or any(row["why"] for row in own):
             facts[name] = {"outcome": MISFIT, "why": own[0]["why"] if own else "not trained yet"}
             continue
-        d = differences(rows, column, module)
+        d = compared[name] = differences(rows, column, module)
         facts[name] = {
             "seeds": len(d),
             "difference": round(float(d.mean()), 2),
@@ -47,17 +47,11 @@ def judge(rows: list[dict[str, Any]], column: str) -> dict[str, dict[str, Any]]:
             "ahead": int((d > 0).sum()),
             "differences": d.round(2).tolist(),
         }
-        if len(d) > 1:
-            test = paired(d.tolist(), margin=0.0)
-            facts[name] |= {"p": test.p, "interval": [round(end, 2) for end in test.bounds or ()]}
-            lost = len(d) >= LEAST and is_futile(d)[LEAST - 1 :].any()
-            facts[name]["outcome"] = LOST if lost else OPEN
-    tested = [name for name, fact in facts.items() if "p" in fact]
-    for name, p in zip(tested, holm([facts[each]["p"] for each in tested], family=len(ROWS)), strict=True):
-        facts[name]["p_holm"] = round(p, 4)
-        facts[name]["p"] = round(facts[name]["p"], 4)
-        if p <= ALPHA:
-            facts[name]["outcome"] = BETTER if facts[name]["difference"] > 0 else WORSE
+    for name, judged in judge_rows(compared, family=len(ROWS)).items():
+        facts[name]["outcome"] = judged.outcome
+        if judged.test is not None:
+            interval = [round(end, 2) for end in judged.test.bounds or ()]
+            facts[name] |= {"p": round(judged.test.p, 4), "interval": interval, "p_holm": round(judged.p, 4)}
     return facts
 
 
@@ -99,7 +93,7 @@ def main() -> None:
     listed = {column: [{"module": n, **f} for n, f in facts.items()] for column, facts in columns.items()}
     outcomes = [fact["outcome"] for facts in columns.values() for fact in facts.values()]
     counts = {outcome: outcomes.count(outcome) for outcome in (BETTER, WORSE, LOST, OPEN, MISFIT)}
-    values = {"most_seeds": SEEDS, "hours": hours, "trainings": len(rows), "plain": plain, "counts": counts}
+    values = {"most_seeds": MOST, "hours": hours, "trainings": len(rows), "plain": plain, "counts": counts}
     write_values("reality", {**values, "modules": len(ROWS), "columns": listed})
     if PAGE.exists():
         text = PAGE.read_text(encoding="utf-8")

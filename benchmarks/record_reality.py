@@ -1,16 +1,15 @@
 """Record which published attention modules beat the plain model at equal time: `data/reality.parquet`.
 
-Rows are modules of this package and of timm at the sites of their papers, and two free controls: the gated
-1x1 convolution and one residual block more. Columns are tasks: two tenths of Imagenette at 48 px and some
-570 of its images, both with a quarter-width xresnet18, and look-ups by colour with the model of the space
-`lookup`. The learning rate of a column is the best of `RATES` for the plain model on validation images. A
+Rows and columns are those of the study `reality-check`: modules of this package and of timm at the sites of
+their papers, and two free controls, on look-ups by colour, on some 570 images of Imagenette, and on two
+tenths of it. The learning rate of a column is the best of `RATES` for the plain model on validation images. A
 module has as many steps as fit into the plain model's time, by steps of both timed in turn.
 
     python benchmarks/record_reality.py --hours 1
 
 A row of the file is one training, scored once on the test split. All modules of a column have the same seeds
-as the plain model, at most `SEEDS`. A module gets no further seed once a gain is out of sight
-(`automl.judge.evalues.is_futile`). The archive must be in the folder AUTOML_TEST_DATA or in ../shared/data.
+as the plain model, at most `MOST`. A module gets no further seed once a gain is out of sight
+(`is_given_up` of the study). The archive must be in the folder AUTOML_TEST_DATA or in ../shared/data.
 """
 
 import argparse
@@ -18,7 +17,6 @@ import multiprocessing
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,91 +29,29 @@ import torch
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.costs.profile import measure
-from automl.judge.evalues import is_futile
 from automl.task import open_task
-from automl.tasks.image_classification import ImageData, ImageTraining
-from automl.tasks.image_classification.space import LOOKUP, list_sites
+from automl.tasks.image_classification.reality import MOST, is_given_up
+from automl.tasks.image_classification.study import BLOCK, COLUMNS, ROWS, placement
+from automl.tasks.image_classification.study import NOTHING as PLAIN
 from automl.training.loop import evaluate, fit, plan_course, start
-from search.config import Model, TrialConfig
+from search.config import TrialConfig
 
 FILE = Path(__file__).parent / "data" / "reality.parquet"
 KEYS = ("column", "module", "seed")
-PLAIN = "plain"
-SEEDS, LEAST = 20, 3  # most seeds of a module, and seeds before a module may be given up
 RATES = (3e-3, 6e-3, 1.2e-2)
 TUNING = 1000  # seed of the trainings that choose the learning rate
-BLOCK = f"{Path(__file__).parent / 'one_block.py'}:Block"
-
-# Where papers have their modules. `branches`: in each residual block, before the addition. The others are the
-# last site of a stage, or in its last branch.
-BRANCHES, FIRST, FIRST_END, MIDDLE, LAST = "branches", "stage1 branch", "stage1", "third stage", "last stage"
-ROWS: Mapping[str, str] = {
-    "ssa": FIRST,
-    "ssa-sym": FIRST,
-    "sagan": FIRST,
-    "decomposed": MIDDLE,
-    "multihead": LAST,
-    "timm:se": BRANCHES,
-    "timm:ese": BRANCHES,
-    "timm:eca": BRANCHES,
-    "timm:ceca": BRANCHES,
-    "timm:cbam": BRANCHES,
-    "timm:lcbam": BRANCHES,
-    "timm:gc": BRANCHES,
-    "timm:gca": BRANCHES,
-    "timm:coord": BRANCHES,
-    "timm:scoord": BRANCHES,
-    "timm:ela": BRANCHES,
-    "timm:strip": BRANCHES,
-    "timm:sk": BRANCHES,
-    "timm:splat": BRANCHES,
-    "timm:nl": MIDDLE,
-    "timm:lambda": LAST,
-    "timm:bottleneck": LAST,
-    "timm:halo": FIRST,
-    "conv1x1": FIRST,
-    BLOCK: FIRST_END,
-}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Column:
-    """Task of the table. `config` is that of its plain model."""
-
-    config: TrialConfig
-
-    def placement(self, module: str) -> dict[str, str]:
-        """Return the sites of a row."""
-        if module == PLAIN:
-            return {}
-        model = self.config.model
-        names = [site.name for site in list_sites(model.backbone, self.config.data.size, model.options)]
-        if ROWS[module] == BRANCHES:
-            return {name: module for name in names if name.endswith("branch")}
-        stages = sorted({name.partition(".")[0] for name in names if name.startswith("stage")})
-        stage = {MIDDLE: stages[min(2, len(stages) - 1)], LAST: stages[-1]}.get(ROWS[module], stages[0])
-        branch = ROWS[module] == FIRST
-        chosen = [n for n in names if n.startswith(f"{stage}.") and n.endswith("branch") == branch]
-        return {chosen[-1]: module}
+def record_name(module: str) -> str:
+    """Return the name of a row in the file."""
+    return "one_block.py:Block" if module == BLOCK else module
 
 
-def _nette(subset: float, epochs: int) -> Column:
-    return Column(
-        config=TrialConfig(
-            data=ImageData(
-                source="nette", path=str(nette.DATA / "imagenette2-128.tgz"), size=48, subset=subset
-            ),
-            model=Model(backbone="xresnet18", options={"width": 0.25}),
-            training=ImageTraining(epochs=epochs, batch_size=32, schedule="one-cycle"),
-        )
-    )
-
-
-COLUMNS: Mapping[str, Column] = {
-    "lookup": Column(config=LOOKUP),
-    "few": _nette(0.06, 8),
-    "nette": _nette(0.2, 4),
-}
+def plain_config(column: str, rate: float) -> TrialConfig:
+    """Return the configuration of the plain model of a column. `rate` is the learning rate."""
+    config = COLUMNS[column].change(training={"learning_rate": rate})
+    archive = str(nette.DATA / "imagenette2-128.tgz")
+    return config.change(data={"path": archive}) if config.data.source == "nette" else config
 
 
 def train(work: tuple[str, str, int, float]) -> dict[str, Any]:
@@ -123,11 +59,12 @@ def train(work: tuple[str, str, int, float]) -> dict[str, Any]:
     column, module, seed, rate = work
     torch.set_num_threads(1)
     runtime = Runtime(device=torch.device("cpu"), precision="fp32")
-    plain = COLUMNS[column].config.change(training={"learning_rate": rate})
+    plain = plain_config(column, rate)
     began = time.process_time()
-    row: dict[str, Any] = {"column": column, "module": Path(module).name, "seed": seed, "rate": rate}
+    row: dict[str, Any] = {"column": column, "module": record_name(module), "seed": seed, "rate": rate}
     try:
-        config = plain.change(model={"placement": COLUMNS[column].placement(module)})
+        sites = {} if module == PLAIN else placement(plain, module, ROWS[module])
+        config = plain.change(model={"placement": sites})
         profile = measure(config, plain, runtime)
         equal = (1.0, 0.0) if module == PLAIN else (profile.time_ratio, profile.validation)
         task = open_task(config.change(seed=seed), runtime)
@@ -158,7 +95,7 @@ def scores_of(rows: Sequence[Mapping[str, Any]], column: str, module: str) -> di
     return {
         row["seed"]: 100 * row["test"]
         for row in rows
-        if (row["column"], row["module"]) == (column, Path(module).name) and row["seed"] < TUNING
+        if (row["column"], row["module"]) == (column, record_name(module)) and row["seed"] < TUNING
     }
 
 
@@ -172,13 +109,13 @@ def left(
     rows: Sequence[Mapping[str, Any]], rates: Mapping[str, float]
 ) -> Iterator[tuple[str, str, int, float]]:
     """Yield the next trainings: those of the first seed that a module still needs and lacks."""
-    for seed in range(SEEDS):
+    for seed in range(MOST):
         todo = []
         for column, rate in rates.items():
             for module in (PLAIN, *ROWS):
                 own = scores_of(rows, column, module)
                 d = differences(rows, column, module)
-                lost = len(d) and (np.isnan(d).any() or (len(d) >= LEAST and is_futile(d)[LEAST - 1 :].any()))
+                lost = np.isnan(d).any() or is_given_up(d)
                 if seed not in own and not (module != PLAIN and lost):
                     todo.append((column, module, seed, rate))
         if todo:

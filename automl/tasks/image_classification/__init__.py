@@ -3,6 +3,8 @@
 data        Image data: sources, caches of decoded splits, augmentation and batches on the device
 equal_time  The comparison of SimpleSelfAttention at equal time
 fit         Settings of a search that fit a folder of images
+one_block   One residual block more, as a module for a site
+reality     The study of published attention modules against the plain model
 space       Spaces of images: attention in a backbone, decomposed attention in large ones
 study       Published comparisons of classifiers of images
 task        Image classification: cross-entropy with label smoothing, class weights, mixup and CutMix

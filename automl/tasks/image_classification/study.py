@@ -2,22 +2,28 @@
 
 Sources: SimpleSelfAttention, github.com/sdoria/SimpleSelfAttention; Z. Shen et al., Efficient Attention
 (2018), arXiv 1812.01243; H. Touvron et al. (2022), arXiv 2203.09795.
+
+`reality-check` is an experiment of this project: `COLUMNS` are its tasks, with the plain model of each, and
+`ROWS` are modules of this package and of timm with the places of their papers. Two are free controls.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import optuna
 
 from attention.spec import Spec
 from automl.task.published_study import read_studies
 from automl.tasks.image_classification import ImageData, ImageTraining, vit_space
-from automl.tasks.image_classification.space import list_stage_sites
+from automl.tasks.image_classification.space import LOOKUP, list_sites, list_stage_sites
 from search.config import Model, TrialConfig
 from search.grid import SMALL, decomposed, grid
 from search.space import Space
+
+if TYPE_CHECKING:
+    from backbones.site import Site
 
 PHOTOS = "-photos"  # suffix of a small form on the user's photographs, `form_on_data` in studies.toml
 RATES = (1e-3, 3e-3, 5e-3, 8e-3, 1e-2, 12e-3, 14e-3)  # learning rates of the published sweep
@@ -31,6 +37,102 @@ BLOCKS: Mapping[str, str] = {
     "ParallelBlock = ParallelLayerScaleInitBlock": vit_space.KINDS[3],
     "ParallelBlock, init_values=0": vit_space.KINDS[2],
 }
+
+# Where papers have their modules. `BRANCHES`: in each residual block, before the addition. The others are the
+# last site of a stage, or in its last branch. `ENDS`: at the end of each stage, for modules without a paper.
+BRANCHES, ENDS = "branches", "ends of stages"
+FIRST, FIRST_END, MIDDLE, LAST = "stage1 branch", "stage1", "third stage", "last stage"
+NOTHING, OWN = "plain", "own"
+BLOCK = "automl.tasks.image_classification.one_block:Block"
+ROWS: Mapping[str, str] = {
+    "ssa": FIRST,
+    "ssa-sym": FIRST,
+    "sagan": FIRST,
+    "decomposed": MIDDLE,
+    "multihead": LAST,
+    "timm:se": BRANCHES,
+    "timm:ese": BRANCHES,
+    "timm:eca": BRANCHES,
+    "timm:ceca": BRANCHES,
+    "timm:cbam": BRANCHES,
+    "timm:lcbam": BRANCHES,
+    "timm:gc": BRANCHES,
+    "timm:gca": BRANCHES,
+    "timm:coord": BRANCHES,
+    "timm:scoord": BRANCHES,
+    "timm:ela": BRANCHES,
+    "timm:strip": BRANCHES,
+    "timm:sk": BRANCHES,
+    "timm:splat": BRANCHES,
+    "timm:nl": MIDDLE,
+    "timm:lambda": LAST,
+    "timm:bottleneck": LAST,
+    "timm:halo": FIRST,
+    "conv1x1": FIRST,
+    BLOCK: FIRST_END,
+}
+SMALL_ROWS: Mapping[str, str] = {name: ROWS[name] for name in ("ssa", "timm:se", "conv1x1")}
+
+
+def sites_of(config: TrialConfig) -> dict[str, "Site"]:
+    """Return the sites of the model of `config` by name, in their order."""
+    assert isinstance(config.data, ImageData)
+    sites = list_sites(config.model.backbone, config.data.size, config.model.options)
+    return {site.name: site for site in sites}
+
+
+def placement(config: TrialConfig, module: str, where: str) -> dict[str, Spec]:
+    """Return the placement of a module at a place of `ROWS`, or at the `ENDS`, in the model of `config`."""
+    names = [*sites_of(config)]
+    if where == BRANCHES:
+        chosen = [name for name in names if name.endswith("branch")]
+    else:
+        ends: dict[str, dict[bool, str]] = {}  # the last site of each stage, and the last in a branch
+        for name in names:
+            if name.startswith("stage"):
+                ends.setdefault(name.partition(".")[0], {})[name.endswith("branch")] = name
+        stages = list(ends)
+        place = {MIDDLE: stages[:3][-1:], LAST: stages[-1:], ENDS: stages}.get(where, stages[:1])
+        chosen = [ends[stage][where == FIRST] for stage in place]
+    return {site: Spec(module) for site in chosen}
+
+
+def _photographs(subset: float, epochs: int) -> TrialConfig:
+    return TrialConfig(
+        data=ImageData(source="nette", size=48, subset=subset),
+        model=Model(backbone="xresnet18", options={"width": 0.25}),
+        training=ImageTraining(epochs=epochs, batch_size=32, learning_rate=6e-3, schedule="one-cycle"),
+    )
+
+
+# The learning rates are the best of three on validation images.
+COLUMNS: Mapping[str, TrialConfig] = {
+    "lookup": LOOKUP.change(training={"learning_rate": 3e-3}),
+    "few": _photographs(0.06, 8),
+    "nette": _photographs(0.2, 4),
+}
+SMALL_COLUMNS: Mapping[str, TrialConfig] = {
+    "digits": TrialConfig(
+        data=ImageData(source="digits", size=32),
+        model=Model(backbone="xresnet18", options={"width": 0.25}),
+        training=ImageTraining(epochs=2),
+    )
+}
+
+
+def _row(trial: optuna.Trial, *, config: TrialConfig, kinds: Sequence[str] = tuple(ROWS)) -> TrialConfig:
+    """Draw the plain model, or one with a row of the table."""
+    module = trial.suggest_categorical("module", [NOTHING, *kinds])
+    if module == NOTHING:
+        return config
+    return config.change(model={"placement": placement(config, module, ROWS[module])})
+
+
+def _own(trial: optuna.Trial, *, config: TrialConfig, kinds: Sequence[str] = ("conv1x1",)) -> TrialConfig:
+    """Draw the plain model, or one with the user's module."""
+    if trial.suggest_categorical("module", [NOTHING, OWN]) == NOTHING:
+        return config
+    return config.change(model={"placement": placement(config, kinds[0], ENDS)})
 
 
 def _xresnet(
@@ -125,6 +227,11 @@ def _grids() -> Iterator[Space]:
     for form in ("", SMALL):
         yield grid(f"da-imagenet{form}", partial(_imagenet, small=bool(form)), {"modules": 0})
         yield grid(f"vit-blocks{form}", partial(_blocks, small=bool(form)), {"block": next(iter(BLOCKS))})
+    for name, config in {**COLUMNS, **SMALL_COLUMNS}.items():
+        plain = {"module": NOTHING}
+        yield grid(f"reality-check-{name}", partial(_row, config=config), plain)
+        own = grid(f"reality-check-{name}-{OWN}", partial(_own, config=config), plain)
+        yield replace(own, candidate={"module": OWN})
 
 
 GRIDS = tuple(_grids())
