@@ -3,6 +3,7 @@
 factory          One factory for every backbone: of the table, of a library, of the user
 backbone_table   The table of backbones
 libraries        Models of torchvision, timm, segmentation_models_pytorch and fastai, and their normalisation
+small_resnet     A small ResNet for small images
 vit              Vision transformers with a choice of block
 take_over        Trained weights for a new model: selects them, and copies those of replaced attention
 padded           Padded sequences: checks of input and mask, last state, mean, reversal, batch norm

@@ -53,4 +53,5 @@ def _block(channels: int, out: int, stride: int = 1) -> nn.Module:
     from torchvision.models.resnet import BasicBlock  # takes seconds
 
     shortcut = nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out))
-    return BasicBlock(channels, out, stride, shortcut if stride > 1 else None)
+    block: nn.Module = BasicBlock(channels, out, stride, shortcut if stride > 1 else None)
+    return block

@@ -84,9 +84,10 @@ def digits(trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialCo
     )
 
 
+LOOKUP_DATA, LOOKUP_MODEL = ImageData(source="lookup", size=32), Model(backbone="small-resnet")
 LOOKUP = TrialConfig(
-    data=ImageData(source="lookup", size=32),
-    model=Model(backbone="small-resnet"),
+    data=LOOKUP_DATA,
+    model=LOOKUP_MODEL,
     training=ImageTraining(
         epochs=3, batch_size=32, learning_rate=5e-3, weight_decay=1e-2, schedule="one-cycle"
     ),
@@ -97,7 +98,7 @@ LOOKUP_PLAIN = {
 
 
 def list_lookup_sites() -> list["Site"]:
-    return list_sites(LOOKUP.model.backbone, LOOKUP.data.size)
+    return list_sites(LOOKUP_MODEL.backbone, LOOKUP_DATA.size)
 
 
 def lookup(trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialConfig:
