@@ -96,10 +96,11 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
     if verdict is not None and not verdict.complete:
         verdict = None
     plan = metadata.plan
-    records = read_records(folder, metadata.name, plan.needed)
     if verdict is not None and (chosen := _confirmed(metadata, verdict_folder, verdict, baseline=baseline)):
         is_free = not baseline and verdict.winner is not None and verdict.winner.is_free
-        return replace(chosen, spent=_spent(records) if is_free else "")
+        # Only then, since the export of a confirmed winner survives damage to the records of the search.
+        return replace(chosen, spent=_spent(read_records(folder, metadata.name)) if is_free else "")
+    records = read_records(folder, metadata.name, plan.needed)
     check_not_lost(folder, metadata)
     done = rank_trials(records, plan)
     if baseline:
@@ -141,10 +142,8 @@ def _spent(records: Sequence[TrialRecord]) -> str:
         seconds[record.role] += sum(epoch.get("seconds", 0) for epoch in record.history)
     free, drawn = (format_duration(seconds[role]) for role in (Role.FREE, Role.CANDIDATE))
     answers = pluralize(counts[Role.FREE], "free answers")
-    placements = pluralize(counts[Role.CANDIDATE], "drawn placements")
-    return (
-        f"its model is a free answer: {answers} took {free} of training, and {placements} {drawn} beside them"
-    )
+    trials = pluralize(counts[Role.CANDIDATE], "drawn trials")
+    return f"its model is a free answer: {answers} took {free} of training, and {trials} {drawn} beside them"
 
 
 def _confirmed(metadata: SearchMetadata, folder: Path, verdict: Verdict, *, baseline: bool) -> Chosen | None:

@@ -15,6 +15,7 @@ import numpy as np
 from attention.spec import Spec
 from automl.base.errors import InputError
 from automl.base.loading import make_absolute, short_name
+from automl.base.units import pluralize
 from automl.config.nouns import split_names
 from automl.judge.decision import holm
 from automl.judge.evalues import is_futile
@@ -165,11 +166,12 @@ def _figures(judged: Judgement, differences: np.ndarray, cell: GridCell) -> dict
 def _notes(plain: Mapping[int, float], rows: int) -> Iterator[str]:
     """Yield what a reader of a table must know."""
     if plain:
-        yield f"plain: {statistics.fmean(plain.values()):.2f} % in {len(plain)} runs"
+        yield f"plain: {statistics.fmean(plain.values()):.2f} % in {pluralize(len(plain), 'runs')}"
     least = least_pairs(ALPHA / rows)
     yield f"better and worse: Holm's procedure over all {rows} rows, at 5 %; given up: a gain is out of sight"
     if len(plain) < least:
-        yield f"{len(plain)} seeds can show no row as better or worse; give --seeds {least} or more"
+        few = pluralize(len(plain), "seeds")
+        yield f"{few} can show no row as better or worse; give --seeds {least} or more"
 
 
 def run(study: Study, small: bool, settings: Mapping[str, Any]) -> tuple[list[Search], list[TitledTable]]:

@@ -107,7 +107,7 @@ def test_a_free_answer_says_what_the_search_took_beside_it(tmp_path: Path) -> No
         (Storage(tmp_path) / "mine" / f"trials/{number:04d}").write("checkpoint.pt", b"")
     spent = choose("mine", str(tmp_path)).spent
     assert spent.startswith("its model is a free answer: 1 free answer took ")
-    assert spent.endswith("and 1 drawn placement 1m30s beside them")
+    assert spent.endswith("and 1 drawn trial 1m30s beside them")
     assert choose("mine", str(tmp_path), baseline=True).spent == ""
 
 
