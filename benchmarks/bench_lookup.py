@@ -18,6 +18,7 @@ from scipy.stats import spearmanr
 from attention import Spec
 from automl.config.runtime import Runtime
 from automl.task import open_task
+from automl.tasks.image_classification.task import ImageClassification
 from automl.training.loop import evaluate, fit, start
 from backbones import gates, insert
 
@@ -34,6 +35,7 @@ def signals(names: list[str], seed: int) -> list[float]:
     task = open_task(
         record_singles.config("lookup", "plain", seed), Runtime(device=torch.device("cpu"), precision="fp32")
     )
+    assert isinstance(task, ImageClassification)
     state = start(task)
     *_, last = fit(task, state)
     trained, example = state.scored.state_dict(), task.example(2)
