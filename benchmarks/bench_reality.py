@@ -17,6 +17,7 @@ import numpy as np
 import record_reality
 from harness import write_values
 from record_reality import differences, read, record_name, scores_of
+from scipy.stats import spearmanr
 
 from automl.tasks.image_classification.reality import BETTER, LOST, MISFIT, MOST, NAMES, OPEN, WORSE
 from automl.tasks.image_classification.reality import judge as judge_rows
@@ -59,10 +60,10 @@ def cell(fact: Mapping[str, Any]) -> str:
     """Return the text of one module in one column."""
     if fact["outcome"] == MISFIT:
         return "does not fit"
-    interval = f" ({fact['interval'][0]:.2f} to {fact['interval'][1]:.2f})" if fact.get("interval") else ""
+    span = f"{min(fact['differences']):.2f} to {max(fact['differences']):.2f}"
     outcome = fact["outcome"] if fact["outcome"] not in (BETTER, WORSE) else f"**{fact['outcome']}**"
     ahead = f"{fact['ahead']} of {fact['seeds']}"
-    return f"{fact['difference']:+.2f}{interval}, {ahead}, x{fact['ratio']:.2f}, {outcome}"
+    return f"{fact['difference']:+.2f} ({span}), {ahead}, x{fact['ratio']:.2f}, {outcome}"
 
 
 def table(columns: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
@@ -93,8 +94,13 @@ def main() -> None:
     listed = {column: [{"module": n, **f} for n, f in facts.items()] for column, facts in columns.items()}
     outcomes = [fact["outcome"] for facts in columns.values() for fact in facts.values()]
     counts = {outcome: outcomes.count(outcome) for outcome in (BETTER, WORSE, LOST, OPEN, MISFIT)}
+    correlations = {}  # of the cost of a step and the difference, over the modules of a column
+    for column, facts in columns.items():
+        known = [fact for fact in facts.values() if "ratio" in fact]
+        ranked = spearmanr([fact["ratio"] for fact in known], [fact["difference"] for fact in known])
+        correlations[column] = round(float(ranked.statistic), 2)
     values = {"most_seeds": MOST, "hours": hours, "trainings": len(rows), "plain": plain, "counts": counts}
-    write_values("reality", {**values, "modules": len(ROWS), "columns": listed})
+    write_values("reality", {**values, "correlations": correlations, "modules": len(ROWS), "columns": listed})
     if PAGE.exists():
         text = PAGE.read_text(encoding="utf-8")
         before, after = text.partition(BEGIN)[0], text.partition(END)[2]
