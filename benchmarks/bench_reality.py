@@ -63,18 +63,22 @@ def cell(fact: Mapping[str, Any]) -> str:
     span = f"{min(fact['differences']):.2f} to {max(fact['differences']):.2f}"
     outcome = fact["outcome"] if fact["outcome"] not in (BETTER, WORSE) else f"**{fact['outcome']}**"
     ahead = f"{fact['ahead']} of {fact['seeds']}"
-    return f"{fact['difference']:+.2f} ({span}), {ahead}, x{fact['ratio']:.2f}, {outcome}"
+    return f"{fact['difference']:+.2f} ({span}), {ahead}, {fact['ratio']:.2f} times, {outcome}"
 
 
 def table(columns: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
-    """Return the table of the page in Markdown, with a record of each row."""
-    lines = [f"| module | {' | '.join(TITLES[c] for c in columns)} |", "|---" * (len(columns) + 1) + "|"]
-    for number, module in enumerate(ROWS):
+    """Return the table of the page in Markdown."""
+    lines = [
+        BEGIN,
+        f"| module | {' | '.join(TITLES[c] for c in columns)} |",
+        "|---" * (len(columns) + 1) + "|",
+    ]
+    for module in ROWS:
         name = NAMES.get(module, module)
-        cells = " | ".join(cell(facts[name]) for facts in columns.values())
-        parts = "; ".join(f"columns/{column}/{number}" for column in columns)
-        lines.append(f"| {name}: {ROWS[module]} | {cells} <!-- record: reality-cpu.json:{parts} --> |")
-    return "\n".join(lines)
+        lines.append(
+            f"| {name}: {ROWS[module]} | {' | '.join(cell(facts[name]) for facts in columns.values())} |"
+        )
+    return "\n".join([*lines, END])
 
 
 def main() -> None:
@@ -104,7 +108,7 @@ def main() -> None:
     if PAGE.exists():
         text = PAGE.read_text(encoding="utf-8")
         before, after = text.partition(BEGIN)[0], text.partition(END)[2]
-        PAGE.write_text(f"{before}{BEGIN}\n{table(columns)}\n{END}{after}", encoding="utf-8")
+        PAGE.write_text(before + table(columns) + after, encoding="utf-8")
     assert set(COLUMNS) == set(TITLES)
 
 

@@ -34,6 +34,15 @@ PAGES = figures.read_documents()
 ROW = "ssa 64px, fastai*"  # of one training in the record
 
 
+def test_the_table_of_published_modules_is_that_of_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import bench_reality
+
+    recorded = json.loads((ROOT / "benchmarks" / "results" / "reality-cpu.json").read_text())["columns"]
+    columns = {column: {fact["module"]: fact for fact in facts} for column, facts in recorded.items()}
+    assert bench_reality.table(columns) in bench_reality.PAGE.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_figure_is_in_its_record(page: str) -> None:
     assert list(figures.check_page(page, PAGES[page])) == []
