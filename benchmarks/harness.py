@@ -191,7 +191,7 @@ def write_values(name: str, values: dict[str, Any]) -> None:
         "name": name,
         "device": device_name(),
         "versions": versions(),
-        "command": " ".join(["python", *sys.argv]),
+        "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
         **values,
     }
     file.parent.mkdir(exist_ok=True)

@@ -17,7 +17,6 @@ import multiprocessing
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +122,6 @@ def left(
             return
 
 
-@cache
 def _tuning() -> list[tuple[str, str, int, float]]:
     return [(column, PLAIN, TUNING + i, rate) for column in COLUMNS for i, rate in enumerate(RATES)]
 

@@ -43,6 +43,12 @@ def test_the_table_of_published_modules_is_that_of_its_record(monkeypatch: pytes
     assert bench_reality.table(columns) in bench_reality.PAGE.read_text(encoding="utf-8")
 
 
+def test_no_record_names_a_folder_of_a_machine() -> None:
+    records = [*(ROOT / "benchmarks" / "results").rglob("*.json"), ROOT / "tests/helpers/durations.json"]
+    own = re.compile(r"(?<![\w.:/])/(?:work|tmp|home|root|Users|private|mnt|opt)/")
+    assert [file.name for file in records if own.search(file.read_text(encoding="utf-8"))] == []
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_figure_is_in_its_record(page: str) -> None:
     assert list(figures.check_page(page, PAGES[page])) == []

@@ -20,10 +20,8 @@ COLOURS = np.array([[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 0]])
 NOISE = 40  # largest value of the background, of 255
 COUNTS: Mapping[str, int] = {"train": 6000, "validation": 1000, "test": 2000}
 
-
-Drawn = tuple[
-    list[np.ndarray], np.ndarray
-]  # uint8 `(32, 32, 3)` each, and int64 indices of labels in `SHAPES`
+# Pictures, uint8 `(32, 32, 3)` each, and the int64 indices of their labels in `SHAPES`.
+Drawn = tuple[list[np.ndarray], np.ndarray]
 
 
 def draw_lookups() -> Mapping[str, Drawn]:
