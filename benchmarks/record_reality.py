@@ -8,8 +8,8 @@ module has as many steps as fit into the plain model's time, by steps of both ti
     python benchmarks/record_reality.py --hours 1
 
 A row of the file is one training, scored once on the test split. All modules of a column have the same seeds
-as the plain model, at most `MOST`. A module gets no further seed once a gain is out of sight
-(`is_given_up` of the study). The archive must be in the folder AUTOML_TEST_DATA or in ../shared/data.
+as the plain model, `--least` or more and at most `MOST`. Past the least, a module gets no further seed once a
+gain is out of sight (`is_given_up` of the study). The archive must be in the folder AUTOML_TEST_DATA or in ../shared/data.
 """
 
 import argparse
@@ -105,7 +105,7 @@ def differences(rows: Sequence[Mapping[str, Any]], column: str, module: str) -> 
 
 
 def left(
-    rows: Sequence[Mapping[str, Any]], rates: Mapping[str, float]
+    rows: Sequence[Mapping[str, Any]], rates: Mapping[str, float], least: int
 ) -> Iterator[tuple[str, str, int, float]]:
     """Yield the next trainings: those of the first seed that a module still needs and lacks."""
     for seed in range(MOST):
@@ -114,7 +114,7 @@ def left(
             for module in (PLAIN, *ROWS):
                 own = scores_of(rows, column, module)
                 d = differences(rows, column, module)
-                lost = np.isnan(d).any() or is_given_up(d)
+                lost = np.isnan(d).any() or (len(d) >= least and is_given_up(d))
                 if seed not in own and not (module != PLAIN and lost):
                     todo.append((column, module, seed, rate))
         if todo:
@@ -129,6 +129,7 @@ def _tuning() -> list[tuple[str, str, int, float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--hours", type=float, default=24.0, help="start no training after so many hours")
+    parser.add_argument("--least", type=int, default=10, help="seeds of every module; 10 can show one of 25")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     options = parser.parse_args()
     end = time.monotonic() + 3600 * options.hours
@@ -145,7 +146,7 @@ def main() -> None:
                 ]
                 for column in (COLUMNS if not missing else ())
             }
-            todo = missing or list(left(rows, rates))
+            todo = missing or list(left(rows, rates, options.least))
             if not todo:
                 return
             for number, row in enumerate(pool.imap_unordered(train, todo), start=1):

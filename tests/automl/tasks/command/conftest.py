@@ -1,5 +1,7 @@
 """Workers that play the runs of commands."""
 
+import random
+import secrets
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +16,13 @@ from tests.helpers.confirm_cases import FakeCommands, FakeWorkers
 
 @pytest.fixture
 def at_work(played: None, monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeWorkers], FakeWorkers]:
-    """Return a function that puts workers to work instead of Ray's, and returns them."""
+    """Return a function that puts workers to work instead of Ray's, and returns them.
+
+    Seeds are drawn from a generator with a fixed seed, since played scores follow from them.
+    """
+    drawn = random.Random(0)
+    monkeypatch.setattr(secrets, "randbelow", drawn.randrange)
+    monkeypatch.setattr(secrets, "SystemRandom", lambda: drawn)
 
     def put(workers: FakeWorkers) -> FakeWorkers:
         monkeypatch.setattr(automl.trials.session, "open_workers", workers.open)
