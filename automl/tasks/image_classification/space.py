@@ -92,9 +92,7 @@ LOOKUP = TrialConfig(
         epochs=3, batch_size=32, learning_rate=5e-3, weight_decay=1e-2, schedule="one-cycle"
     ),
 )
-LOOKUP_PLAIN = {
-    "modules": 0, "batch_size": 32, "learning_rate": 5e-3, "weight_decay": 1e-2, "schedule": "one-cycle",
-}  # fmt: skip
+LOOKUP_PLAIN = {"modules": 0}
 
 
 def list_lookup_sites() -> list["Site"]:
@@ -102,12 +100,9 @@ def list_lookup_sites() -> list["Site"]:
 
 
 def lookup(trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialConfig:
-    """Draw attention in a small ResNet that looks up a shape by its colour."""
+    """Draw attention, and nothing else, in a small ResNet that looks up a shape by its colour."""
     placement = choices.placement(trial, list_lookup_sites(), most=2, kinds=kinds)
-    training = choices.optimisation(
-        trial, LOOKUP.training, batch_sizes=[32], rates=(3e-3, 8e-3), schedules=["one-cycle"]
-    )
-    return replace(LOOKUP, model=replace(LOOKUP.model, placement=placement), training=training)
+    return replace(LOOKUP, model=replace(LOOKUP.model, placement=placement))
 
 
 @dataclass(frozen=True)
