@@ -9,7 +9,8 @@ module has as many steps as fit into the plain model's time, by steps of both ti
 
 A row of the file is one training, scored once on the test split. All modules of a column have the same seeds
 as the plain model, `--least` or more and at most `MOST`. Past the least, a module gets no further seed once a
-gain is out of sight (`is_given_up` of the study). The archive must be in the folder AUTOML_TEST_DATA or in ../shared/data.
+gain is out of sight (`is_given_up` of the study). The archive must be in the folder AUTOML_TEST_DATA or in
+../shared/data.
 """
 
 import argparse

@@ -202,6 +202,7 @@ def print_search(result: "Search", storage: str) -> None:
 
 def _print_leaders(result: "Search") -> None:
     from automl.search.result import describe_model
+    from search.record import model_name, placement_names
 
     leaders = {"best": result.best, "baseline": result.baseline}
     if (full := result.metadata.settings.question.full) is not None:
@@ -216,8 +217,11 @@ def _print_leaders(result: "Search") -> None:
             print(f"{title:9} {result.describe_score(trial)}  {describe_model(trial)}  (run {run})")
     if len(result.leading) > 1:
         print("leading")
-        for trial in result.leading:
-            print(f"          {trial.number:03} {result.describe_score(trial)}  {describe_model(trial)}")
+        configs = [trial.config for trial in result.leading]
+        several = len({model_name(config) for config in configs}) > 1
+        for trial, name in zip(result.leading, placement_names(configs), strict=True):
+            model = f"{model_name(trial.config)}, " if several else ""
+            print(f"          {trial.number:03} {result.describe_score(trial)}  {model}{name}")
     if result.front:
         print(f"front     {len(result.front)} non-dominated (Pareto-optimal) trials")
         for trial in result.front:

@@ -102,9 +102,8 @@ class SearchResult(Summary, SearchData):
     def trials_dataframe(self) -> "pandas.DataFrame":
         """Return a table with one row per trial, sorted by number.
 
-        The columns are number, state, role and placement; the parameters as in MLflow; the objectives after
-        the last epoch, if the trial has them; epochs_done, steps and seconds of training; and the MLflow
-        run_id.
+        The columns are number; the objectives after the last epoch, if the trial has them; state, placement
+        and role; the parameters as in MLflow; epochs_done, steps and seconds; and the MLflow run_id.
         """
         import pandas  # takes half a second
 
@@ -113,11 +112,11 @@ class SearchResult(Summary, SearchData):
     def _row(self, trial: TrialRecord) -> dict[str, Any]:
         return {
             "number": trial.number,
-            "state": str(trial.state),
-            "role": str(trial.role),
-            "placement": record.placement_key(trial.config),
-            **flat(trial.config),
             **{name: trial.value(name) if trial.has(name) else None for name in self.plan.objectives},
+            "state": str(trial.state),
+            "placement": record.placement_key(trial.config),
+            "role": str(trial.role),
+            **flat(trial.config),
             "epochs_done": len(trial.history),
             "steps": trial.steps,
             "seconds": sum(metrics["seconds"] for metrics in trial.history),
