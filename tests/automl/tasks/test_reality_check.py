@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from automl.base.errors import InputError
 from automl.report.grid_table import TRAINED, GridCell
-from automl.search.studies import list_studies, run_study
+from automl.search.studies import list_studies
 from automl.tasks.image_classification import reality
 from automl.tasks.image_classification.reality import find_misfits, judge
 from automl.tasks.image_classification.study import (
@@ -30,18 +29,6 @@ from search.record import State, TrialRecord
 from search.space import load_space
 
 DIGITS = SMALL_COLUMNS["digits"]
-ODD = """
-from torch import nn
-
-
-class Odd(nn.Module):
-    def __init__(self, channels):
-        super().__init__()
-        self.layer = nn.Conv2d(channels, channels, 5)
-
-    def forward(self, x):
-        return self.layer(x)
-"""
 
 
 @pytest.mark.parametrize("column", [*COLUMNS, *SMALL_COLUMNS])
@@ -155,22 +142,3 @@ def test_the_table_has_a_users_module_beside_the_rows(
     assert "plain: 60.00 % in 3 runs" in table.notes
     assert "timm:se does not fit, and is not trained: is odd" in table.notes
     assert any("3 seeds can show no row as better or worse; give --seeds 8" in note for note in table.notes)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"seeds": 21}, "takes up to 20 --seeds; got 21"),
-        ({"data": "photos"}, "its own data with --small; leave --data out"),
-        ({"attention": ","}, "must name modules, such as mine.py:Gate"),
-        ({"attention": "ssa"}, "ssa is a row of the table already"),
-        ({"attention": "odd.py:Odd"}, r"odd.py:Odd fits no column.*digits: odd.py:Odd at stage1.block2"),
-    ],
-)
-def test_invalid_options_are_refused(
-    settings: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "odd.py").write_text(ODD)
-    with pytest.raises(InputError, match=message):
-        run_study("reality-check", small=True, storage=str(tmp_path), **settings)

@@ -9,7 +9,6 @@ import onnxruntime
 import pytest
 import torch
 
-from attention import Spec
 from automl.export import run_export as export
 from automl.task import open_task
 from automl.tasks.code_retrieval import CodeData, CodeModel, RetrievalTraining
@@ -106,17 +105,6 @@ def test_each_encoder_at_every_length(case: str, corpus: Path, tmp_path: Path) -
                     padded = np.pad(tokens.numpy(), ((0, 0), (0, padding)))
                     (vectors,) = session.run(None, {"tokens": padded})
                     np.testing.assert_allclose(vectors, expected.numpy(), atol=1e-4, rtol=1e-4)
-
-
-@pytest.mark.slow("another export")
-def test_with_attention_at_a_site(corpus: Path, tmp_path: Path) -> None:
-    from backbones import sites
-
-    plain = opened(corpus, *CASES["cnn"])
-    site = sites(plain.model(), plain.example(2))[-1].name
-    model = {**CASES["cnn"][0], "placement": {site: Spec("ssa")}}
-    task = opened(corpus, model, "cosine")
-    written(task, task.model(), tmp_path / "export")
 
 
 def test_inputs_that_the_export_is_checked_on_have_known_words(corpus: Path) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,6 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from automl.base.errors import InputError
-from automl.export.export_result import ExportResult
 from automl.tasks.code_retrieval import search as code_index
 from automl.tasks.code_retrieval.data.source_folder import MAX_BYTES, read_source_folder
 from automl.tasks.code_retrieval.data.tokenizer import Tokenizer
@@ -24,7 +21,7 @@ from automl.tasks.code_retrieval.search import (
     run_code_search,
     write_index,
 )
-from tests.helpers.code_cases import CODE, FUNCTIONS, LENGTHS, QUERIES, QUERY, TOKENIZER, export_search
+from tests.helpers.code_cases import CODE, LENGTHS, QUERIES, QUERY, TOKENIZER, export_search
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -103,18 +100,6 @@ def test_nearest_functions_come_first(query: str, model: Path, corpus: Path) -> 
     assert {hit.name: hit.summary for hit in answer.hits} == {
         "load": "Read a csv file.", "first": "", "Socket.close": "",
     }  # fmt: skip
-
-
-def test_several_queries_the_best_alone_and_none(model: Path, corpus: Path) -> None:
-    result = run_code_search(model, QUERIES, corpus=corpus, top=1)
-    assert [answer.query for answer in result.answers] == QUERIES
-    for answer in result.answers:
-        expected = by_hand(model, corpus, answer.query)
-        (hit,) = answer.hits
-        assert f"{hit.file}:{hit.line}" == max(expected, key=expected.__getitem__)
-    assert "query     read a csv file" in repr(result)
-    with pytest.raises(InputError, match="give at least one query"):
-        run_code_search(model, [], corpus=corpus)
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 50, 60])
@@ -209,15 +194,7 @@ def zeros(file: Path) -> None:
     file.write_bytes(content.replace(vector, bytes(len(vector))))
 
 
-def empty(file: Path) -> None:
-    file.write_bytes(b"")
-
-
-def junk(file: Path) -> None:
-    file.write_bytes(bytes(range(256)) * 30)
-
-
-@pytest.mark.parametrize("damage", [cut, zeros, empty, junk])
+@pytest.mark.parametrize("damage", [cut, zeros])
 def test_damage_rebuilds(
     damage: Callable[[Path], None], model: Path, corpus: Path, cache: Path, capfd: Any
 ) -> None:
@@ -247,24 +224,6 @@ def test_unreadable_files_are_named(model: Path, corpus: Path, cli: Cli) -> None
     assert skipped.keys() == {"latin.py", "broken.py", "large.py", "gone.py", "pipe.py"}
 
 
-def test_a_single_function_and_halves_of_characters(model: Path, tmp_path: Path, cli: Cli) -> None:
-    (tmp_path / "one").mkdir()
-    (tmp_path / "one" / "a.py").write_text(f"{FUNCTIONS[1].replace(':', ': ', 1)}")
-    code, out, err = cli("predict", str(model), "close", "--corpus", str(tmp_path / "one"))
-    assert code == 0, err
-    (line,) = out.splitlines()
-    score, location, name = line.split("  ")
-    assert (location, name, -1 <= float(score) <= 1) == ("a.py:1", "close", True)
-    # A string, a docstring and a file name contain them.
-    folder = tmp_path / "corpus"
-    folder.mkdir()
-    code = 'def f(x):\n    "Read \\udc80."\n    return f"{x}\\udc80" + "\\ud800"\n'
-    with open(os.fsencode(folder) + b"/\xff.py", "w") as file:
-        file.write(code)
-    for _ in range(2):
-        assert find_functions(model, folder, "read") == [("\\xff.py", 1, "f")]
-
-
 def test_output_of_the_command(model: Path, corpus: Path, cli: Cli) -> None:
     arguments = ["predict", str(model), *QUERIES[:2], "--corpus", str(corpus), "--top", "2"]
     code, out, err = cli(*arguments)
@@ -280,57 +239,3 @@ def test_output_of_the_command(model: Path, corpus: Path, cli: Cli) -> None:
         assert [set(hit) for hit in answer["functions"]] == [{"score", "file", "line", "name", "summary"}] * 2
         first, second = answer["functions"]
         assert first["score"] >= second["score"]
-
-
-REFUSED: dict[str, tuple[Callable[[Path, Path], list[str]], str]] = {
-    "unknown words": (
-        lambda model, corpus: [str(model), "漢字", "--corpus", str(corpus)],
-        "the model knows no word of the query '漢字'; choose other words",
-    ),
-    "no such folder": (
-        lambda model, corpus: [str(model), "read", "--corpus", str(corpus / "x")],
-        "there is no folder ",
-    ),
-    "top": (
-        lambda model, corpus: [str(model), "read", "--corpus", str(corpus), "--top", "0"],
-        "--top must be 1 or more; got 0",
-    ),
-    "options of other models": (
-        lambda model, corpus: [str(model), "read", "--corpus", str(corpus), "--tokens", "3"],
-        "--corpus takes --top; leave --out, --tokens",
-    ),
-    "no corpus": (lambda model, corpus: [str(model), "read a csv file"], "searches code; add a folder of"),
-    "no model": (
-        lambda model, corpus: [str(corpus), "read", "--corpus", str(corpus)],
-        "has no exported model; create one with `automl export`",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_wrong_input_is_rejected(case: str, model: Path, corpus: Path, cli: Cli, cache: Path) -> None:
-    arguments, message = REFUSED[case]
-    code, out, err = cli("predict", *arguments(model, corpus))
-    assert (code, out) == (2, "")
-    (line,) = err.splitlines()
-    assert line.startswith("error: ")
-    assert message in line
-    assert not list(cache.glob("*.arrow")) if cache.exists() else True
-
-
-@pytest.mark.parametrize("name", ["query.onnx", "code.onnx", "tokenizer.json"])
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe" * 50, None])
-def test_damaged_exports(name: str, content: bytes | None, model: Path, corpus: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(model, tmp_path / "export")
-    (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
-    with pytest.raises(InputError, match="has no exported model"):
-        run_code_search(folder, ["read"], corpus=corpus)
-
-
-def test_classifier_cannot_search_code(exported: ExportResult, corpus: Path, cli: Cli) -> None:
-    code, _, err = cli("predict", str(exported.folder), "read", "--corpus", str(corpus))
-    assert code == 2
-    assert err == (
-        f"error: --corpus needs a model for code search; the one in {exported.folder} is for "
-        f"image-classification\n"
-    )

@@ -9,11 +9,11 @@ from pygments.lexers import get_lexer_by_name
 from pygments.token import Comment, String
 
 from automl.base.errors import InputError
-from automl.tasks.code_retrieval.data.corpus import find_leaks, is_code, open_corpus
+from automl.tasks.code_retrieval.data.corpus import find_leaks
 from automl.tasks.code_retrieval.data.dataset import get_text
-from automl.tasks.code_retrieval.data.other_languages import BY_SUFFIX, LANGUAGES, MAX_LINE, parse_functions
+from automl.tasks.code_retrieval.data.other_languages import BY_SUFFIX, MAX_LINE, parse_functions
 from automl.tasks.code_retrieval.data.python import Function
-from automl.tasks.code_retrieval.data.source_folder import SUFFIXES, read_source_folder
+from automl.tasks.code_retrieval.data.source_folder import read_source_folder
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -124,11 +124,6 @@ def squeezed(text: str) -> str:
     return "".join(text.split())
 
 
-def test_languages_have_a_case_and_suffixes_of_their_own() -> None:
-    assert {BY_SUFFIX[suffix] for suffix in CASES} == set(LANGUAGES)
-    assert len(SUFFIXES) == len(set(SUFFIXES)) == 1 + sum(len(language.suffixes) for language in LANGUAGES)
-
-
 @each
 def test_functions_are_read_with_all_code_and_no_comment(case: Case) -> None:
     functions = read(case, case.source)
@@ -186,23 +181,6 @@ def test_deeply_nested_code_and_letters_beyond_ascii_are_read() -> None:
     (function,) = read(JAVASCRIPT, '/** Größe – ☃. */ function größe() { /* ä */ return "ü☃" /* ö */ + 1 }')
     assert function.code.split() == ["function", "größe()", "{", "return", '"ü☃"', "+", "1", "}"]
     assert function.query == "Größe – ☃."
-
-
-@pytest.mark.parametrize("text", ["", "\n", "// nothing\n", "const a = 1"])
-def test_files_without_functions_have_none(text: str) -> None:
-    assert read(JAVASCRIPT, text) == []
-
-
-def test_a_folder_of_all_languages(tmp_path: Path) -> None:
-    (tmp_path / "web").mkdir()
-    for suffix, case in CASES.items():
-        (tmp_path / "web" / f"a{suffix}").write_text(case.source)
-    documented = [f'def f{i}(x):\n    """Text {i}."""\n    return x{" + x" * i}\n' for i in range(40)]
-    (tmp_path / "a.py").write_text("\n".join(documented))
-    assert is_code(tmp_path)
-    corpus = open_corpus(tmp_path)
-    assert {Path(f.file).suffix for f in corpus.functions} == {".py", *CASES}
-    assert len(corpus.functions) == 40 + sum(len(case.functions) for case in CASES.values())
 
 
 @pytest.mark.parametrize(

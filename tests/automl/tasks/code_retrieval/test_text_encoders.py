@@ -8,9 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from attention import ATTENTIONS, Spec
-from attention.padding import padding
 from automl.base.errors import InputError
-from automl.tasks.code_retrieval.layers import EPSILON, Layer, Pooling
 from automl.tasks.code_retrieval.model import ENCODERS, Encoder, TwoTowers, check_encoder
 from backbones import insert, sites
 from tests.helpers import others_slow
@@ -34,36 +32,6 @@ def texts(*lengths: int) -> tuple[Tensor, Tensor]:
     return torch.randint(1, VOCABULARY, mask.shape).where(mask, 0), mask
 
 
-def test_a_layer_equals_torchs() -> None:
-    torch.manual_seed(0)
-    reference = nn.TransformerEncoderLayer(
-        16, 2, 32, dropout=0.0, activation="gelu", batch_first=True, layer_norm_eps=EPSILON
-    )
-    module = Layer(16, 2, 32, dropout=0.0)
-    names = {
-        "self_attn.in_proj_": "mixer.in_proj.",
-        "self_attn.out_proj.": "mixer.out_proj.",
-        "linear1.": "mlp.0.",
-        "linear2.": "mlp.2.",
-    }
-    state = {}
-    for key, value in reference.state_dict().items():
-        for torch_name, name in names.items():
-            key = key.replace(torch_name, name)
-        state[key] = value + 0.1 * torch.randn_like(value)
-    module.load_state_dict(state)
-    for key, value in module.state_dict().items():
-        for torch_name, name in names.items():
-            key = key.replace(name, torch_name)
-        reference.state_dict()[key].copy_(value)
-    x = torch.randn(3, 7, 16)
-    mask = torch.arange(7) < torch.tensor([7, 4, 1])[:, None]
-    with padding(mask):
-        output = module(x)
-    expected = reference.train()(x, src_key_padding_mask=~mask)
-    torch.testing.assert_close(output[mask], expected[mask])
-
-
 @pytest.mark.parametrize("pooling", POOLS)
 @pytest.mark.parametrize("name", ENCODERS)
 def test_a_text_has_the_same_vector_with_any_padding(name: str, pooling: str) -> None:
@@ -77,21 +45,6 @@ def test_a_text_has_the_same_vector_with_any_padding(name: str, pooling: str) ->
         torch.testing.assert_close(alone[0], together[row], atol=1e-5, rtol=1e-4)
     tokens = tokens.where(mask, 7)  # The content of padding must not matter.
     torch.testing.assert_close(encoder(tokens, mask), together, atol=1e-5, rtol=1e-4)
-
-
-def test_pooling_matches_its_definition() -> None:
-    torch.manual_seed(0)
-    x, mask = torch.randn(2, 4, 3), torch.tensor([[True, True, True, False], [True, False, False, False]])
-    first = x[0, :3]
-    assert torch.allclose(Pooling(3, "mean")(x, mask)[0], first.mean(0))
-    assert torch.allclose(Pooling(3, "max")(x, mask)[0], first.amax(0))
-    assert torch.equal(Pooling(3, "first")(x, mask)[0], first[0])
-    weighted = Pooling(3, "weighted_mean")
-    weights = (first @ weighted.weight.weight[0]).sigmoid()
-    assert weighted.weight.bias is None
-    assert torch.allclose(weighted(x, mask)[0], weights @ first / weights.sum(), atol=1e-6)
-    with pytest.raises(InputError, match="pooling must be one of weighted_mean"):
-        Pooling(3, "sum")  # type: ignore[arg-type]
 
 
 def towers(name: str) -> TwoTowers:
@@ -149,18 +102,8 @@ def test_batches_of_texts_equal_all_at_once() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("selfatention", {}, "Did you mean 'selfattention'"),
-        ("bow", {"heads": 4}, "unknown option of text encoder 'bow' 'heads'"),
         ("selfattention", {"heads": 7}, "hidden must be a multiple of heads"),
-        ("selfattention", {"hidden": 4}, "hidden of a text encoder must lie between 8"),
-        ("cnn", {"dropout": 1.0}, "dropout of a text encoder must be at least 0 and below 1"),
-        ("cnn", {"pooling": "sum"}, "choose from bert, first, max, mean, weighted_mean"),
-        ("cnn", {"cnn_activation": "sine"}, "choose from elu, gelu, .*tanh"),
         ("cnn", {"channels": "128"}, "channels .* one number for each of 3 convolutions; got '128'"),
-        ("cnn", {"channels": "128,128,128"}, "channels .* numbers such as 128-128; got"),
-        ("cnn", {"channels": "128-128-4"}, "channels .* between 8 and 4096 each; got"),
-        ("cnn", {"kernels": "8-8-100"}, "kernels .* between 1 and 99 each; got"),
-        ("cnn", {"kernels": 8}, "must be str; got 8"),
         ("cnn", {"channels": "64-64-128"}, "residual connections need one width .* residual=none"),
         ("cnn-selfattention", {"channels": "64-64"}, "last width of channels must be hidden"),
     ],

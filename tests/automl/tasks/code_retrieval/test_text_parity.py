@@ -139,19 +139,3 @@ def test_encoders_equal_codesearchnets(name: str, counts: tuple[int, int], optio
         expected = reference(encoder, tokens, counts, options)
     assert vectors.shape == expected.shape
     assert (vectors - expected).abs().max() <= 1e-10
-
-
-def test_published_sizes_are_the_defaults() -> None:
-    """They are the hyperparameters that the source prints, and those of `ConvolutionSeqEncoder`."""
-    attention = {"hidden": 128, "intermediate": 512, "layers": 2, "heads": 8, "attention_activation": "gelu"}
-    convolutions = {"convolutions": 2, "kernel": 8, "channels": "", "kernels": "", "cnn_activation": "tanh"}
-    common = {"pooling": "weighted_mean", "positions": "learned", "dropout": 0.1}
-    assert dict(ENCODERS["selfattention"].options) == {**attention, **common}
-    cnn_attention = {**attention, **convolutions, **common, "residual": "before", "cnn_positions": "none"}
-    assert dict(ENCODERS["cnn-selfattention"].options) == cnn_attention
-    alone = {**convolutions, **common, "hidden": 128, "residual": "before", "convolutions": 3, "kernel": 16}
-    assert dict(ENCODERS["cnn"].options) == alone
-    model = ENCODERS["cnn-selfattention"].build(vocabulary=10_000, length=200)
-    first, second = (model.layers[i] for i in range(2))
-    assert [layer.branch[1].weight.shape for layer in (first, second)] == [(128, 128, 8)] * 2
-    assert [layer.residual for layer in (first, second)] == ["none", "before"]

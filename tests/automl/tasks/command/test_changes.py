@@ -284,14 +284,6 @@ def test_a_head_with_a_budget_gets_the_time_of_the_change(at_work: Any, gained: 
     assert run_referee(resume="mine", ledger="runs").verdict.lines == verdict.lines
 
 
-def test_ignored_seeds_are_a_mistake(at_work: Any, cli: Any) -> None:
-    at_work(FakeCommands(lambda variant, seed: 1.0 if variant == "candidate" else gain(0)(variant, seed) - 5))
-    asked = ("--baseline", BASELINE, "--candidate", CANDIDATE, "--metric", "acc=(.*)", "--ledger", "runs")
-    code, out, _ = cli("referee", *asked)
-    assert (code, outcomes()) == (2, ["seed ignored"])
-    assert "candidate gives the same score with every seed" in out
-
-
 def test_a_stopped_test_resumes_with_its_level(at_work: Any, cli: Any) -> None:
     workers = at_work(FakeCommands(gain(3), most=17))
     with pytest.raises(Stopped):

@@ -213,49 +213,8 @@ def _wait(condition: Any) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize(
-    ("command", "training", "problem"),
-    [
-        ("python train.py", {}, "must contain {seed}"),
-        ("python 'train.py {seed}", {}, "No closing quotation"),
-        ("python train.py {seed} | tee log", {}, "runs without a shell.*sh -c"),
-        ("SEED={seed} python train.py", {}, "runs without a shell.*sh -c"),
-        *(
-            (f"x {{seed}} {text}", {}, r"as \{budget:N\}, with N steps from 1 on; got 'x \{seed\}")
-            for text in ("{budget:0}", "{budget:x}", "{budget:}", "{budget 9}", "{budgets}", "{budget")
-        ),
-        ("x {seed}", {"metric": ""}, "--metric must name the metric"),
-        ("x {seed}", {"metric": "acc=("}, "is no regular expression"),
-        ("x {seed}", {"metric": "acc=.*"}, "must have one group.* has 0"),
-        ("x {seed}", {"metric_file": "../log"}, "--metric-file is a path in the run's own folder"),
-    ],
-)
-def test_mistakes(command: str, training: dict[str, Any], problem: str) -> None:
-    problems = [
-        *CommandModel(command=command).problems(),
-        *CommandTraining(**{"metric": "acc=(.*)"} | training).problems(),
-    ]
-    assert any(re.search(problem, text) for text in problems), problems
-
-
 def test_the_length_of_a_training() -> None:
     model = CommandModel(command="train {seed} --for={budget} 'a {budget:1000}' {budget:7} {\"b\":1}")
     assert [*model.problems()] == []
     assert model.arguments(3, "out") == ["train", "3", "--for=1", "a 1000", "7", "{b:1}"]
     assert model.arguments(3, "out", 1.1) == ["train", "3", "--for=1.1", "a 1100", "8", "{b:1}"]
-
-
-@pytest.mark.parametrize(
-    ("metric", "name"),
-    [
-        ("val_acc", "val_acc"),
-        ("val/acc", "val/acc"),
-        (r"val_acc=([\d.]+)", "val_acc"),
-        (r"(?:Top-1): (?P<accuracy>.*)", "accuracy"),
-        (r"\bval_acc\s(.*)", "val_acc"),
-        (r"epoch \d+[a-z]* val/loss\s*= (\S+)", "val/loss"),
-        (r"([\d.]+) %", "metric"),
-    ],
-)
-def test_name_of_the_metric(metric: str, name: str) -> None:
-    assert CommandTraining(metric=metric).metric_name == name

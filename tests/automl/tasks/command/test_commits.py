@@ -98,28 +98,6 @@ def test_a_ledger_of_commits_runs_what_was_named_here(repository: Path) -> None:
     assert ledger.finals[0]["difference"] == pytest.approx(9)
 
 
-@pytest.mark.slow("comparisons of commits")
-def test_a_head_whose_commit_is_gone_is_one_of_the_same_files(repository: Path) -> None:
-    options: dict[str, Any] = {"metric": "acc=(.*)", "candidate_refs": "HEAD", "ledger": "../runs"}
-    run_referee(command=COMMAND, baseline_ref="HEAD~1", **options)
-
-    def forget(*words: str) -> None:
-        git(repository, "commit", "--all", "--amend", *words)
-        git(repository, "reflog", "expire", "--expire=now", "--all")
-        git(repository, "gc", "--quiet", "--prune=now")
-
-    (repository / "code/train.py").write_text("fast")
-    forget("--message", "Reworded")
-    git(repository, "checkout", "-b", "next")
-    (repository / "code/train.py").write_text("faster")
-    git(repository, "commit", "--all", "--message", "Be faster")
-    assert run_referee(**options).verdict.final == "better"
-    (repository / "code/train.py").write_text("other")
-    forget("--message", "Another one")
-    with pytest.raises(InputError, match=r"neither that commit nor another one with the same files.*tree is"):
-        run_referee(**options)
-
-
 INSTALLS = {
     "src": "sys.path.append(ROOT + '/src')",
     ".": "sys.path.append(ROOT + '/src/inner')",
@@ -155,22 +133,3 @@ def test_packages_installed_for_editing_are_those_of_the_copy(
     printed = subprocess.run(words, cwd=folders[0], env=environment, capture_output=True, text=True)
     assert printed.stdout == ("new\n" if install == "first" else "old\n")
     assert ("mypack come from" in "".join(warnings)) == (install == "first")
-
-
-MISTAKES: list[tuple[dict[str, Any], str]] = [
-    ({"candidate_refs": "gone"}, "--candidate-ref gone is no commit of the repository around"),
-    ({"candidate_refs": "--all"}, "--candidate-ref --all is no commit"),
-    ({"candidate_refs": "main~1"}, "HEAD~1 and --candidate-ref main~1 are the same commit"),
-    ({"baseline_ref": "HEAD~2"}, "--baseline-ref HEAD~2 has no folder code; run this in one that it has"),
-    ({"command": None}, "without --baseline and --candidate; --command is missing"),
-    ({"baseline_ref": None}, "--baseline-ref is missing"),
-    ({"candidate_refs": ()}, "--candidate-ref is missing"),
-    ({"baseline": COMMAND}, "without --baseline and --candidate$"),
-]
-
-
-@pytest.mark.usefixtures("repository")
-def test_mistakes() -> None:
-    for options, message in MISTAKES:
-        with pytest.raises(InputError, match=message):
-            compare(**options)

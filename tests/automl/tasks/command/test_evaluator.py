@@ -6,12 +6,10 @@ import sys
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
 from automl.storage.trial_files import read_left
@@ -221,21 +219,6 @@ def test_files_beyond_the_limit_are_compared_by_time(project: Path, monkeypatch:
     os.utime("data/val", ns=(state.st_atime_ns, state.st_mtime_ns))
     with pytest.raises(CommandFailed, match="--protect data has changed"):
         run(HONEST, guarded, 1)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"evaluate": "true {out}", "protect": ()}, "--evaluate must name the evaluator's file, as in"),
-        ({"protect": ["gone"]}, "--protect gone must be a file, or a folder"),
-        ({"protect": ["."]}, r"--protect \. must be a file, or a folder .* does not have the current folder"),
-        ({"protect": ["/dev/null"]}, "--protect /dev/null must be a file, .* that can be read"),
-    ],
-)
-@pytest.mark.usefixtures("project")
-def test_mistakes(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        guard(**arguments)
 
 
 def test_files_outside_are_used_where_they_are(project: Path) -> None:

@@ -14,7 +14,6 @@ from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.task import open_task
 from automl.tasks.detection import DetectionData, DetectionTraining
@@ -232,19 +231,3 @@ def test_a_backbone_starts_from_a_classifier_and_its_first_stages_stay(tmp_path:
     whole = opened(model={"weights": str(tmp_path / "detector.pt")})
     assert whole.initialise(again := whole.model()) == []
     assert all(torch.equal(a, b) for a, b in zip(again.parameters(), model.parameters(), strict=True))
-
-
-@pytest.mark.parametrize(
-    ("parts", "message"),
-    [
-        ({"data": {"size": 10}}, r"data.size must lie between 64 and 2048 pixels; got 10"),
-        ({"model": {"frozen_stages": 5}}, r"model.frozen_stages must lie between 0 and 4; got 5"),
-        ({"model": {"frozen_norms": True}}, r"need model.weights"),
-        ({"model": {"anchor": 0}}, r"model.anchor must lie between 1 and 10,000; got 0"),
-        ({"training": {"smallest": 2.0}}, r"in this order; got 2.0 and 1.0"),
-        ({"model": {"masks": False}, "metric": "mask_ap"}, r"metric mask_ap needs model.masks, and"),
-    ],
-)
-def test_invalid_configurations_are_rejected(parts: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        opened(**parts)

@@ -133,28 +133,14 @@ def entry(kind: str, number: int, **values: Any) -> Callable[[Content], None]:
 
 
 WRONG: list[tuple[Callable[[Content], Any], str]] = [
-    (lambda c: c.pop("images"), r"must have COCO's lists `images`, `annotations` and `categories`"),
-    (entry("categories", 0, name=""), r"category 5 must have a `name`; got ''"),
     (entry("categories", 0, id=3), r"category 3 is listed twice"),
-    (entry("images", 1, id=7), r"an `id`, a whole number of its own; got 7 of 'b.png'"),
-    (entry("images", 1, width=0), r"image 9 \(b.png\) must have `width` and `height`"),
     (entry("annotations", 0, image_id=8), r"annotation 1 has the image 8, which is not listed"),
-    (entry("annotations", 0, bbox=[1, 2, 3]), r"annotation 1 must have a `bbox`, \[left, top, width"),
     (entry("annotations", 0, bbox=[1, 2, 0, 4]), r"annotation 1 of a.png has a box of no area: \[1, 2, 0"),
-    (
-        entry("annotations", 1, segmentation={"size": [20, 10], "counts": [0, 4, 196]}),
-        r"annotation 2 of a.png: its mask has size \[20, 10\] .* but the image has \[10, 20\]",
-    ),
     (
         entry("annotations", 1, segmentation={"size": [10, 20], "counts": [0, 4, 195]}),
         r"annotation 2 of a.png: the run lengths of its mask must sum to 200",
     ),
-    (entry("annotations", 0, segmentation=[[1, 2, 3, 4]]), r"annotation 1 of a.png: a polygon must be x, y"),
-    (entry("images", 0, file_name="a" * 300), r"image 7 has a `file_name` of more than 255 bytes"),
     (entry("images", 0, file_name="..\\b.png"), r"image 7 must have a `file_name` below the folder"),
-    (entry("annotations", 0, image_id=[7]), r"annotation 1 has the image \[7\], which is not listed"),
-    (entry("annotations", 0, category_id={"a": 1}), r"annotation 1 has category {'a': 1}, which is not"),
-    (lambda c: c["annotations"].pop(0), r"must have objects that are not a crowd"),
     (entry("images", 1, file_name="../b.png"), r"image 9 must have a `file_name` below the folder"),
 ]
 
@@ -170,28 +156,15 @@ def test_faults_name_file_and_entry(spoil: Callable[[Content], Any], message: st
     assert str(file) in str(raised.value)
 
 
-@pytest.mark.parametrize("text", ["{", "[" * 100_000])
-def test_invalid_json_is_rejected(text: str, tmp_path: Path) -> None:
-    file = tmp_path / "instances_train.json"
-    file.write_text(text)
-    with pytest.raises(InputError, match=r"instances_train.json cannot be read as JSON"):
-        read_annotations(file)
-
-
 INFINITE, NAN, HUGE = float("inf"), float("nan"), 10**400
 ODD: list[Content] = [
     {"bbox": [1, 1, 2, 0]},
     {"bbox": [-1, 1, 1, 4]},  # no area is left within the image
-    {"bbox": [1, 1, 2, HUGE]},
-    {"bbox": [12, 3, 10, 6]},
     {"segmentation": [[2, 3, 4, 3, 6, 3]]},  # on a line
     {"segmentation": [[2, 3, 5e8, 3, 4, 5e8]]},
     {"segmentation": [[30, 3, 34, 3, 34, 8]]},  # outside of the image
     {"segmentation": [[INFINITE, 3, 4, 3, 4, 8]]},
-    {"segmentation": [["2", 3, 4, 3, 4, 8]]},
-    {"segmentation": ["2, 3, 4"]},
     {"segmentation": {"size": [10, 20], "counts": "P" * 20 + "0"}},  # a run of too many letters
-    {"segmentation": {"size": [10, 20], "counts": None}},
 ]
 
 
@@ -215,15 +188,6 @@ def test_an_invalid_object_is_left_out(
     file.write_text(json.dumps(value))
     with pytest.raises(InputError, match=r"2 of its 32 objects are wrong; at most one in a hundred"):
         read_annotations(file)
-
-
-def test_valid_polygons_of_an_object_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    value = content()
-    value["annotations"][0]["segmentation"] = [*SQUARE, [2, 3, 4, 3], [2, 3, 5e8, 3, 4, 5e8]]
-    file = tmp_path / "instances_train.json"
-    file.write_text(json.dumps(value))
-    assert read_annotations(file).images[0].annotations[0]["segmentation"] == SQUARE
-    assert "2 polygons of" in capsys.readouterr().err
 
 
 GROUPED = [
@@ -268,21 +232,6 @@ def test_layouts_of_tools_are_read(
     assert find_image_id(tmp_path / "export" / "new.png") is None
 
 
-def test_group_with_objects_in_any_split_is_a_category(tmp_path: Path) -> None:
-    write_roboflow(tmp_path)
-    file = tmp_path / "valid" / "_annotations.coco.json"
-    value = json.loads(file.read_text())
-    value["annotations"][0]["category_id"] = 0
-    file.write_text(json.dumps(value))
-    assert read_coco_folder(tmp_path).categories == {0: "animals", 3: "cat", 5: "dog"}
-
-
-def test_other_result_files_are_no_annotations(tmp_path: Path) -> None:
-    (tmp_path / "images").mkdir()
-    (tmp_path / "result.json").write_text("{}")
-    assert not is_coco(tmp_path)
-
-
 def test_missing_images_and_other_categories_are_reported(root: Path) -> None:
     (root / "val2017" / "b.png").unlink()
     with pytest.raises(InputError, match=r"instances_val2017.json names 2 images; 1 does not exist: 9"):
@@ -293,15 +242,6 @@ def test_missing_images_and_other_categories_are_reported(root: Path) -> None:
     file.write_text(json.dumps(value))
     with pytest.raises(InputError, match=r"must list the same categories; they differ in 3"):
         read_coco_folder(root)
-
-
-def test_image_of_another_size_is_reported(root: Path) -> None:
-    Image.new("RGB", (10, 20)).save(root / "train2017" / "b.png")
-    message = r"b.png has 10 x 20 pixels, but its annotations say 16 x 16"
-    with pytest.raises(InputError, match=message):
-        open_split(DetectionData(source="coco", path=str(root), size=64), "train")
-    with pytest.raises(InputError, match=message):
-        summarise_detection(root)
 
 
 @pytest.mark.parametrize(
@@ -318,25 +258,6 @@ def test_wrong_images_are_reported_before_decoding(
         InputError, match=r"a.png has .* say 20 x 10; .*b.png cannot be decoded .*\(2 of \d images"
     ):
         summarise(str(root))
-
-
-@pytest.mark.parametrize(
-    ("rename", "message"),
-    [
-        ({"train2017": "mine"}, r"instances_mine.json must be named instances_train"),
-        ({"train2017": "val2014"}, r"are both of the split validation; keep one"),
-        ({"train2017": None}, r"needs annotations/instances_train\*.json, train/_annotations.coco.json or"),
-    ],
-)
-def test_files_without_a_split_are_rejected(root: Path, rename: dict[str, str | None], message: str) -> None:
-    for old, new in rename.items():
-        file = root / "annotations" / f"instances_{old}.json"
-        if new is None:
-            file.unlink()
-        else:
-            file.rename(file.with_name(f"instances_{new}.json"))
-    with pytest.raises(InputError, match=message):
-        read_coco_folder(root)
 
 
 def test_data_without_masks_are_read(root: Path) -> None:

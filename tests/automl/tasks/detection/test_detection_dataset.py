@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,43 +10,14 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from automl.base.errors import InputError
-from automl.data.digits import SEEN
 from automl.tasks.detection import DetectionData
-from automl.tasks.detection.data import masks, open_detection_records, open_split
+from automl.tasks.detection.data import open_detection_records, open_split
 from automl.tasks.detection.data.dataset import read_scenes, summarise_detection
 from tests.helpers.detection_cases import write_scenes
 
 pytestmark = pytest.mark.usefixtures("cache")
 
 SPLITS = ("train", "validation", "test")
-
-
-@pytest.mark.slow("all scenes")
-def test_boxes_and_masks_of_scenes_agree() -> None:
-    images = open_split(DetectionData(source="scenes", size=96), "train")
-    assert (len(images), images.classes, images.has_masks) == (800, tuple("0123456789"), True)
-    all_objects = [images.objects(i) for i in range(len(images))]
-    assert any(len(objects) == 0 for objects in all_objects)
-    assert {int(label) for objects in all_objects for label in objects.labels} == set(range(1, 11))
-    overlaps = 0
-    for i in range(50):
-        objects = all_objects[i]
-        assert objects.masks is not None
-        shapes = masks.decode_masks(objects.masks, 96, 96)
-        assert (shapes.sum(0) <= 1).all()  # Masks cover only visible pixels.
-        for (left, top, width, height), shape, area in zip(objects.boxes, shapes, objects.areas, strict=True):
-            rows, columns = np.nonzero(shape)
-            assert (left, top) == (columns.min(), rows.min())
-            assert (left + width, top + height) == (columns.max() + 1, rows.max() + 1)
-            assert area == shape.sum()
-        corners = np.concatenate([objects.boxes[:, :2], objects.boxes[:, :2] + objects.boxes[:, 2:]], axis=1)
-        for first in range(len(objects)):
-            for second in range(first):
-                low = np.maximum(corners[first, :2], corners[second, :2])
-                overlaps += (low < np.minimum(corners[first, 2:], corners[second, 2:])).all()
-    assert overlaps > 5
-    assert 0 < SEEN < 1
 
 
 def test_scenes_of_a_seed_are_the_same() -> None:
@@ -83,34 +53,6 @@ def test_splits_are_held_out(
         assert re.fullmatch(
             text, open_detection_records(DetectionData(source="coco", path=path)).describe_splits()[split]
         )
-
-
-def test_a_subset_without_objects_is_refused(tmp_path: Path) -> None:
-    write_scenes(tmp_path, {"train": 5, "validation": 5, "test": 5})
-    file = tmp_path / "annotations" / "instances_train.json"
-    content = json.loads(file.read_text())
-    (kept,) = open_split(
-        DetectionData(source="coco", path=str(tmp_path), size=96, subset=1e-6), "train"
-    ).names()
-    number = next(each["id"] for each in content["images"] if kept.endswith(each["file_name"]))
-    content["annotations"] = [each for each in content["annotations"] if each["image_id"] != number]
-    file.write_text(json.dumps(content))
-    with pytest.raises(InputError, match=r"the train split has 1 image without objects"):
-        open_split(DetectionData(source="coco", path=str(tmp_path), size=96, subset=1e-6), "train")
-
-
-@pytest.mark.parametrize(
-    ("source", "path", "expected_text"),
-    [
-        ("cocos", None, r"unknown data source of detection 'cocos'.*Did you mean 'coco'"),
-        ("scenes", "x", r"scenes are bundled and take no path"),
-        ("coco", None, r"needs the path of a folder in COCO's layout; pass --data FOLDER"),
-        ("coco", "/proc/nowhere", r"there is no file or folder /proc/nowhere"),
-    ],
-)
-def test_invalid_sources_are_rejected(source: str, path: str | None, expected_text: str) -> None:
-    with pytest.raises(InputError, match=expected_text):
-        open_split(DetectionData(source=source, path=path, size=64), "train")
 
 
 RED = np.array([230, 20, 20], np.uint8)
@@ -168,23 +110,3 @@ def test_boxes_match_images_turned_by_exif(
     assert str(images.file.count_changes()).startswith(expected_text)
     lines = [line for line in summarise_detection(tmp_path).lines() if line.startswith("inputs   ")]
     assert "".join(lines).startswith(expected_text.replace(" 4 ", " 8 ")), "of both files"
-
-
-def test_summary_of_a_folder(tmp_path: Path) -> None:
-    """The numbers are those of the splits in training."""
-    write_scenes(tmp_path, {"train": 30, "validation": 8})
-    shutil.copy(tmp_path / "train" / "0000.png", tmp_path / "train" / "0001.png")
-    summary = summarise_detection(tmp_path)
-    assert summary.images["train"] == 30
-    assert summary.images["validation"] + summary.images["test"] == 8
-    for split in SPLITS:
-        images = open_split(DetectionData(source="coco", path=str(tmp_path), size=96), split)
-        objects = [images.objects(i) for i in range(len(images))]
-        assert sum(row[split] for row in summary.objects.values()) == sum(map(len, objects))
-        assert summary.empty[split] == sum(len(image_objects) == 0 for image_objects in objects)
-    assert [*summary.tally.kept.values()] == [(1, ["train/0001.png"])], "a copy"
-    assert images.listed + images.file.count_changes() == summary.tally
-    text = "\n".join(summary.lines())
-    assert re.search(r"^images +30 +\d +\d$", text, re.MULTILINE)
-    assert re.search(r"^masks +of every object$", text, re.MULTILINE)
-    assert "96 to 96 pixels wide (median 96)" in text

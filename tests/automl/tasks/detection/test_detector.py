@@ -14,10 +14,9 @@ from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredic
 
 import backbones
 from attention import Gated, Spec
-from automl.base.errors import InputError
 from automl.tasks.detection import DetectionModel
 from automl.tasks.detection.model import build_detector
-from backbones import insert, sites
+from backbones import insert
 from tests.helpers import others_slow
 
 SIDE = 96
@@ -111,20 +110,6 @@ EVERYWHERE = {
 }
 
 
-def test_sites_are_in_the_backbone_and_on_the_pyramid() -> None:
-    sites_by_name = {site.name: site for site in sites(small(), images())}
-    pyramid = {
-        name: (s.stride, s.channels, s.resolution) for name, s in sites_by_name.items() if name[:5] == "fpn.p"
-    }
-    assert pyramid == {
-        "fpn.p2": (4, 16, (24, 24)),
-        "fpn.p3": (8, 16, (12, 12)),
-        "fpn.p4": (16, 16, (6, 6)),
-        "fpn.p5": (32, 16, (3, 3)),
-    }
-    assert {"stem", "stage1.block1.branch", "stage2.block2", "stage4.block2"} <= set(sites_by_name)
-
-
 @pytest.mark.parametrize("norm", others_slow(["none", "group"], "none"))
 def test_zero_gates_change_nothing(norm: str) -> None:
     plain, model = small(norm=norm), small(norm=norm)
@@ -149,56 +134,6 @@ def test_an_open_gate_changes_the_feature_maps() -> None:
             after = model.backbone(x)
             assert any(not torch.equal(before[name], after[name]) for name in before), module.site
             nn.init.zeros_(module.gamma)
-
-
-@pytest.mark.parametrize(
-    ("name", "norm"),
-    others_slow(
-        [(name, "none") for name in ("xresnet18", "torchvision:resnet18", "timm:convnext_atto")]
-        + [("xresnet18", "group")],
-        ("xresnet18", "group"),
-        rows=True,
-    ),
-)
-def test_every_parameter_of_any_backbone_learns(name: str, norm: str) -> None:
-    """No parameter of the removed head is left, which could not learn."""
-    model = small(name, proposals=200, norm=norm)
-    sum(model.train()(images(), targets()).values()).backward()
-    # Gradients are zero or small because of zero-initialised norms and small scales.
-    held_back = ("convpath", "layer_scale", "gamma")
-    still = [n for n, p in model.named_parameters() if p.grad is None or (p.grad.norm() == 0 and p.ndim != 1)]
-    assert not [n for n in still if not any(name in n for name in held_back)]
-    assert not any(module._maps for module in model.modules() if hasattr(module, "_maps"))
-
-
-def test_group_norms_are_in_the_pyramid_and_all_heads() -> None:
-    """With them the scale of a convolution's or layer's output does not matter."""
-    model = small(norm="group").eval()
-    heads = model.roi_heads
-    norms = [
-        [m for m in module.modules() if isinstance(m, nn.GroupNorm | nn.LayerNorm)]
-        for module in (model.backbone.fpn, heads.box_head, heads.mask_head)
-    ]
-    assert [len(some) for some in norms] == [8, 2, 4]  # Two per level, one per layer, one per convolution.
-    regions = torch.rand(3, WIDTH, 7, 7)
-    answer = heads.box_head(regions)
-    with torch.no_grad():
-        for layer in heads.box_head:
-            if isinstance(layer, nn.Linear):
-                layer.weight *= 3
-    torch.testing.assert_close(heads.box_head(regions), answer, rtol=1e-3, atol=1e-3)
-
-
-NO_STAGES = ("torchvision:mobilenet_v3_large", r"'features.3' of MobileNetV3 does not end one")
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    others_slow([("torchvision:vgg11", r"VGG has some at none"), NO_STAGES], NO_STAGES, rows=True),
-)
-def test_backbones_without_stages_are_rejected(name: str, message: str) -> None:
-    with pytest.raises(InputError, match=message + r".*Take xresnet50 or torchvision:resnet50"):
-        build_detector(DetectionModel(), body(name), classes=4)
 
 
 def test_thin_boxes_have_finite_losses_in_low_precision() -> None:

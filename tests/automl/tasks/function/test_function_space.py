@@ -3,15 +3,13 @@
 import optuna
 import pytest
 import torch
-from torch import nn
 
-import automl
 from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.config.settings import Settings
 from automl.task import open_task
 from automl.tasks.function import space as function_space_module
-from automl.tasks.function.space import StartTrial, function_space
+from automl.tasks.function.space import function_space
 from search.config.tasks import declare_metric
 from search.drawn import Drawn
 from search.metric import Metric
@@ -76,22 +74,7 @@ BAD = {
     ),
     "nothing placed": ("def train(trial):\n    trial.epochs(2)\n", "nothing was placed"),
     "placed twice": ("def train(trial):\n    {place}\n    {place}\n", "must be called once"),
-    "no sites": (
-        "def train(trial):\n    trial.place(nn.Linear(4, 2), torch.zeros(2, 4))\n    trial.epochs(1)\n",
-        "nothing can be placed",
-    ),
     "error": ("def train(trial):\n    1 / 0\n", r"ZeroDivisionError: division by zero \(train.py, line 5\)"),
-    "epochs": ("def train(trial):\n    {place}\n    trial.epochs(0)\n", "a whole number from 1 on; got 0"),
-    "no module": ("def train(trial):\n    trial.place(3, torch.zeros(2, 4))\n", "takes a torch module; got"),
-    "device": (
-        "def train(trial):\n    trial.place(nn.Linear(4, 2, device='meta'), torch.zeros(2, 4))\n",
-        "takes a model on the CPU",
-    ),
-    "example": ("def train(trial):\n    trial.place(nn.ReLU(), 3)\n", "an example of a model's input"),
-    "reserved": ("def train(trial):\n    trial.suggest_int('type1', 0, 3)\n", "a parameter of the placement"),
-    "range": ("def train(trial):\n    trial.suggest_float('lr', 2, 1)\n", "lr"),
-    "state": ("def train(trial):\n    {place}\n    trial.state(rate=3)\n", "state_dict and load_state_dict"),
-    "early report": ("def train(trial):\n    {place}\n    trial.report(accuracy=1)\n", "after trial.epochs"),
     "no function": ("x = 1\n", "unknown function"),
 }
 
@@ -119,33 +102,13 @@ def test_start_leaves_generators_and_output_alone(tmp_path, capsys):
     ("options", "message"),
     [
         ({}, "needs --metric"),
-        ({"metric": "accuracy", "size": 3}, "--size is for built-in tasks"),
-        ({"metric": "accuracy", "backbone_option": ["a=1"]}, "--backbone-option is for built-in tasks"),
-        ({"metric": "accuracy", "space": "digits"}, "leave out --space digits"),
         ({"metric": "accuracy", "minimize": True}, "a higher accuracy is better; leave --minimize out"),
         ({"metric": "loss", "minimize": False}, "a lower loss is better; leave --maximize out"),
-        ({"metric": "val_loss"}, "add --minimize for val_loss, or --maximize"),
-        ({"metric": "testMSELoss"}, "add --minimize"),
     ],
 )
 def test_settings_that_do_not_fit_a_function_are_refused(options, message):
     with pytest.raises(InputError, match=message):
         Settings(train=f"{MARKS}:train", **options)
-
-
-def test_settings_bring_a_title_and_the_unit_of_a_known_metric():
-    def title(**options):
-        return Settings(metric="loss", **options).parsed.question.title
-
-    assert title(train="woof/train.py:train") == "woof"
-    assert title(train="woof/train.py:train", data="photos.zip") == "photos"
-    assert title(train="package.module:train") == "train"
-    known = Settings(train="train.py:train", metric="accuracy").parsed.question.reported
-    assert (known.unit, known.scale, known.margin) == ("%", 100, 0.5)
-    own = Settings(train="train.py:train", metric="rmse", minimize=True, margin=0.1, unit="kg")
-    assert own.parsed.question.reported == automl.Metric(
-        name="rmse", maximize=False, margin=0.1, unit="kg", gap="kg"
-    )
 
 
 @pytest.mark.parametrize(
@@ -160,19 +123,6 @@ def test_settings_bring_a_title_and_the_unit_of_a_known_metric():
 )
 def test_direction_of_a_metric(name, minimize, maximize):
     assert declare_metric(name, minimize=minimize).maximize is maximize
-
-
-def test_baseline_that_the_function_prunes_has_one_message(tmp_path):
-    code = "import optuna\n\ndef train(trial):\n    raise optuna.TrialPruned\n"
-    with pytest.raises(InputError, match="raised TrialPruned for its baseline"):
-        space_of(tmp_path, code)
-
-
-@pytest.mark.parametrize("choices", [[[1, 2]], [(1, 2), 3], [nn.ReLU]])
-def test_choices_that_a_study_cannot_store_are_refused(choices):
-    trial = StartTrial(optuna.trial.FixedTrial({}), lambda placed: placed)
-    with pytest.raises(InputError, match="must be None, truth values, numbers or text"):
-        trial.suggest_categorical("kind", choices)
 
 
 def test_model_that_depends_on_a_continuous_hyperparameter_is_refused(tmp_path):

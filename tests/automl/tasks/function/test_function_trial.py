@@ -1,6 +1,5 @@
 """Trials of training functions in this process: equal to built-in ones, resumed, and failed."""
 
-import mlflow
 import pytest
 import torch
 
@@ -9,7 +8,6 @@ from automl.config.nouns import Terms
 from automl.storage.storage import Storage
 from automl.storage.trial_files import read_answers
 from automl.tasks.function import FunctionModel
-from automl.tasks.function.space import find_function
 from automl.tracking.client import find_runs
 from automl.tracking.run_spec import PARENT, RunSpec
 from automl.tracking.writer import MlflowWriter
@@ -155,13 +153,3 @@ def test_function_runs_where_the_search_was_started(tmp_path, monkeypatch):
         (child,) = find_runs(writer.client, [writer.experiment], {PARENT: run})
         assert (child.data.metrics["mine"], child.info.status) == (1, "FINISHED")
         folder.clear()
-
-
-@pytest.mark.slow("a training")
-def test_start_ends_its_runs_of_mlflow_and_no_others(tmp_path, monkeypatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
-    file = tmp_path / "train.py"
-    file.write_text("import mlflow\n\ndef train(trial):\n    mlflow.start_run(nested=True)")
-    with mlflow.start_run() as outer:
-        find_function(f"{file}:train")(None)
-        assert mlflow.active_run().info.run_id == outer.info.run_id

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from attention import Spec
-from automl.base import loading
 from automl.base.errors import InputError
 from automl.tasks.language_modelling import hugging_face
 from automl.tasks.language_modelling.model import find_decoder
@@ -73,18 +72,6 @@ def test_a_folder_without_weights_is_described(tmp_path: Path) -> None:
         find_decoder(f"hf:{tmp_path}")
 
 
-def test_a_folder_is_made_absolute_and_a_prefix_alone_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path.parent)
-    assert loading.make_absolute(f"hf:{tmp_path.name}") == f"hf:{tmp_path}"
-    assert loading.short_name(f"hf:{tmp_path}") == f"hf:{tmp_path.name}"
-    for function in (loading.make_absolute, loading.short_name):
-        assert function("hf:owner/name") == "hf:owner/name"
-    with pytest.raises(InputError, match="names no model"):
-        find_decoder(loading.make_absolute("hf:"))
-
-
 @pytest.mark.parametrize("kind", ["bert", "t5"])
 def test_a_model_that_is_not_causal_is_refused(kind: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"is not a causal language model, but '{kind}'"):
@@ -102,18 +89,9 @@ def test_incomplete_weights_are_refused(tmp_path: Path) -> None:
         hugging_face.published(str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("config", "reason"),
-    [
-        (None, "cannot be loaded"),
-        ('{"model_type": "mine", "auto_map": {"AutoConfig": "a.B"}}', "contains custom code"),
-        ("{", "cannot be loaded"),
-    ],
-)
-def test_other_folders_are_refused(config: str | None, reason: str, tmp_path: Path) -> None:
-    if config is not None:
-        (tmp_path / "config.json").write_text(config)
-    with pytest.raises(InputError, match=f"hf:{tmp_path} .*{reason}"):
+def test_custom_code_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "mine", "auto_map": {"AutoConfig": "a.B"}}')
+    with pytest.raises(InputError, match=f"hf:{tmp_path} .*contains custom code"):
         find_decoder(f"hf:{tmp_path}")
 
 
@@ -161,29 +139,8 @@ def test_weights_in_parts_are_loaded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [
-        ("num_hidden_layers", 0),
-        ("num_attention_heads", None),
-        ("head_dim", -4),
-        ("rope_theta", "abc"),
-        ("transformers_weights", "other.safetensors"),
-        ("quantization_config", {"quant_method": "fp8"}),
-    ],
+    [("transformers_weights", "other.safetensors"), ("quantization_config", {"quant_method": "fp8"})],
 )
-def test_a_message_names_an_invalid_key_and_its_value(key: str, value: object, tmp_path: Path) -> None:
-    values = (
-        {"rope_parameters": {"rope_type": "default", key: value}} if key == "rope_theta" else {key: value}
-    )
-    with pytest.raises(InputError, match=rf"^({key} in .* must be .*; got |.*'{key}').*{value}"):
-        find_decoder(f"hf:{change(tmp_path, **values)}")
-
-
-@pytest.mark.parametrize("name", ["nothere/", "/nothere", "./nothere"])
-def test_a_missing_folder_is_refused(name: str) -> None:
-    with pytest.raises(InputError, match=f"the folder {name} does not exist"):
-        find_decoder(f"hf:{name}")
-
-
-def test_layers_without_a_mixer_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"type 'cohere', has layers whose attention .* such as block1:"):
-        build(save(transformers, "cohere", tmp_path))
+def test_other_weights_and_quantised_ones_are_refused(key: str, value: object, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=key):
+        find_decoder(f"hf:{change(tmp_path, **{key: value})}")

@@ -17,7 +17,6 @@ import torch
 from torch import nn
 
 from attention import ATTENTIONS, Spec
-from automl.base.errors import InputError
 from automl.base.escape import printable
 from automl.export import run_export as export
 from automl.export.checks import check_together
@@ -33,7 +32,7 @@ from automl.tasks.language_modelling.space import mixer
 from automl.tasks.language_modelling.task import LanguageModelling
 from search.config import TrialConfig
 from tests.helpers import others_slow
-from tests.helpers.automl_cases import HERE, TINY
+from tests.helpers.automl_cases import HERE
 from tests.helpers.code_cases import CHOSEN
 
 CONTEXT, WINDOW = 16, 4
@@ -48,7 +47,6 @@ class Case(NamedTuple):
     tokens: str
     mixers: list[Spec | None]
     has_steps: bool = True
-    layer: int = 1  # the first without a counterpart
 
 
 SUMS = [
@@ -56,7 +54,7 @@ SUMS = [
 ]
 EVERY_KIND = [SLIDING, *SUMS, None]
 CASES = {
-    "every kind": Case("bytes", EVERY_KIND, layer=2),
+    "every kind": Case("bytes", EVERY_KIND),
     "without states": Case("sub-words", [Spec("conv1x1"), None], has_steps=False),
     "recall": Case("symbols", [Spec("conv1x1")], has_steps=False),
 }
@@ -129,8 +127,6 @@ def test_each_graph_is_exported_and_checked(exported: Exported) -> None:
     programs = {file for graph in graphs for file in forms_of(graph)}
     files = {"model.safetensors", "config.json", "MODEL_CARD.md", "mlflow-model"} | programs
     files |= {"tokenizer.json"} if case.tokens == "sub-words" else set()
-    assert "transformers has no layer like" in result.left_out["transformers"]
-    assert f"Transformers has no such model: layer {case.layer}" in (folder / "MODEL_CARD.md").read_text()
     assert {file.name for file in folder.iterdir()} == files
     assert set(result.differences) == {"mlflow-model"} | programs | (
         {"all steps"} if case.has_steps else set()
@@ -138,9 +134,7 @@ def test_each_graph_is_exported_and_checked(exported: Exported) -> None:
     assert all(0 <= difference <= task.tolerance for difference in result.differences.values())
     assert set(result.speeds) == {f"{graph}.onnx" for graph in graphs}
     assert set(result.decoding) == (set(LENGTHS) if "step" in graphs else set())
-    assert ("| 8,192 tokens |" in (folder / "MODEL_CARD.md").read_text()) == ("step" in graphs)
     assert list(json.loads((folder / "config.json").read_text())["graphs"]) == graphs
-    assert "['TEXT']" in repr(result)
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -246,44 +240,10 @@ def test_served_model_continues_texts(exported: Exported, served: Any, tmp_path:
     assert json.loads(done.stdout) == expected
 
 
-REFUSED = [
-    ("The ", "the input is `text`, a list of texts, with the options tokens, temperature, seed; got str"),
-    ({}, "the input is `text`"),
-    ({"text": ["1"], "count": 2}, "got count, text"),
-    ({"text": [1, 2]}, 'text must be a list of texts, such as \\["The "\\]'),
-    ({"text": [""]}, "must have a token or more; got ''"),
-    ({"text": ["1"], "tokens": 0}, "tokens must be 1 or more; got 0"),
-    ({"text": ["1"], "temperature": -1.0}, "temperature must be 0 or a positive number; got -1.0"),
-    ({"text": ["1"], "seed": -1}, "seed must be 0 or more; got -1"),
-]
-
-
-@pytest.mark.parametrize(("inputs", "message"), REFUSED)
-def test_wrong_input_is_refused(inputs: Any, message: str, served: Any, exported: Exported) -> None:
-    with pytest.raises(mlflow.MlflowException, match=message) as refused:
-        served.predict(inputs)
+def test_wrong_input_is_refused(served: Any) -> None:
+    with pytest.raises(mlflow.MlflowException, match="tokens must be 1 or more; got 0") as refused:
+        served.predict({"text": ["1"], "tokens": 0})
     assert refused.value.get_http_status_code() == 400
-    if isinstance(inputs, dict) and inputs.get("text") in ([""], ["1"]) and "count" not in inputs:
-        with pytest.raises(InputError, match=message):
-            run_predict(exported.folder, **{"files" if k == "text" else k: v for k, v in inputs.items()})
-
-
-def test_unfit_texts_are_reported(exported: Exported) -> None:
-    folder, text = exported.folder, TEXTS[exported.case.tokens]
-    if exported.case.tokens == "symbols":
-        for wrong in ("3 x", "3 20", "-1", "1.5", "²"):
-            with pytest.raises(InputError, match=r"symbols must be numbers from 0 to 19, .*; got '.+'"):
-                run_predict(folder, [wrong])
-        result = run_predict(folder, ["3 x", text])
-        assert (len(result.predictions), list(result.unread)) == (1, ["3 x"])
-        assert len(result.predictions[0].values["tokens"]) == 1, "the next symbol"
-    elif not exported.case.has_steps:
-        with pytest.raises(InputError, match=r"reads at most 16 tokens; got \d+ tokens to continue by 64"):
-            run_predict(folder, [text])
-    with pytest.raises(InputError, match="give at least one text to continue"):
-        run_predict(folder, [])
-    with pytest.raises(InputError, match="a language model writes no files; leave out --out"):
-        run_predict(folder, [text], out="somewhere")
 
 
 def test_the_command_prints_continuations(exported: Exported, cli: Any, tmp_path: Path) -> None:
@@ -298,10 +258,3 @@ def test_the_command_prints_continuations(exported: Exported, cli: Any, tmp_path
     assert (code, f"{file} cannot be read as a file of UTF-8 text" in err) == (2, True)
     code, out, _ = cli("predict", str(exported.folder), text, *options, "--json")
     assert (code, json.loads(out)) == (0, [{"input": text, **prediction.values}])
-
-
-def test_options_of_texts_are_for_language_models(tmp_path: Path) -> None:
-    content = {"config": TINY.to_json(), "labels": [], "graphs": {}}
-    (tmp_path / "config.json").write_text(json.dumps(content))
-    with pytest.raises(InputError, match=r"--tokens, --seed is for language models; .* image-classification"):
-        run_predict(tmp_path, ["a.png"], tokens=3, seed=0)

@@ -13,11 +13,9 @@ from automl.tasks.language_modelling.space import (
     KINDS,
     interleave,
     interleaved_control,
-    recall_space,
     uniform_interleaving,
 )
 from search.config import TrialConfig
-from search.drawn import check_fixed_parameters
 from search.placement_model import EffectDraw
 from search.placement_planner import PlacementChoices, Planner
 from search.record import placement_name
@@ -42,12 +40,6 @@ def name(**fixed: Any) -> str:
     return placement_name(SPACES["recall"](trial), options=False)
 
 
-@pytest.mark.parametrize("space", NAMES)
-def test_fixed_parameters_fit(space: str) -> None:
-    check_fixed_parameters(SPACES[space])
-    check_fixed_parameters(SPACES[space].with_full(1).with_attention(["linear", "sliding"]))
-
-
 @pytest.mark.parametrize("called", NAMES)
 def test_a_model_of_one_kind_is_a_baseline(called: str) -> None:
     space = SPACES[called]
@@ -65,17 +57,6 @@ def test_the_number_of_full_layers_can_be_fixed(full: int) -> None:
     assert {kinds.count("full") for kinds in drawn if len(set(kinds)) > 1} <= {full}
     assert any("full" in kinds for kinds in drawn) == (full > 0)
     assert not any(set(kinds) == {"full"} for kinds in drawn) or full == 6
-
-
-@pytest.mark.parametrize("depth", [2, 3, 6, 8])
-@pytest.mark.parametrize("full", [None, 1, 2])
-def test_rules_of_thumb_come_once_each(depth: int, full: int | None) -> None:
-    space = recall_space(depth, full)
-    models = [tuple(kinds_of(space(optuna.trial.FixedTrial(dict(p))))) for p in space.free()]
-    assert len(set(models)) == len(models)
-    starts = {kinds.index("full") for kinds in models if kinds.count("full") == 1}
-    if full == 1:
-        assert starts >= {0, (depth - 1) // 2, depth - 1}
 
 
 def test_controls_and_names_of_hybrids() -> None:
@@ -121,11 +102,3 @@ def test_draws_and_plans() -> None:
 )
 def test_a_uniform_interleaving_has_equal_distances(depth: int, full: int, expected: list[int]) -> None:
     assert interleave(depth, full) == expected
-
-
-@pytest.mark.parametrize("full", [-1, 7])
-def test_more_full_layers_than_layers_are_refused(full: int) -> None:
-    with pytest.raises(
-        InputError, match=rf"--full must lie between 0 and 6, the number of layers; got {full}"
-    ):
-        SPACES["hybrid"].with_full(full)

@@ -1,14 +1,12 @@
 """Recall of planted facts at longer lengths."""
 
 import string
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.tasks.language_modelling import NEEDLES, LanguageData, LanguageModel, LanguageTraining
 from automl.tasks.language_modelling import score as needles
@@ -102,12 +100,3 @@ def test_needles_are_measured_on_test_and_where_they_are_the_metric() -> None:
     chosen = task(RECALL, "needle@4x")
     assert set(chosen.evaluate(model, "validation")) & set(NEEDLES) == {"needle@4x"}
     assert chosen.evaluator("test").answers(chosen.runtime) is None
-
-
-def test_lengths_that_the_data_do_not_have_are_refused(tmp_path: Path) -> None:
-    short = replace(write_text(tmp_path, 1000), context=64)
-    assert list(task(short)._longer) == ["needle@1x", "needle@2x", "needle@4x"]
-    with pytest.raises(InputError, match=r"needle@8x needs sequences of 8 times data.context.*choose from"):
-        task(short, "needle@8x")
-    with pytest.raises(InputError, match=r"data.context is below 16; choose from loss"):
-        task(replace(short, context=12), "needle@1x")

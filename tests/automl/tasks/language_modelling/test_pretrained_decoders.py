@@ -1,7 +1,6 @@
 """Language modelling with decoders of transformers: training from their weights, resuming, distillation."""
 
 import json
-import re
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -12,10 +11,9 @@ import pytest
 import torch
 
 from automl.base.errors import InputError
-from automl.config.nouns import Question, SearchPlan
+from automl.config.nouns import Question
 from automl.export import run_export as export
 from automl.export.predict import run_predict
-from automl.search.prepare import starts_from_sensitivity
 from automl.storage.storage import Storage
 from automl.task import Task, open_task
 from automl.task.initial import choose_weights
@@ -98,21 +96,6 @@ def test_a_shared_training_hands_over_its_projections(folder: Path, texts: Path)
     assert difference < 1e-4
 
 
-def test_no_note_says_that_mixers_start_from_new_weights(folder: Path, texts: Path) -> None:
-    assert not any("start from new weights" in note for note in opened(folder, texts).notes())
-
-
-@pytest.mark.parametrize(
-    ("kind", "reason"),
-    [("phi", "the attention there .* than rotary attention: other"), ("narrow", "the heads .* narrower")],
-)
-def test_a_note_names_mixers_with_new_weights(kind: str, reason: str, tmp_path: Path, texts: Path) -> None:
-    (note,) = opened(save(transformers, kind, tmp_path, with_weights=True), texts).notes()
-    assert re.search(
-        rf"mixers at block1\.mixer, block2\.mixer of .* start from new weights, since {reason}", note
-    )
-
-
 @pytest.mark.parametrize("folder", others_slow(DECODERS, "gpt2"), indirect=True)
 def test_distillation_keeps_the_original(folder: Path, texts: Path) -> None:
     task = opened(folder, texts, distil=1.0, epochs=1)
@@ -135,12 +118,6 @@ def test_divergence_is_that_of_numpy() -> None:
     assert actual.item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_distillation_needs_weights(folder: Path, texts: Path) -> None:
-    config = opened(folder, texts).config
-    with pytest.raises(InputError, match="--distil learns from a trained model; got none"):
-        open_task(config.change(model={"weights": ""}, training={"distil": 0.5}), HERE)
-
-
 def test_sensitivity_is_the_loss_of_a_layer(
     tmp_path: Path, texts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,16 +137,6 @@ def test_sensitivity_is_the_loss_of_a_layer(
     assert [each["sliding"] for each in harm] == pytest.approx([0.0] * task.chosen.depth, abs=1e-5)
     monkeypatch.setattr("automl.tasks.language_modelling.task.WORK", {False: 1.0})
     assert measure_sensitivity(task, {"linear": linear}) == [], "it would take too long"
-
-
-def test_sensitivity_is_the_default_of_trained_decoders(tmp_path: Path, texts: Path) -> None:
-    trained = opened(save(transformers, "llama", tmp_path, with_weights=True), texts)
-    new = open_task(trained.config.change(model={"weights": "", "placement": {}}), HERE)
-    chosen = SearchPlan(sampler="placement")
-    assert starts_from_sensitivity(chosen, trained)
-    assert not starts_from_sensitivity(chosen, new)
-    assert not starts_from_sensitivity(replace(chosen, prior="none"), trained)
-    assert not starts_from_sensitivity(replace(chosen, sampler="tpe"), trained)
 
 
 def test_gpt_starts_from_a_trial(texts: Path, tmp_path: Path) -> None:
@@ -245,21 +212,3 @@ def test_the_end_of_a_document_is_the_models_own(tmp_path: Path, texts: Path) ->
     assert windows.vocabulary == 264
     tokens = windows.batch("train", np.arange(windows.size("train")))[0]
     assert (tokens == 7).any()
-
-
-def test_a_tokenizer_that_does_not_fit_is_refused(tmp_path: Path, texts: Path) -> None:
-    config = TrialConfig(
-        task="language-modelling",
-        data=LanguageData(path=str(texts), context=8),
-        model=LanguageModel(backbone=f"hf:{save(transformers, 'llama', tmp_path)}"),
-    )
-    (tmp_path / "tokenizer.json").write_text("{", encoding="utf-8")
-    with pytest.raises(InputError, match=r"the tokenizer .*tokenizer\.json cannot be read"):
-        open_task(config.change(data={"tokenizer": str(tmp_path / "tokenizer.json")}), HERE)
-    with pytest.raises(InputError, match="leave --vocabulary and the data recall out"):
-        config.change(data={"tokenizer": "a", "vocabulary": 300})
-    words = " ".join(f"word{i}" for i in range(200)).encode()
-    (tmp_path / "tokenizer.json").write_text(train_pairs([words], 320), encoding="utf-8")
-    task = open_task(config.change(data={"tokenizer": str(tmp_path / "tokenizer.json")}), HERE)
-    with pytest.raises(InputError, match=r"the tokenizer does not fit the model .* has 320 tokens"):
-        task.model()

@@ -110,23 +110,3 @@ def test_every_choice_is_equally_likely() -> None:
 def test_manifest_changes_with_the_sequences(changed: dict[str, Any], differs: bool) -> None:
     other = LanguageData(**{**vars(DATA), **changed})
     assert (Recall(other).manifest().digest != Recall(DATA).manifest().digest) == differs
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({}, ""),
-        ({"vocabulary": 9, "context": 23}, ""),
-        ({"gap": -1}, "data.gap must be 0 or more; got -1"),
-        ({"examples": 0}, "data.examples must be 1 or more; got 0"),
-        ({"vocabulary": 8}, "data.pairs=4 needs as many; got 8"),
-        ({"context": 22}, "must be 23 or more, since data.pairs=4 with data.gap=2 takes 24 tokens; got 22"),
-        ({"source": "text", "vocabulary": 0}, ""),
-        ({"source": "text", "vocabulary": 258}, ""),
-        ({"source": "text", "vocabulary": 257}, "must be 0 for bytes, or lie between 258 and 1,048,576"),
-    ],
-)
-def test_parameters_that_do_not_fit_are_refused(changed: dict[str, Any], message: str) -> None:
-    problems = list(LanguageData(**{**vars(DATA), **changed}).problems())
-    assert len(problems) == bool(message)
-    assert message in "".join(problems)

@@ -156,15 +156,6 @@ def test_another_label_can_be_ignored_and_255_always_is(tmp_path):
         assert {*np.unique(masks(opened(tmp_path, ignore_index=ignored)))} == labels_left
 
 
-def test_other_folders_and_sources_are_rejected(tmp_path):
-    (tmp_path / "images").mkdir()
-    assert not is_segmentation(tmp_path)
-    with pytest.raises(InputError, match="must be a folder with images/ and masks/"):
-        opened(tmp_path)
-    with pytest.raises(InputError, match="source of segmentation"):
-        open_labelled_images(SegmentationData(source="voc"))
-
-
 def test_cache_depends_on_files_and_class_names(tmp_path):
     fill(tmp_path, *"abcd")
     first = opened(tmp_path)

@@ -10,7 +10,6 @@ import torch
 from PIL import Image
 
 from attention import Spec
-from automl.base.errors import InputError
 from automl.export import run_export as export
 from automl.export.export_result import ExportResult
 from automl.export.formats import CONFIG, MLFLOW_MODEL, forms_of
@@ -18,7 +17,7 @@ from automl.export.predict import run_predict
 from automl.task import open_task
 from automl.task.deployment import MODEL
 from automl.tasks.segmentation import SegmentationData, SegmentationTraining
-from automl.tasks.segmentation.task import PALETTE, Segmentation
+from automl.tasks.segmentation.task import Segmentation
 from search.config import TrialConfig
 from tests.helpers.automl_cases import HERE
 from tests.helpers.code_cases import CHOSEN
@@ -81,14 +80,3 @@ def test_masks_and_overlays_have_the_images_size(
     resized = np.asarray(Image.fromarray(photo).resize(size, Image.Resampling.BILINEAR))
     own = task.deployment(task.model()).inputs["images"]
     assert resized.shape == tuple(own.shape[1:])
-
-
-def test_colours_of_pascal_voc_and_other_files(result: ExportResult, tmp_path: Path) -> None:
-    colours = [tuple(PALETTE[3 * i : 3 * i + 3]) for i in range(256)]
-    assert colours[:5] == [(0, 0, 0), (128, 0, 0), (0, 128, 0), (128, 128, 0), (0, 0, 128)]
-    assert colours[15] == (192, 128, 128)  # a person
-    assert len(set(colours)) == 256
-    (tmp_path / "broken.png").write_bytes(b"nothing")
-    for name, message in (("broken.png", "cannot be read as an image"), ("none.png", "there is no image")):
-        with pytest.raises(InputError, match=message):
-            run_predict(result.folder, [tmp_path / name])

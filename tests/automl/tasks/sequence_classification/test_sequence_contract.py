@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from attention import ATTENTIONS, Spec
 from attention.padding import padding
-from automl.base.errors import InputError
 from automl.task import Task, open_task
 from automl.tasks.sequence_classification import SequenceData
 from backbones import BACKBONES, build, insert, sites
@@ -37,11 +36,6 @@ def test_sequences_of_any_length_are_accepted(name: str, training: bool) -> None
     model = new(name).train(training)
     for length in (1, 2, LENGTH):
         assert model(sequences(length=length)).shape == (4, CLASSES)
-
-
-@every_name
-def test_defaults_build_a_model(name: str) -> None:
-    assert build(name, classes=2, in_channels=9).eval()(torch.zeros(1, 9, 4)).shape == (1, 2)
 
 
 @pytest.mark.parametrize("masked", [False, True], ids=["whole", "masked"])
@@ -87,21 +81,6 @@ def test_padding_does_not_affect_training(name: str) -> None:
         outcomes.append([*(p.grad for p in model.parameters()), *model.buffers()])
     for a, b in zip(*outcomes, strict=True):
         torch.testing.assert_close(a, b)
-
-
-@pytest.mark.parametrize(
-    ("x", "mask", "message"),
-    [
-        (torch.zeros(2, CHANNELS + 1, 8), None, r"takes \(B, 3, T\); got \(2, 4, 8\)"),
-        (torch.zeros(2, CHANNELS), None, r"takes \(B, 3, T\); got \(2, 3\)"),
-        (torch.zeros(2, CHANNELS, 8), torch.ones(2, 7, dtype=torch.bool), r"bool \(B, T\) = \(2, 8\).*\(2"),
-        (torch.zeros(2, CHANNELS, 8), torch.ones(2, 8), r"got float32 \(2, 8\)"),
-    ],
-)
-@every_name
-def test_other_shapes_are_rejected(name: str, x: Tensor, mask: Tensor | None, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        new(name)(x, mask)
 
 
 @every_name
@@ -166,22 +145,6 @@ def test_every_block_has_its_two_sites(name: str) -> None:
     assert [site.stride for site in known if site.name != "stem"] == [
         2**i if name == "resnet1d" else 1 for i, blocks in enumerate(BLOCKS[name]) for _ in range(2 * blocks)
     ]
-
-
-def test_stacked_layers_are_sites() -> None:
-    known = sites(build("lstm", classes=3, hidden=8), torch.empty(1, 3, 32))
-    assert [(site.name, site.channels, site.resolution) for site in known] == [
-        ("layers.0", 8, (32,)),
-        ("layers.1", 8, (32,)),
-    ]
-
-
-@every_name
-def test_padding_changes_no_site(name: str) -> None:
-    """The model sets padded positions to zero between its modules."""
-    x = sequences()
-    mask = torch.ones(x.shape[0], x.shape[2], dtype=torch.bool)
-    assert sites(new(name), (x, mask)) == sites(new(name), x)
 
 
 @every_name

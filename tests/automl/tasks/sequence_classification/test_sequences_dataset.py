@@ -9,18 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from automl.base.errors import InputError
 from automl.data.manifest import Manifest, compare_manifests
 from automl.tasks.sequence_classification.data import (
     Sequences,
-    fill_gaps,
     normalise,
     open_sequence_records,
     open_sequences,
 )
 from automl.tasks.sequence_classification.data import reading as caches
-from automl.tasks.sequence_classification.data.dataset import compute_statistics
-from automl.tasks.sequence_classification.data.reading import sort_labels
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -102,52 +98,6 @@ def test_statistics_are_those_of_the_training_data(path: Path) -> None:
     assert torch.equal(smaller["test"].mean, smaller["train"].mean)
 
 
-@pytest.mark.parametrize(
-    ("values", "filled"),
-    [
-        ([1, np.nan, 3, np.nan, np.nan, 9], [1, 2, 3, 5, 7, 9]),
-        ([np.nan, np.nan, 4, 6, np.nan], [4, 4, 4, 6, 6]),
-        ([np.nan, 5, np.nan], [5, 5, 5]),
-        ([np.nan, np.nan], [np.nan, np.nan]),
-        ([1, 2], [1, 2]),
-    ],
-)
-def test_gaps_are_filled(values: list[float], filled: list[float]) -> None:
-    both = np.array([values, np.arange(len(values))], np.float32)
-    before = both.copy()
-    np.testing.assert_array_equal(fill_gaps(both), np.array([filled, np.arange(len(values))], np.float32))
-    np.testing.assert_array_equal(both, before)
-
-
-@pytest.mark.parametrize(
-    ("values", "mean", "std"),
-    [
-        ([[0.1, 0.1], [0.1, 0.1]], 0.1, 1),  # no change
-        ([[1e6, 1e6], [1e6, 1e6 + 1]], 1e6 + 0.25, np.sqrt(3) / 4),  # little change far from 0
-        ([[np.nan, np.nan], [np.nan, np.nan]], 0, 1),
-        ([[np.nan, np.nan], [2, 4]], 3, 1),
-        ([[1e-42, 0], [0, 1e-42]], 5e-43, 1),  # below what 32 bits can divide by
-    ],
-)
-def test_statistics_of_extreme_values(values: list[list[float]], mean: float, std: float) -> None:
-    x = np.array(values, np.float64)
-    statistics = compute_statistics(np.full(2, 2), x.mean(axis=1)[:, None], x.var(axis=1)[:, None])
-    assert [value.item() for value in statistics] == pytest.approx([mean, std], rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("labels", "order"),
-    [
-        (["10", "9", "9", "-1"], ["-1", "9", "10"]),
-        (["1", "01"], ["01", "1"]),
-        (["10", "9", "b"], ["10", "9", "b"]),
-        (["--1", "-"], ["-", "--1"]),
-    ],
-)
-def test_order_of_classes(labels: list[str], order: list[str]) -> None:
-    assert sort_labels(labels) == order
-
-
 def test_pickles_hold_no_values(path: Path) -> None:
     train = open_sequences("series", "train", path=path)
     with pytest.raises(ValueError, match="read-only"):
@@ -224,10 +174,3 @@ def test_cache_file_depends_on_content(path: Path, cache: Path, monkeypatch: pyt
     np.savez(path, **data(seed=1))
     opened(path)
     assert len(kept(cache)) == 2
-
-
-def test_invalid_data_leave_no_file(tmp_path: Path, cache: Path) -> None:
-    np.savez(tmp_path / "d.npz", **(data() | {"y_train": np.zeros(60, int)}))
-    with pytest.raises(InputError):
-        opened(tmp_path / "d.npz")
-    assert [file.suffix for file in cache.iterdir() if file.is_file()] == [".lock"]

@@ -70,11 +70,6 @@ def test_real_recordings(basic_motions: Path) -> None:
         expected = np.array([[float(x) for x in values.split(",")] for values in dimensions], np.float32)
         assert (splits["test"].values(i) == expected).all()
         assert splits["test"].classes[splits["test"].labels[i]] == label
-    assert open_sequence_records("series", path=basic_motions).describe_splits() == {
-        "train": "the training sequences, less those for validation",
-        "validation": "about 20% of the training sequences, of each class, chosen by their content",
-        "test": "the dataset's own",
-    }
 
 
 @pytest.mark.parametrize("name", ["Toy", "Toy_TRAIN.ts", "Toy_TEST.ts", "."])
@@ -135,15 +130,6 @@ def test_missing_test_split_is_held_out(name: str, write: Callable[..., Path]) -
     assert len(moved) <= 4, "each change moves at most one other between two splits"
 
 
-@pytest.mark.parametrize("mark", ["%", "#", "  % "])
-def test_comments_are_skipped_but_counted_as_lines(mark: str, toy: Callable[..., Path]) -> None:
-    comment = f"{mark}A comment, 1:up\n"
-    train = comment + GOOD.replace("@data\n", f"{comment}@data\n{comment}") + comment
-    assert len(open_sequences("series", "test", path=toy(train))) == 2
-    with pytest.raises(InputError, match=r"TRAIN.ts:19: dimension 1: 'x' is not a number"):
-        open_sequences("series", "test", path=toy(train + "1,2,3:1,x,3:up\n"))
-
-
 def test_gaps_are_filled_and_empty_classes_dropped(toy: Callable[..., Path]) -> None:
     path = toy((header() + rows(20)).replace("true up down", "true up sideways down"))
     assert open_sequences("series", "train", path=path).classes == ("up", "down")
@@ -157,21 +143,9 @@ GOOD = header() + rows(4)
 @pytest.mark.parametrize(
     ("train", "message"),
     [
-        ("", "Toy_TRAIN.ts is empty"),
-        (header().replace("@data\n", ""), "must have a line '@data'"),
-        ("1,2,3:up\n", "Toy_TRAIN.ts:1: only lines of '@key value'"),
-        (GOOD.replace("@timeStamps false", "@timeStamps true"), r"Toy_TRAIN.ts:3: time stamps .* are not"),
-        (GOOD.replace("@missing false", "@missing perhaps"), "TRAIN.ts:4: @missing must be true or false"),
-        (GOOD.replace("@dimensions 2", "@dimensions two"), "TRAIN.ts:6: @dimensions must be a whole number"),
-        (GOOD.replace("@univariate false", "@univariate true"), "TRAIN.ts:5: @univariate is true, but"),
-        (GOOD.replace("@classLabel true up down", "@targetLabel true"), "TRAIN.ts:9: .* numbers to predict"),
-        (GOOD.replace("true up down", "false"), "must have '@classLabel true'"),
-        (GOOD.replace("true up down", "true up up"), "TRAIN.ts:9: @classLabel must name at least two"),
-        # headers that contradict the data
         (GOOD + "1,2,3:up\n", "TRAIN.ts:15: the sequence has 1 dimensions and a label, but @dimensions says"),
         (GOOD.replace("@dimensions 2\n", "") + "1,2,3:up\n", "TRAIN.ts:14: .*the first has 2"),
         (GOOD.replace("true up down", "true up across"), "TRAIN.ts:12: the label 'down' must be among"),
-        # sequences that cannot be used
         (GOOD + "1,2,3:1,2:up\n", "TRAIN.ts:15: dimension 1 has 2 values, but dimension 0 has 3"),
         (GOOD + "1,2,3:1,inf,3:up\n", "TRAIN.ts:15: dimension 1: 'inf' is not finite"),
     ],
@@ -180,35 +154,3 @@ def test_invalid_files_are_rejected(train: str, message: str, toy: Callable[...,
     with pytest.raises(InputError, match=message) as raised:
         open_sequences("series", "train", path=toy(train))
     assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("test", "message"),
-    [
-        (
-            (header() + rows(2))
-            .replace("@dimensions 2", "@dimensions 1")
-            .replace(":0,0,0", "")
-            .replace(":0,1,0", ""),
-            "TEST.ts has 1 dimensions, but .*TRAIN.ts has 2",
-        ),
-        ((header() + rows(2)).replace("down", "across"), "TEST.ts:12: the test label 'across' must be among"),
-    ],
-)
-def test_test_files_unlike_train_are_rejected(test: str, message: str, toy: Callable[..., Path]) -> None:
-    with pytest.raises(InputError, match=message):
-        open_sequences("series", "train", path=toy(GOOD, test))
-
-
-def test_invalid_paths_are_rejected(tmp_path: Path, write: Callable[..., Path]) -> None:
-    with pytest.raises(InputError, match=r"there is no \S+None and no \S+None_TRAIN.ts"):
-        open_sequences("series", "train", path=tmp_path / "None")
-    with pytest.raises(InputError, match=r"has no sequences that can be read; pass the folder 'UCI HAR"):
-        open_sequences("series", "train", path=tmp_path)
-    write("B_TEST.ts", GOOD)
-    with pytest.raises(InputError, match=r"B_TEST.ts has no training data; put B_TRAIN.ts beside it"):
-        open_sequences("series", "train", path=tmp_path / "B")
-    write("C_TRAIN.ts", GOOD)
-    write("D_TRAIN.ts", GOOD)
-    with pytest.raises(InputError, match=r"has 2 datasets; pass \S+/NAME. NAME is one of C, D"):
-        open_sequences("series", "train", path=tmp_path)
