@@ -25,22 +25,20 @@ def write_function(verb: str, thing: str, body: str, *, docstring: bool = True) 
     return f"def {verb}_{name}({name}, {extra}=None):\n{docstring_line}    {text}\n"
 
 
-def write_corpus(folder: Path, bodies: int = len(BODIES), undocumented: int = 3) -> Path:
-    """Write a file of 42 functions for each of `bodies`; some functions of each file have no docstring.
+def write_corpus(folder: Path) -> Path:
+    """Write a file of 42 functions for each of `BODIES`; three functions of each file have no docstring.
 
     Functions with one body are equal up to names and would be in one split, so their number of steps differs.
     """
     folder.mkdir(parents=True, exist_ok=True)
     number = 0
-    for i, body in enumerate(BODIES[:bodies]):
+    for i, body in enumerate(BODIES):
         functions = []
         for verb, thing in product(VERBS, THINGS):
             number += 1
             steps = "".join(f"    {thing.split()[0]} = [{thing.split()[0]}]\n" for _ in range(number % 23))
-            lines = write_function(verb, thing, body, docstring=len(functions) >= undocumented).splitlines(
-                True
-            )
-            last = 1 if len(functions) < undocumented else 2
+            lines = write_function(verb, thing, body, docstring=len(functions) >= 3).splitlines(True)
+            last = 1 if len(functions) < 3 else 2
             functions.append("".join([*lines[:last], steps, *lines[last:]]))
         (folder / f"part{i}.py").write_text("\n\n".join(functions))
     return folder

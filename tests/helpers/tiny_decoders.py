@@ -84,9 +84,6 @@ POSITIONS: Mapping[str, Callable[[Any], Any]] = {
     "qwen3-yarn": _sized("qwen3", head_dim=4, rope_parameters=YARN),
 }
 
-# Heads that are narrower together than the model.
-NARROW = _sized("gemma3_text", head_dim=2)
-
 CONFIGS: Mapping[str, Callable[[Any], Any]] = {
     "llama": _llama,
     "gpt2": _gpt2,
@@ -94,8 +91,6 @@ CONFIGS: Mapping[str, Callable[[Any], Any]] = {
     "t5": _t5,
     "qwen2": _sized("qwen2"),
     "qwen3-biased": _sized("qwen3", head_dim=4, attention_bias=True),
-    "cohere": _sized("cohere"),
-    "narrow": NARROW,
     **DIFFERENT,
     **NORMS,
     **POSITIONS,

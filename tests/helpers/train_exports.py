@@ -64,21 +64,8 @@ def scalar(trial):
     run(trial, Both(lambda logits, features: logits.sum()), IMAGE)
 
 
-def labels(trial):
-    run(trial, Both(LOGITS), IMAGE, labels="abcd")
-
-
-def nothing(trial):
-    run(trial, Both(lambda logits, features: None), IMAGE)
-
-
 def fails(trial):
     trial.export(trial.place(Both(LOGITS), IMAGE), torch.zeros(2, 3, 8, 8))
-    trial.epochs(1)
-
-
-def text(trial):
-    trial.export(trial.place(Both(LOGITS), IMAGE), (IMAGE, "rows"))
     trial.epochs(1)
 
 
