@@ -49,9 +49,9 @@ def write_folder(
     return folder
 
 
-def write_zip(path: Path, nested: bool = False, **options: object) -> Path:
+def write_zip(path: Path, nested: bool = False) -> Path:
     """Write the folder as a zip file; `nested` puts it into another one, as UCI does."""
-    folder = write_folder(path.with_suffix(""), **options)  # type: ignore[arg-type]
+    folder = write_folder(path.with_suffix(""))
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
         for member in sorted(folder.rglob("*")):
             file.write(member, member.relative_to(folder.parent))
