@@ -11,7 +11,7 @@ import pytest
 from automl.tasks.code_retrieval.data import is_code, open_corpus
 from automl.tasks.code_retrieval.data.corpus import find_leaks
 from automl.tasks.code_retrieval.data.dataset import iterate_vocabulary_texts
-from automl.tasks.code_retrieval.data.python import parse_python
+from automl.tasks.code_retrieval.data.python import compute_shape_key, parse_python
 from automl.tasks.code_retrieval.data.source_folder import MAX_BYTES, read_source_folder
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -74,6 +74,12 @@ def test_docstring_repeated_in_the_code_is_found(code: str, words: str | None) -
     (function,) = parse_python('def f():\n    """Removes what is older than a day."""\n    g()', "a.py")
     planted = [type(function)(**{**vars(function), "code": code})]
     assert [words for _, words in find_leaks(planted)] == ([words] if words else [])
+
+
+def test_key_ignores_names_and_constants() -> None:
+    original = "def a(x, y=1):\n    return x.get(y, 'z') + 1"
+    alike, other = "def b(k, v=2):\n    return k.get(v, 'x') + 3", original.replace("+", "-")
+    assert compute_shape_key(original) == compute_shape_key(alike) != compute_shape_key(other)
 
 
 @pytest.fixture
