@@ -3,6 +3,8 @@
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 from automl.base.errors import InputError
+from automl.judge.options import RefereeOptions
 from automl.judge.run_confirm import run_confirm
 from automl.judge.verdict import ConfirmResult
 from automl.report.run_report import run_report
@@ -291,3 +294,38 @@ def test_the_answer_names_the_evaluator_and_its_hash(at_work: Any, cli: Any) -> 
     assert code == 0
     digest = r"\nevaluator (\w{16}), a copy in \S+/evaluators/\1\w+\nprotected eval.py \w{16}, val"
     assert re.search(digest, out), out
+
+
+def test_commands_of_searches_reject_comparisons(at_work: Any, cli: Any) -> None:
+    at_work(FakeCommands(gain(9)))
+    compare()
+    for command in (
+        ("search", "--resume", "mine"),
+        ("search", "--space", "digits", "--warm-start", "mine"),
+        ("export", "--best", "--search", "mine"),
+        ("export", "--baseline", "--search", "mine"),
+        ("compare", "mine", "mine:candidate"),
+        ("solve", "mine", "--max-params", "1M"),
+        ("train", "--like", "mine"),
+    ):
+        code, _, err = cli(*command)
+        assert (code, "'mine' compares commands" in err, "Traceback" in err) == (2, True, False), err
+    assert cli("referee")[0] == 2
+
+
+TEXTS = [
+    f.name for f in fields(RefereeOptions) if "str" in str(f.type) and f.name not in ("resume", "callbacks")
+]
+
+
+@pytest.mark.parametrize("value", ["", " ", "file", "file/below", 300 * "x"], ids=range(5))
+def test_any_text_is_an_answer_or_a_mistake(at_work: Any, value: str) -> None:
+    """Find no defect for an empty text, a file, a path below it, and a name that is too long."""
+    at_work(FakeCommands(gain(0), most=0))
+    Path("file").write_text("1")
+    asked = {"baseline": BASELINE, "candidates": CANDIDATE, "metric": "acc=(.*)"}
+    for name in TEXTS:
+        with suppress(InputError, Stopped):
+            run_referee(**{**asked, name: value})
+    with suppress(InputError):
+        run_referee(resume="mine", ledger=value)

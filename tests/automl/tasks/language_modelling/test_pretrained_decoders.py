@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from automl.base.errors import InputError
-from automl.config.nouns import Question
+from automl.config.nouns import Question, SearchPlan
 from automl.export import run_export as export
 from automl.export.predict import run_predict
+from automl.search.prepare import starts_from_sensitivity
 from automl.storage.storage import Storage
 from automl.task import Task, open_task
 from automl.task.initial import choose_weights
@@ -212,3 +213,13 @@ def test_the_end_of_a_document_is_the_models_own(tmp_path: Path, texts: Path) ->
     assert windows.vocabulary == 264
     tokens = windows.batch("train", np.arange(windows.size("train")))[0]
     assert (tokens == 7).any()
+
+
+def test_sensitivity_is_the_default_of_trained_decoders(tmp_path: Path, texts: Path) -> None:
+    trained = opened(save(transformers, "llama", tmp_path, with_weights=True), texts)
+    new = open_task(trained.config.change(model={"weights": "", "placement": {}}), HERE)
+    chosen = SearchPlan(sampler="placement")
+    assert starts_from_sensitivity(chosen, trained)
+    assert not starts_from_sensitivity(chosen, new)
+    assert not starts_from_sensitivity(replace(chosen, prior="none"), trained)
+    assert not starts_from_sensitivity(replace(chosen, sampler="tpe"), trained)
