@@ -7,8 +7,6 @@ import torch
 from torch import Tensor
 
 from attention import Spec
-from attention.attention_table import ATTENTIONS
-from automl.base.errors import InputError
 from tests.helpers import others_slow
 from tests.helpers.attention_cases import (
     CHANNELS,
@@ -82,24 +80,6 @@ def test_encoding_makes_the_arrangement_matter(spec: Spec) -> None:
                 parameter.copy_(features(*parameter.shape))
     assert not torch.allclose(module(x).flatten(2), module(x.flatten(2)), atol=1e-3)
     assert not torch.allclose(module(x.flip(3)).flip(3), module(x), atol=1e-3)
-
-
-@every_spec
-def test_examples_of_a_batch_do_not_mix(spec: Spec) -> None:
-    module, x = new(spec, gate=1).double().eval(), inputs(spec, 3, CHANNELS, 4, 4, dtype=torch.float64)
-    single = torch.cat([module(image) for image in x.split(1)])
-    torch.testing.assert_close(module(x), single, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize("bad", [(2, CHANNELS + 1, 4, 4), (2, CHANNELS), (2, CHANNELS, 2, 2, 2, 2)], ids=str)
-@every_spec
-def test_other_channels_and_dimensions_are_rejected(spec: Spec, bad: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=rf"\(B, {CHANNELS}, \*spatial\).*got \({bad[0]}, {bad[1]}"):
-        new(spec)(torch.zeros(bad))
-    module = new(spec)
-    module.layout = "B*C"
-    with pytest.raises(ValueError, match=rf"\(B, \*spatial, {CHANNELS}\).*got \({bad[0]}, {bad[-1]}"):
-        module(torch.zeros(bad[0], *bad[:1:-1], bad[1]))
 
 
 @every_spec
@@ -184,28 +164,3 @@ def test_moves_to_a_dtype(spec: Spec, dtype: torch.dtype, gate: int) -> None:
         assert error < 20 * torch.finfo(dtype).eps * update
     else:
         assert torch.equal(y, x)
-
-
-@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
-@every_spec
-def test_gate_learns_first_and_then_the_rest(spec: Spec, training: bool) -> None:
-    """At zero only the gate has a gradient. One step opens it, and then the other parameters have one."""
-    module, x = new(spec).train(training), inputs(spec, 4, CHANNELS, 6, 5)
-    optimizer = torch.optim.SGD(module.parameters(), lr=1e-4)
-    target = x.roll(1, 0)
-    for step in range(2):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(module(x), target).backward()
-        inner = [p.grad.abs().sum().item() for n, p in module.named_parameters() if n != "gamma"]
-        assert (max(inner) > 0) == (step > 0)
-        optimizer.step()
-    assert module.gamma.item() != 0
-
-
-@pytest.mark.parametrize("name", ATTENTIONS)
-def test_one_channel_is_enough(name: str) -> None:
-    try:
-        module = new(Spec(name), 1, gate=1)
-    except InputError:
-        pytest.skip("its defaults need more channels, and its error says so")
-    assert module(features(2, 1, 4)).shape == (2, 1, 4)

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attention import ATTENTIONS, AttentionMap, Gated, Spec, attention_map, attention_maps
-from attention.attention_map import rescaling_map
+from attention import AttentionMap, Gated, Spec, attention_map, attention_maps
 from attention.attention_type import Wrapped
 from attention.padding import padding
 from automl.base.errors import InputError
@@ -28,11 +27,6 @@ UPDATES: dict[str, Callable[[Gated, Tensor, Tensor], Tensor]] = {
     "ssa": lambda module, rows, x: rows.squeeze(1) @ x,
 }
 UPDATES["ssa-sym"] = UPDATES["ssa"]
-KINDS = {
-    "decomposed": "global",
-    "ssa": "channels",
-    "ssa-sym": "channels",
-}  # of maps that are not of positions
 with_map = pytest.mark.parametrize("spec", [spec for spec in SPECS if spec.type in UPDATES], ids=str)
 
 
@@ -97,28 +91,6 @@ def _sums_to_one(spec: Spec) -> bool:
     )
 
 
-@every_spec
-def test_kinds_and_shapes(spec: Spec) -> None:
-    module = new(spec, gate=1)
-    _, maps = record(module, inputs(spec, 2, CHANNELS, 6, 5))
-    if not ATTENTIONS[spec.type].has_map:
-        assert not maps
-        return
-    kind, default = maps["here"].kind, ATTENTIONS[spec.type].options.get("heads")
-    heads = spec.options.get("heads", default.default if default else 1)
-    weights = maps["here"].weights
-    assert not weights.requires_grad
-    assert kind == KINDS.get(spec.type, "positions")
-    if kind == "positions":
-        assert weights.shape == (2, heads, 30, 30)
-    elif kind == "global":
-        assert weights.shape == (2, heads, module.query.out_features // heads, 30)
-        if _sums_to_one(spec):
-            torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
-    else:
-        assert weights.shape == (2, CHANNELS, CHANNELS)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @every_spec
 def test_recording_changes_nothing(spec: Spec, dtype: torch.dtype) -> None:
@@ -161,20 +133,6 @@ def test_large_maps_are_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(InputError, match=r"30 rows of \(2, 4\) maps have 7,200 weights"):
         _ = maps["here"].weights
     assert maps["here"].rows([3, 4]).shape == (2, 4, 2, 30)
-
-
-def test_factors_of_a_rescaling_are_measured() -> None:
-    x = features(2, 12, 5, dtype=torch.float64).relu()
-    x[:, 3] = 0
-    of_channels, of_positions = torch.rand(2, 1, 5).double(), torch.rand(2, 12, 1).double()
-    first = rescaling_map(x, x * of_channels, spatial=(12,), mask=None)
-    torch.testing.assert_close(first.weights, of_channels[:, 0])
-    other = rescaling_map(x, x * of_positions, spatial=(3, 4), mask=None)
-    expected = torch.where(x.any(2), of_positions[..., 0], 1)
-    torch.testing.assert_close(other.heat(), expected.view(2, 3, 4))
-    assert (first.is_even, other.is_even) == (True, False)
-    with pytest.raises(InputError, match="takes nothing from other positions"):
-        other.rows([0])
 
 
 @pytest.mark.parametrize("name", ["timm:se", "timm:eca", "timm:cbam"])

@@ -210,14 +210,6 @@ def test_compiles_as_one_graph_for_any_mask(spec: Spec) -> None:
             assert torch.equal(compiled(x), module(x))
 
 
-def test_a_mask_of_another_shape_is_rejected() -> None:
-    with (
-        padding(torch.ones(2, N, dtype=torch.bool)),
-        pytest.raises(ValueError, match=r"\(2, 10\); .*\(2, 5\)"),
-    ):
-        new(Spec("ssa"))(features(2, CHANNELS, 5))
-
-
 def test_padding_ends_with_its_block() -> None:
     outer, inner = torch.ones(2, N, dtype=torch.bool), torch.zeros(2, N, dtype=torch.bool)
     with padding(outer):

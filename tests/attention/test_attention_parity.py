@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from attention import Gated, Spec
 from attention.multihead import BLOCK, attend_causally, attend_where
 from attention.padding import padding
-from automl.base.errors import InputError
-from backbones import insert
 from tests.helpers.attention_cases import features, new
 
 C = 16
@@ -329,17 +327,6 @@ def test_kda_is_that_of_kimi_linear(heads: int, kernel: int) -> None:
     x = features(2, C, 150)
     expected = x + GATE * reference(x.mT).mT
     torch.testing.assert_close(module(x), expected, rtol=1e-4, atol=1e-5)
-
-
-def test_rotary_encoding_refuses_images() -> None:
-    spec, message = (
-        Spec("multihead", {"encoding": "rotary"}),
-        "one spatial dimension, such as tokens; got 2. Cho",
-    )
-    with pytest.raises(InputError, match=message):
-        new(spec)(features(2, C, 3, 2))
-    with pytest.raises(InputError, match=f"at site '1': rotary encoding takes features with {message}"):
-        insert(nn.Sequential(nn.Conv2d(3, C, 1), nn.ReLU()), {"1": spec}, features(2, 3, 3, 2))
 
 
 N = BLOCK + 40

@@ -6,13 +6,13 @@ import optuna
 import pytest
 import torch
 
-from attention import Choices, Spec, find_attention
+from attention import Spec, find_attention
 from attention.attention_type import Wrapped
 from attention.padding import padding
 from automl.base.errors import InputError
 
 FILE = """
-from typing import Annotated, Literal, Optional
+from typing import Annotated, Literal
 
 import torch
 from torch import nn
@@ -54,29 +54,8 @@ class Drawn(Gate):
         return {"reduction": trial.suggest_int(prefix + "reduction", 1, channels // 8)}
 
 
-class Odd(Gate):
-    def __init__(
-        self,
-        channels: int,
-        *,
-        net: "Missing" = None,
-        kind: Annotated[Literal["mean", "max"], "pooling"] = "mean",
-        mode: Optional[Literal["a", "b"]] = "a",
-        reduction: Optional[Annotated[int, Choices(2, 4)]] = 4,
-        scale: "float" = 1,
-        type: str = "x",
-        **kwargs,
-    ):
-        super().__init__(channels, reduction, kind)
-
-
 class Upside(nn.Module):
     layout = "CB*"
-
-
-class Needs(nn.Module):
-    def __init__(self, channels, width):
-        super().__init__()
 
 
 def function(channels):
@@ -145,31 +124,11 @@ def test_padded_positions_stay_and_a_mask_is_passed_on(mine: str, name: str) -> 
         torch.testing.assert_close(y[1:, :, :4], module(x[1:, :, :4]))
 
 
-def test_half_precision_stays_exact_at_both_ends(mine: str) -> None:
-    module, x = Spec(f"{mine}:Gate").build(16, (4, 4)).to(torch.bfloat16), _features(2, 16, 4, 4).bfloat16()
-    assert torch.equal(module(x), x)
-    with torch.no_grad():
-        module.gamma.fill_(1)
-    assert torch.equal(module(x), module.module(x))  # type: ignore[operator]
-
-
 def test_options_are_drawn_from_annotations_or_suggest(mine: str) -> None:
     trial = optuna.trial.FixedTrial({"a.reduction": 2, "a.kind": "max", "b.reduction": 1})
     assert find_attention(f"{mine}:Gate").suggest(trial, "a.", 16) == {"reduction": 2, "kind": "max"}
     assert find_attention(f"{mine}:Drawn").suggest(trial, "b.", 16) == {"reduction": 1}
     assert trial.distributions["b.reduction"] == optuna.distributions.IntDistribution(1, 2)
-
-
-def test_odd_annotations_and_plain_choices_are_read(mine: str) -> None:
-    options = find_attention(f"{mine}:Odd").options
-    chosen = {name: tuple(option.choices) for name, option in options.items() if option.choices}
-    assert chosen == {"kind": ("mean", "max"), "mode": ("a", "b", None), "reduction": (2, 4)}
-    assert options.keys() - chosen == {"net", "scale"}
-    assert options["kind"].allowed == ("mean", "max")
-    assert options["scale"].types == (float,)
-    assert Choices(1, "a", None).values == (1, "a", None)
-    with pytest.raises(InputError, match="Choices takes one or more"):
-        Choices()
 
 
 def test_a_spec_carries_the_code_of_its_class(mine: str) -> None:
@@ -212,7 +171,6 @@ def test_text_is_parsed(text: str, spec: Spec) -> None:
         ("timm:se", {"ratio": 2}, "unknown option of attention 'timm:se' 'ratio'; .*Did you mean 'rd_ratio'"),
         ("timm:ge", {}, "attention 'timm:ge' cannot be built for 16 channels: TypeError.*, line "),
         ("Gate", {"kind": "min"}, "option 'kind' of 'mine.py:Gate' must be one of mean, max; got 'min'"),
-        ("Odd", {"type": "y"}, "unknown option of attention 'mine.py:Odd' 'type'; choose from kind"),
         ("Nothing", {}, "unknown Class in .*mine.py 'Nothing'; choose from .*Gate"),
         ("Upside", {}, r"layout of attention .*mine.py:Upside' must be one of BC\*, B\*C; got 'CB\*'"),
         ("function", {}, "attention 'mine.py:function' must be a torch.nn.Module; got int"),

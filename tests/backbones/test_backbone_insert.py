@@ -1,25 +1,18 @@
 """Insertion of placements, into backbones of the table and into other models."""
 
 import copy
-import re
 from collections.abc import Callable
-from types import MappingProxyType
-from typing import Any, NamedTuple
 
 import pytest
 import torch
 import torch.nn.functional as F
-import torchvision
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
-from torchvision.models.feature_extraction import create_feature_extractor
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
-from attention import ATTENTIONS, Gated, Spec
+from attention import ATTENTIONS, Spec
 from automl.base.errors import InputError
 from backbones import Example, Site, build, call, insert, sites
-from backbones.example import batch_size, describe, feature_map, first_tensor, with_feature_map
-from search.config import Model
 from tests.helpers import others_slow
 from tests.helpers.sites_models import (
     Mixer,
@@ -123,21 +116,6 @@ def test_new_modules_receive_the_outputs_of_their_sites_and_change_nothing(
 
 
 @torch.no_grad()
-def test_the_order_of_a_placement_does_not_matter(make: Callable[[], nn.Module]) -> None:
-    forward, backward, single = randomise_norms(make()), randomise_norms(make()), randomise_norms(make())
-    placement = {name: Spec("sagan") for name in list(_everywhere(forward))[1:3]}
-    insert(forward, placement, torch.empty(EXAMPLE))
-    insert(backward, dict(reversed(placement.items())), torch.empty(EXAMPLE))
-    for name in placement:
-        insert(single, {name: placement[name]}, torch.empty(EXAMPLE))
-    for module in _inserted(forward).values():
-        module.gamma.fill_(0.5)
-    for model in (backward, single):
-        model.load_state_dict(forward.state_dict())
-        assert torch.equal(model(_x()), forward(_x()))
-
-
-@torch.no_grad()
 def test_a_copy_is_independent(make: Callable[[], nn.Module]) -> None:
     model = randomise_norms(make())
     insert(model, _everywhere(model), torch.empty(EXAMPLE))
@@ -231,39 +209,11 @@ def test_a_transformer_encoder_ignores_padding(name: str) -> None:
     torch.testing.assert_close(model(*longer), y, rtol=1e-10, atol=1e-10)
 
 
-def test_an_empty_placement_changes_nothing() -> None:
-    model = nn.Linear(3, 3)  # It has no sites, and none are searched for.
-    assert insert(model, {}) is model
-    assert list(model.state_dict()) == ["weight", "bias"]
-
-
 def test_an_unknown_site_is_rejected() -> None:
     with pytest.raises(
         InputError, match=r"unknown site of Net 'stage1\.blok1'; choose from .*Did you mean 'stage1\.block1'"
     ):
         insert(Net(), {"stage1.blok1": Spec("ssa")})
-
-
-@pytest.mark.parametrize(
-    ("site", "message"),
-    [
-        ("layer3.1", "'layer3.1': that is a module, whose site is called 'stage3.block2'"),
-        ("layer3.1.conv1", "around it is 'stage3.block2', and after it is 'stage3.block2.branch'"),
-        ("layer3", "in it are stage3.block1"),
-    ],
-)
-def test_error_names_the_site_of_a_module(site: str, message: str) -> None:
-    with pytest.raises(InputError, match=re.escape(message)):
-        insert(torchvision.models.resnet18(), {site: Spec("ssa")}, torch.empty(2, 3, 64, 64))
-
-
-def test_placement_accepts_names_and_rejects_other_values() -> None:
-    named, spelt = (insert(Net(), {"stem": spec}) for spec in ("ssa", Spec("ssa")))  # type: ignore[dict-item]
-    assert list(named.state_dict()) == list(spelt.state_dict())
-    assert Model(placement={"stem": "ssa"}) == Model(placement={"stem": Spec("ssa")})  # type: ignore[dict-item]
-    for wrong in ({"stem": 3}, {"stem": "sss"}, [("stem", "ssa")], "stem"):
-        with pytest.raises(InputError):
-            insert(Net(), wrong)  # type: ignore[arg-type]
 
 
 def test_an_occupied_site_is_rejected_without_other_changes() -> None:
@@ -272,22 +222,6 @@ def test_an_occupied_site_is_rejected_without_other_changes() -> None:
     with pytest.raises(InputError, match="site 'stem' has an attention already"):
         insert(model, {"stage1.block1": Spec("ssa"), "stem": Spec("sagan")})
     assert list(model.state_dict()) == names
-
-
-def test_error_names_the_site_whose_channels_do_not_fit() -> None:
-    model = Net()
-    names = list(model.state_dict())
-    placement = {"stem": Spec("ssa"), "stage1.block2": Spec("multihead", {"heads": 3})}
-    with pytest.raises(
-        InputError, match=r"multihead\(heads=3\) at site 'stage1\.block2': heads must .* 8 channels, 3 heads"
-    ):
-        insert(model, placement)
-    assert list(model.state_dict()) == names
-
-
-def test_an_example_is_required_without_convolutions() -> None:
-    with pytest.raises(InputError, match=r"Sequential has no convolution .*pass `example`"):
-        insert(nn.Sequential(nn.ReLU()), {"0": Spec("ssa")})
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
@@ -325,99 +259,6 @@ def test_exports(types: str, plain_weights: bool) -> None:
         program = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},))
         torch.testing.assert_close(program.module()(x), expected, rtol=1e-4, atol=1e-4)
         assert program.module()(x[:1]).shape == (1, 5)
-
-
-@torch.no_grad()
-def test_torch_fx_traces_attention_as_a_leaf() -> None:
-    model = randomise_norms(Net())
-    placement = {"stem": Spec("ssa"), "stage1.block1": Spec("multihead", {"heads": 2})}
-    insert(model, placement, torch.empty(EXAMPLE))
-    for module in _inserted(model).values():
-        module.gamma.fill_(1)
-    features = create_feature_extractor(model, ["layer2"], tracer_kwargs={"leaf_modules": [Gated]})
-    outputs: list[Tensor] = []
-    model.layer2.register_forward_hook(lambda module, args, output: outputs.append(output))
-    model(_x())
-    assert torch.equal(features(_x())["layer2"], outputs[0])
-    with pytest.raises(TypeError, match="trace it as a leaf"):
-        torch.fx.symbolic_trace(model)
-
-
-X, Y = torch.zeros(2, 3), torch.ones(4, 5, 6)
-
-
-class ReturnsArguments(nn.Module):
-    """Model that returns its arguments."""
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return args, kwargs
-
-
-@pytest.mark.parametrize(
-    ("example", "args", "kwargs"),
-    [
-        (X, (X,), {}),
-        ((X, None, 3), (X, None, 3), {}),
-        ([X, Y], ([X, Y],), {}),
-        (({"x": X},), ({"x": X},), {}),
-        ({"x": X, "y": 3}, (), {"x": X, "y": 3}),
-        (MappingProxyType({"x": X}), (), {"x": X}),
-    ],
-)
-def test_call_passes_the_arguments(example: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    assert repr(call(ReturnsArguments(), example)) == repr((args, kwargs))
-
-
-@pytest.mark.parametrize(
-    ("example", "size", "described"),
-    [
-        (X, 2, "an input of shape (2, 3)"),
-        ((None, Y, X), 4, "inputs of shapes None, (4, 5, 6), (2, 3)"),
-        ({"flag": True, "x": {"y": X}}, 2, "inputs of shapes flag=True, x={'y': (2, 3)}"),
-        ([Y, Y, Y], 3, "inputs of shapes [(4, 5, 6), (4, 5, 6), (4, 5, 6)]"),
-        (([Y],), 1, "inputs of shapes [(4, 5, 6)]"),
-        ([X, Y], 2, "inputs of shapes [(2, 3), (4, 5, 6)]"),
-        ((torch.tensor(1.0), X), 2, "inputs of shapes (), (2, 3)"),
-    ],
-)
-def test_batch_size_and_description(example: Any, size: int, described: str) -> None:
-    assert batch_size(example) == size
-    assert describe(example) == described
-
-
-@pytest.mark.parametrize("example", [(), 3, {"x": "text"}, [], (torch.tensor(1),)])
-def test_an_example_without_a_tensor_is_rejected(example: Any) -> None:
-    with pytest.raises(InputError, match="an example of a model's input is a tensor, a tuple of"):
-        first_tensor(example)
-
-
-class Pair(NamedTuple):
-    first: Tensor
-    second: Tensor
-
-
-@pytest.mark.parametrize(
-    ("output", "expected"),
-    [
-        (X, X),
-        ((X, (Y, Y)), X),
-        ([X, Y], X),
-        (Pair(X, Y), X),
-        ((None, X), None),
-        ({"x": X}, None),
-        (((X, Y), Y), None),
-        ((), None),
-        (None, None),
-    ],
-)
-def test_the_feature_map_is_the_first_output(output: Any, expected: Tensor | None) -> None:
-    assert feature_map(output) is expected
-    if expected is not None:
-        new = with_feature_map(output, Y + 1)
-        assert type(new) is type(output)
-        assert torch.equal(feature_map(new), Y + 1)
-        if not isinstance(output, Tensor):
-            assert repr(new[1:]) == repr(output[1:])
 
 
 B, C = 2, 6
@@ -498,28 +339,3 @@ def test_layers_determine_the_dimension(
     layer: nn.Module, shape: tuple[int, ...], expected: tuple[int, str] | None
 ) -> None:
     assert find_layout(layer, lambda x: x, *shape) == expected
-
-
-class UntracedFunction(torch.autograd.Function):
-    """Custom function, which torch's function mode does not trace."""
-
-    @staticmethod
-    def forward(ctx: object, x: Tensor) -> Tensor:
-        return x.relu()
-
-
-class Activation(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return UntracedFunction.apply(x)
-
-
-@pytest.mark.parametrize(("kind", "layout"), [(nn.Conv1d, "BC*"), (nn.Linear, "B*C")])
-def test_channels_pass_a_custom_function_and_are_inferred_from_the_next_layer(
-    kind: type[nn.Module], layout: str
-) -> None:
-    size = (1,) if kind is nn.Conv1d else ()
-    known = sites(nn.Sequential(kind(3, 3, *size), Activation()), torch.empty(2, 3, 3))
-    assert [(s.path, s.layout) for s in known] == [("1", layout)]
-    reader = kind(4 if kind is nn.Conv1d else 3, 5, *size)
-    layouts = {s.path: s.layout for s in sites(nn.Sequential(nn.Identity(), reader), torch.empty(TOKENS))}
-    assert layouts["0"] == layout

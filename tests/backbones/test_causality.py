@@ -247,14 +247,6 @@ def test_other_modules_are_refused(build: Callable[[], nn.Module], spec: Spec) -
         insert(Transformer(causal=False), {"stage1.block2": spec}, TOKENS)
 
 
-def test_all_modules_that_leak_are_named() -> None:
-    placement = {"stage1.block1": "ssa", "stage1.block2": "sagan", "stage1.block1.mlp.branch": "conv1x1"}
-    with pytest.raises(
-        InputError, match=r"by ssa at site 'stage1\.block1', sagan at site 'stage1\.block2'\. Choose"
-    ):
-        insert(Transformer(), placement, TOKENS)
-
-
 def test_class_tokens_are_no_positions() -> None:
     site = next(site for site in sites(Prefixed(), TOKENS) if site.name == "stage1.block1")
     assert (site.class_tokens, site.resolution) == (1, (N + 1,))
@@ -349,10 +341,6 @@ class TopK(nn.Module):
         chosen = torch.zeros_like(score).scatter(1, score.topk(max(1, x.shape[1] // 8), 1).indices, 1)
         return self.out(x) * chosen * score.sigmoid()
 
-class TopKOfNormed(TopK):
-    def forward(self, x):
-        return super().forward(F.layer_norm(x, x.shape[-1:]))
-
 class TopKInTraining(TopK):
     def forward(self, x):
         return super().forward(x) if self.training else self.out(x) * (self.score(x) > 0)
@@ -366,14 +354,6 @@ class BatchNorm(nn.Module):
 
     def forward(self, x):
         return self.norm(x)
-
-class SmallMean(TopK):
-    def forward(self, x):
-        return 1e-4 * self.out(x.mean(1, keepdim=True)).expand_as(x)
-
-class CausalAlone(TopK):
-    def forward(self, x):
-        return self.out(x) * (self.score(x) > 0)
 
 class CausalDropout(TopK):
     def forward(self, x):

@@ -6,9 +6,6 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-import torch
-
-from automl.tasks.code_retrieval.score import compute_ranks
 
 BENCH = "bm25"
 CODES = [
@@ -44,20 +41,3 @@ def test_scores_follow_the_formula(bench: ModuleType, k1: float, b: float) -> No
     assert scores.dtype == np.float32
     np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-6)
     assert not scores[3:].any()
-
-
-def test_words_are_split_at_capitals_and_underscores(bench: ModuleType) -> None:
-    assert bench.words("getHTTPServer_2(aB)!") == ["get", "http", "server", "2", "a", "b"]
-
-
-def test_ties_count_against_the_answer(bench: ModuleType) -> None:
-    scores = bench.scores(QUERIES, CODES)
-    own = torch.arange(len(CODES))
-    assert compute_ranks(torch.from_numpy(scores[:5]), own).tolist()[3:] == [5, 5]
-    everything = bench.ranks_at(scores[:5], np.arange(5))
-    assert everything.tolist() == compute_ranks(torch.from_numpy(scores[:5]), own).tolist()
-
-
-def test_codes_without_words_are_rejected(bench: ModuleType) -> None:
-    with pytest.raises(ValueError, match="none of 2 codes has a word"):
-        bench.scores(["a"], ["()", ""])

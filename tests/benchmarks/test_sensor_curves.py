@@ -1,15 +1,12 @@
 """The script of learning curves, on windows of UCI HAR or on generated ones."""
 
 import csv
-import os
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 
-DATA = Path(os.environ.get("AUTOML_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
-REAL = DATA / "sequences" / "ucihar_part.npz"
 ACTIVITIES = ("LAYING", "SITTING", "WALKING")
 
 
@@ -57,26 +54,3 @@ def test_prints_each_models_curve(
     assert [line.split(" | ")[:2] for line in table[2:]] == [
         [f"| {model}", "1"] for model in curves.configurations()
     ]
-
-
-def test_the_configurations_are_the_published_ones(curves: ModuleType) -> None:
-    larnn, lstm, cnn = curves.configurations().values()
-    options = larnn.model.options
-    assert (options["hidden"], options["heads"], options["window"], options["layers"]) == (81, 27, 38, 3)
-    assert options["activation_on_keys_and_values"]
-    assert options["residual"]
-    assert larnn.training.learning_rate == pytest.approx(0.006026504115228934)
-    assert lstm.training == larnn.training
-    assert lstm.model.backbone == "bilstm"
-    assert not cnn.model.placement
-
-
-@pytest.mark.slow("takes minutes")
-def test_learns_windows_of_people(curves: ModuleType, tmp_path: Path) -> None:
-    data = REAL
-    if not data.exists():
-        data = write_windows(tmp_path / "windows.npz", train=1500, test=600, steps=128)
-    last = check(curves, data, tmp_path, 2)
-    assert last["1-D CNN"] > 75
-    assert last["BiLSTM"] > 60
-    assert last["LARNN"] > 20  # 1 of 6 by chance

@@ -45,30 +45,6 @@ def test_custom_resources_limit_the_number_of_trials(custom: dict[str, float], e
     assert count_fitting(TrialResources(custom=custom), [node, CPUS]) == expected
 
 
-def test_error_names_all_requested_resources() -> None:
-    shape = TrialResources(custom={"H200": 0.01}, labels={"zone": "a"})
-    with pytest.raises(InputError) as error:
-        count_slots(shape, [CPUS])
-    assert str(error.value).startswith(
-        "a trial asks for 1 CPUs, 0 GPUs and 0.01 H200 on one node with zone=a; the cluster has 8 CPUs, 0 "
-        "GPUs and 0 H200 on 1 such node(s). "
-    )
-
-
-@pytest.mark.parametrize("visible", ["", "-1", "0", None])
-@pytest.mark.parametrize("gpus", [0.0, 1.0])
-def test_error_says_that_gpus_are_hidden(
-    visible: str | None, gpus: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if visible is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    with pytest.raises(InputError) as error:
-        count_slots(TrialResources(cpus=99, gpus=gpus), [CPUS])
-    hint = f"CUDA_VISIBLE_DEVICES={visible!r} hides the GPUs of this machine; unset it."
-    assert str(error.value).endswith(hint) == (gpus > 0 and visible in ("", "-1"))
-
-
 @pytest.mark.parametrize(
     ("custom", "fragment"),
     [
@@ -260,16 +236,3 @@ def test_a_closed_node_is_named_and_takes_nothing_new(
         f"{ASKED} 0 CPUs and 0 GPUs on 0 node(s); node 10.0.0.1 (aaaa) takes none: the disk is full; node "
         "10.0.0.1 (aaaa) takes none: no room, and no other node came in 30 s"
     )
-
-
-def test_labels_select_the_nodes() -> None:
-    asked = []
-
-    def list_nodes(labels: Mapping[str, str]) -> Mapping[str, Node]:
-        asked.append(labels)
-        return {"a": NODE}
-
-    capacity = ClusterCapacity(TrialResources(labels={"zone": "a"}), list_nodes=list_nodes)
-    capacity.close("b", "full")
-    assert capacity.labels() == {"zone": "a", "ray.io/node-id": "!in(b)"}
-    assert asked == [{"zone": "a"}]

@@ -61,16 +61,6 @@ def test_wait_ends_when_capacity_becomes_free(monkeypatch):
     assert len(remaining) == 1
 
 
-def test_missing_capacity_names_the_free_resources(monkeypatch):
-    give_free_resources(monkeypatch, [{"CPU": 0.5}, {"CPU": 3.0, "GPU": 0.5}, *[{}] * 5])
-    with pytest.raises(InputError) as error:
-        wait_for_capacity(TrialResources(cpus=1, gpus=1, workers=2), 0.05)
-    message = str(error.value)
-    assert "2 workers of 1 CPUs and 1 GPUs each; free are 3 CPUs and 0.5 GPUs on node 1; 0.5 CPUs" in message
-    assert "0 CPUs and 0 GPUs on node 4; less on 2 more, and no capacity became free in 0.05 s. " in message
-    assert "ray status" in message
-
-
 def test_only_nodes_with_the_labels_that_do_not_drain_are_used(monkeypatch):
     common = {"NodeManagerAddress": "10.0.0.1", "Resources": {}}
     metadata = [
@@ -93,16 +83,6 @@ def test_unreachable_cluster_is_rejected_at_once(monkeypatch):
         monkeypatch.setenv("RAY_ADDRESS", address)
         with pytest.raises(InputError, match=f"RAY_ADDRESS={address} cannot be reached"), connect():
             pass
-
-
-def test_ray_that_does_not_start_in_time_is_reported(monkeypatch):
-    def init(**options):
-        raise Exception("The current node timed out during startup. This could happen because ...")
-
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(ray, "init", init)
-    with pytest.raises(InputError, match="did not start on this machine, as one of its processes"), connect():
-        pass
 
 
 def test_ray_is_awaited_as_long_as_its_processes_live(monkeypatch, capsys):

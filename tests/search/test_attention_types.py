@@ -6,20 +6,16 @@ from pathlib import Path
 
 import optuna
 import pytest
-from optuna.distributions import CategoricalDistribution, FloatDistribution
 
 from attention import ATTENTIONS
 from attention.attention_table import RECORDS
-from automl.base.errors import InputError
 from search import choices
 from search.choices import parse_parameter, types_of
 from search.config import TrialConfig
 from search.drawn import Drawn
-from search.placement_effects import IndexedPlacement, parse_placement
-from search.space import SPACES, Space, draw_randomly, load_space
+from search.space import SPACES, draw_randomly, load_space
 from tests.helpers import others_slow
 
-SCALE, RATE = (f"option1.a.py:Gate.{name}" for name in ("scale", "rate"))
 GATE = """
 from typing import Annotated, Literal
 from torch import nn
@@ -107,29 +103,10 @@ def test_options_are_parameters_of_their_module(own: str) -> None:
     assert first.code == second.code != ""
 
 
-def test_choices_of_an_option_are_of_the_placement_and_ranges_are_not() -> None:
-    def parse(scale: float, rate: float) -> IndexedPlacement | None:
-        params = {"modules": 1, "site1": 4, "type1": "a.py:Gate", SCALE: scale, RATE: rate}
-        kinds = {SCALE: CategoricalDistribution([0.5, 1.0]), RATE: FloatDistribution(0, 1)}
-        return parse_placement(params, kinds)
-
-    assert parse(0.5, 0.1) == parse(0.5, 0.2) != parse(1.0, 0.1)
-
-
 def _chooses(trial: optuna.Trial, kinds: Sequence[str] = ("ssa",)) -> TrialConfig:
     spec = choices.attention(trial, 1, 16, kinds)
     return TrialConfig().change(model={"placement": {"stem": spec}})
 
 
-def _fixed(trial: optuna.Trial) -> TrialConfig:
-    return TrialConfig()
-
-
 def test_a_function_with_kinds_takes_other_types() -> None:
     assert load_space(_chooses).with_attention(["sagan"]).types == ("sagan",)
-
-
-def test_a_space_without_kinds_has_a_message() -> None:
-    space = Space(name="fixed", draw=_fixed, baseline={}, summary="")
-    with pytest.raises(InputError, match=r"space 'fixed' determines its attention itself .*`kinds`"):
-        space.with_attention(["ssa"])

@@ -188,16 +188,6 @@ def test_a_killed_search_resumes_with_its_shared_trainings(tmp_path: Path) -> No
     assert record.config.training.learning_rate == 0.01
 
 
-def test_repeated_fixed_parameters_use_a_shared_training_once(tmp_path: Path) -> None:
-    enqueued = [{"modules": 1, "site1": 2, "type1": "ssa", "learning_rate": rate} for rate in (0.1, 0.2)]
-    space = replace(SPACE, free=lambda: enqueued, adjust=late)
-    sampler = load_sampler("placement", seed=0)
-    scheduler = make_engine(make_study(tmp_path), space, make_plan(), sampler, shared_trainings=1)
-    scheduler.report(ask_trial(scheduler).number, report(*[0.5] * AT))
-    placements = [str(ask_trial(scheduler).config.model.placement) for _ in range(3)]
-    assert len(set(placements)) == 3
-
-
 def test_a_shared_training_that_cannot_be_trained_ends_the_search(tmp_path: Path) -> None:
     scheduler = make(tmp_path)
     for _ in range(3):

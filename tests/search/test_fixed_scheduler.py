@@ -76,7 +76,9 @@ def test_the_device_that_a_trial_began_on_is_known(tmp_path: Path) -> None:
     profile = {"time_ratio": 1.0}
     history = report(0.3).history
     scheduler.report(first.number, Report(history=history, profile=profile, device="a fast one"))
-    scheduler.report(first.number, Report(history=[*history, *history], profile=profile, device="a slow one"))
+    scheduler.report(
+        first.number, Report(history=[*history, *history], profile={"time_ratio": 1.5}, device="a slow one")
+    )
     scheduler.end(other.number, Report(infeasible="too large", profile=profile, device="a slow one"))
     assert [record.device for record in make(study, "a").records.values()] == ["a fast one", "a slow one"]
     assert [record.profile for record in make(study, "a").records.values()] == [profile, profile]

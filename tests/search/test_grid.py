@@ -160,40 +160,6 @@ def missing(scheduler: GridScheduler) -> list[str]:
     return find_missing(scheduler.records.values(), [cell.label for cell in scheduler.cells], scheduler.seeds)
 
 
-def test_cells_come_in_order_and_all_with_one_seed_first(tmp_path: Path) -> None:
-    scheduler = make(tmp_path, seeds=2)
-    trials = []
-    while len(trials) < 18 and (record := scheduler.ask()) is not None:
-        trials.append((record.variant, record.config.seed))
-    assert [seed for _, seed in trials] == [0] * 9 + [1] * 9
-    labels = [label for label, _ in trials[:9]]
-    assert labels[:4] == [
-        "modules=0",
-        "modules=1, first=ssa",
-        "modules=1, first=sagan",
-        "modules=2, first=ssa, heads=1",
-    ]
-    assert labels == [label for label, _ in trials[9:]]
-    assert [str(record.role) for record in scheduler.records.values()][:2] == ["baseline", "candidate"]
-
-
-def test_missing_cells_are_listed_and_running_trials_finish_at_the_end_of_time(tmp_path: Path) -> None:
-    scheduler = make(tmp_path)
-    first, second, third = (ask_trial(scheduler) for _ in range(3))
-    scheduler.end(first.number, report(*[0.5] * EPOCHS, finished=True))
-    scheduler.end(second.number, Report(error="RuntimeError: boom"))
-    cells = missing(scheduler)
-    assert cells[:3] == [
-        "modules=1, first=ssa (seed 0): RuntimeError: boom",
-        "modules=1, first=sagan (seed 0): not finished",
-        "modules=2, first=ssa, heads=1 (seed 0): not started",
-    ]
-    assert len(cells) == 8
-    scheduler.closing = True
-    assert scheduler.report(third.number, report(0.1))
-    assert scheduler.ask() is None
-
-
 def test_errors_of_one_cell_do_not_end_the_others(tmp_path: Path) -> None:
     scheduler = make(tmp_path, seeds=3)
     ends = ["fine", "boom", "boom", "boom"]

@@ -35,15 +35,6 @@ def some_trials(study: optuna.Study) -> None:
         study.tell(trial, value)
 
 
-@pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Record each write to a file."""
-    paths: list[Path] = []
-    original = Journal._write
-    monkeypatch.setattr(Journal, "_write", lambda self: (paths.append(self.path), original(self)))
-    return paths
-
-
 def test_the_file_equals_that_of_optuna(tmp_path: Path) -> None:
     lines = []
     for name, make in {"ours": Journal, "optuna's": lambda path: JournalFileBackend(str(path))}.items():
@@ -74,23 +65,6 @@ def test_other_processes_read_the_changes_so_far(reader: Make, tmp_path: Path) -
             assert not other.trials[number].user_attrs
         assert other.trials[number].user_attrs == {"a": 1}
         assert other.trials[number].intermediate_values == {1: 0.5}
-
-
-def test_a_block_is_one_write(tmp_path: Path, written: list[Path]) -> None:
-    study = study_in(Journal(tmp_path / "file"))
-    trial = study.ask()
-    written.clear()
-    with batch_writes(study):
-        for number in range(5):
-            trial.set_user_attr(str(number), number)
-        with batch_writes(study):
-            trial.report(0.5, step=1)
-    assert written == [tmp_path / "file"]
-    with batch_writes(study):
-        pass
-    assert len(written) == 1, "nothing to write"
-    trial.set_user_attr("alone", 1)
-    assert len(written) == 2
 
 
 def test_changes_before_an_error_in_a_block_are_written(tmp_path: Path) -> None:

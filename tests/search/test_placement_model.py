@@ -46,25 +46,6 @@ def scores(placements: list[IndexedPlacement], seed: int = 0) -> np.ndarray:
     return np.array(effects) + 0.5 * random.standard_normal(len(placements))
 
 
-def test_effects_of_two_modules() -> None:
-    counts = placement_weights(placement((0, "b"), (2, "a")))
-    assert counts[Effect(Term.INTERCEPT)] == 1
-    assert counts[Effect(Term.COST)] == 2
-    assert counts[Effect(Term.TYPE, "a")] == counts[Effect(Term.TYPE, "b")] == 1
-    assert counts[Effect(Term.PAIR, ("", 0, 2))] == counts[Effect(Term.PAIR, ("a", "b"))] == 1
-    assert sum(effect.term == Term.PLACEMENT for effect in counts) == 1
-    assert placement_weights(placement((0, "a"), (1, "a")))[Effect(Term.TYPE, "a")] == 2
-
-
-def test_effects_of_a_block() -> None:
-    effects = block_weights(placement((0, "a"), (2, "b")), 7)
-    assert effects == {
-        Effect(Term.BLOCK, 7): 1,
-        Effect(Term.IN_BLOCK, (7, "", 0, "a")): 1,
-        Effect(Term.IN_BLOCK, (7, "", 2, "b")): 1,
-    }
-
-
 PRIOR = {Effect(Term.TYPE, "a"): 0.8, Effect(Term.TYPE, "new"): -0.5, Effect(Term.SITE, ("", 1)): 0.6}
 
 
@@ -189,16 +170,6 @@ def test_a_coefficient_follows_the_agreement_with_the_new_scores(agreement: int)
     model = EffectModel([placement_weights(p) for p in tried], values, prior=prior)
     mean, _ = model.predict([{Effect(Term.COEFFICIENT): 1.0}])
     assert mean[0] / model.scale == pytest.approx(agreement, abs=0.25)
-
-
-def test_a_curve_over_a_number_is_learned() -> None:
-    x = np.linspace(0, 1, 30)
-    values = -4 * (x - 0.7) ** 2
-    model = EffectModel(
-        [{Effect(Term.INTERCEPT): 1.0, **curve_weights("rate", float(candidate))} for candidate in x], values
-    )
-    mean, _ = model.predict([curve_weights("rate", candidate) for candidate in (0.1, 0.4, 0.7, 0.95)])
-    assert int(np.argmax(mean)) == 2
 
 
 RANDOM = np.random.default_rng(0)

@@ -13,7 +13,6 @@ from automl.base.errors import InputError
 from search.class_metrics import ACCURACY
 from search.config import TrialConfig
 from search.placement_effects import (
-    ATTRIBUTE,
     SHARED_TRAINING,
     Effect,
     IndexedModule,
@@ -93,17 +92,6 @@ def test_a_difference_is_named_with_its_interval() -> None:
     assert result.verdict.startswith("decided: the first is best, or within 0.5 of it, with")
 
 
-def test_a_growing_study_needs_no_fit_for_each_trial() -> None:
-    """The model is fitted again once a fiftieth of the trials is new."""
-    study = search(of_type("b", 1.0), 100, sampler=optuna.samplers.RandomSampler(0))
-    model = GrowingModel()
-    model(study)
-    study.add_trial(study.trials[0])
-    assert len(model(study).scores) == 100
-    study.add_trial(study.trials[1])
-    assert len(model(study).scores) == 102
-
-
 def in_shared_trainings(
     effect: Callable[[Drawn], float], trials: int, *, quirk: float, seed: int = 0
 ) -> optuna.Study:
@@ -175,19 +163,6 @@ def test_the_luckiest_trial_is_not_the_best_once_the_model_predicts() -> None:
     assert {module.type for module in placement.modules} == {"b"}
 
 
-def test_the_plain_backbone_has_no_gain() -> None:
-    study = search(of_type("b", -2.0), 30, noise=0.5)
-    for _ in range(3):
-        study.enqueue_trial({"modules": 0})
-        trial = study.ask()
-        draw(trial)
-        study.tell(trial, 0.0)
-    result = estimate_posterior(study, margin=0.5)
-    plain = next(row for row in result.placements if row.placement == IndexedPlacement("", ()))
-    assert (plain.mean, plain.low, plain.high) == (0.0, 0.0, 0.0)
-    assert plain.trials >= 3
-
-
 def test_hyperparameters_are_separated_from_placements() -> None:
     """A placement that was tried with good learning rates only is not better for it."""
     random = np.random.default_rng(0)
@@ -225,11 +200,6 @@ def test_a_study_without_placements() -> None:
             call(study)  # type: ignore[operator]
 
 
-def test_several_objectives_are_rejected() -> None:
-    with pytest.raises(InputError, match="takes one objective"):
-        best_trial(optuna.create_study(directions=["maximize", "minimize"]))
-
-
 Drawing = tuple[optuna.Trial, TrialConfig]
 
 
@@ -262,18 +232,6 @@ def test_with_few_trials_the_best_score_wins(name: str) -> None:
         update_expected(study, records)
         best, _ = select_leaders(records.values(), plan)
         assert scores[best.number] == max(scores)
-
-
-def test_with_too_few_trials_nothing_is_predicted() -> None:
-    noise = np.random.default_rng(0)
-    luck = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler(0))
-    for _ in range(7):
-        trial = luck.ask()
-        draw(trial)
-        luck.tell(trial, noise.standard_normal())
-    model = fit_model(luck)
-    assert not model.predicts(), "too few"
-    assert GrowingModel().expected_scores(luck) == {}
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -331,14 +289,6 @@ def test_a_study_keeps_effects() -> None:
     assert read_prior(study) == known()
 
 
-@pytest.mark.parametrize("value", [3, [["a", 1.0]], [[["", 0, "a"], float("nan")]]])
-def test_damaged_effects_are_rejected(value: object) -> None:
-    study = optuna.create_study()
-    study.set_user_attr(ATTRIBUTE, value)
-    with pytest.raises(InputError, match=ATTRIBUTE):
-        read_prior(study)
-
-
 def test_the_first_trials_are_what_the_prior_predicts(tmp_path: Path) -> None:
     """The scheduler draws before any trial has ended. Each site and type alone is rarely drawn by chance."""
 
@@ -359,14 +309,3 @@ def test_the_first_trials_are_what_the_prior_predicts(tmp_path: Path) -> None:
         modules = [module for placement in placements if placement for module in placement.modules]
         counts.append(sum(module.type == "b" and module.site >= 3 for module in modules))
     assert counts[1] > 2 * counts[0]
-
-
-def test_the_coefficient_follows_the_scores() -> None:
-    study = search(deep, 30, seed=1, noise=0.5)
-    assert estimate_posterior(study, margin=0.5).coefficient is None
-    write_prior(study, known())
-    coefficient = estimate_posterior(study, margin=0.5).coefficient
-    assert coefficient is not None
-    mean, low, high = coefficient
-    assert low < mean < high
-    assert 0.3 < mean < 1.5

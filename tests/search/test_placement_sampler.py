@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.samplers import RandomSampler, TPESampler
+from optuna.samplers import RandomSampler
 from optuna.trial import FixedTrial, TrialState
 
 from automl.base.errors import InputError
 from search import choices
-from search.choices import PlacementParameter, parse_parameter
-from search.placement_effects import Effect, IndexedModule, IndexedPlacement, parse_placement, trial_weights
+from search.choices import parse_parameter
+from search.placement_effects import IndexedModule, IndexedPlacement, parse_placement
 from search.placement_sampler import PlacementSampler
 from tests.helpers import others_slow
 
@@ -53,27 +52,6 @@ def placed(study: optuna.Study) -> list[IndexedPlacement]:
     return [placement for trial in study.trials if (placement := parse_placement(trial.params)) is not None]
 
 
-@pytest.mark.parametrize(
-    ("name", "part"),
-    [
-        ("modules", PlacementParameter("modules", 0)),
-        ("site1", PlacementParameter("site", 1)),
-        ("xresnet18.site12", PlacementParameter("site", 12, "xresnet18.")),
-        ("type2", PlacementParameter("type", 2)),
-        ("decomposed_heads3", PlacementParameter("decomposed_heads", 3)),
-        ("heads1", PlacementParameter("heads", 1)),
-        ("heads", None),
-        ("beta1", None),
-        ("site0", None),
-        ("campsite1", None),
-        ("cnn.type1", None),
-        ("learning_rate", None),
-    ],
-)
-def test_parameters_of_a_placement_are_parsed(name: str, part: PlacementParameter | None) -> None:
-    assert parse_parameter(name) == part
-
-
 def test_every_parameter_that_a_placement_draws_is_known() -> None:
     """A new option of `choices.attention` must be added to OPTIONS."""
     study = optuna.create_study(sampler=RandomSampler(0))
@@ -100,23 +78,6 @@ def test_a_placement_is_read_from_parameters() -> None:
     )
     assert parse_placement({"lr": 0.1}) is None
     assert parse_placement({"modules": 1}) is None
-
-
-def test_settings_are_effects_of_choices_and_curves_over_numbers() -> None:
-    trial = optuna.trial.create_trial(
-        value=0.0,
-        params={"modules": 0, "schedule": "flat", "rate": 1e-2, "epochs": 3},
-        distributions={
-            "modules": IntDistribution(0, 2),
-            "schedule": CategoricalDistribution(["flat", "steep"]),
-            "rate": FloatDistribution(1e-4, 1, log=True),
-            "epochs": IntDistribution(3, 3),
-        },
-    )
-    effects = trial_weights(trial)
-    assert effects[Effect("setting:schedule", "flat")] == 1
-    assert [effects[Effect("setting:rate", k)] for k in (1, 2, 3)] == pytest.approx([0.0, -0.5, 0.0])
-    assert not any(effect.term == "setting:epochs" for effect in effects)
 
 
 def test_trials_are_valid_and_depend_on_the_seed() -> None:
@@ -172,24 +133,6 @@ def test_fixed_parameters_are_kept_and_the_rest_fits() -> None:
         assert len({site for site, _ in drawn}) == len(drawn)
 
 
-def test_other_parameters_are_drawn_by_the_other_sampler() -> None:
-    asked: list[str] = []
-
-    class Others(RandomSampler):
-        def sample_independent(self, study: Any, trial: Any, name: str, distribution: Any) -> Any:
-            asked.append(name)
-            return super().sample_independent(study, trial, name, distribution)
-
-    study = optuna.create_study(sampler=PlacementSampler(0, Others(0)))
-    for _ in range(3):
-        trial = study.ask()
-        trial.suggest_categorical("net", ["x", "y"])
-        draw(trial)
-        trial.suggest_float("rate", 0, 1)
-        study.tell(trial, 0.0)
-    assert set(asked) == {"net", "rate"}
-
-
 def test_tpe_draws_other_parameters_jointly() -> None:
     study = optuna.create_study(direction="maximize", sampler=PlacementSampler(0))
     for _ in range(60):
@@ -200,29 +143,6 @@ def test_tpe_draws_other_parameters_jointly() -> None:
     late = study.trials[-15:]
     assert np.mean([abs(trial.params["rate"] - 0.3) for trial in late]) < 0.12
     assert np.mean([m.type == "a" for p in placed(study)[-15:] for m in p.modules]) > 0.7
-
-
-@pytest.mark.filterwarnings("error")
-def test_tpe_draws_parameters_of_some_trials_jointly(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone: list[str] = []
-
-    def draw_alone(sampler: Any, study: Any, trial: Any, name: str, distribution: Any) -> Any:
-        alone.append(name)
-        return distribution.choices[0] if isinstance(distribution, CategoricalDistribution) else 0.5
-
-    monkeypatch.setattr(TPESampler, "sample_independent", draw_alone)
-    study = optuna.create_study(sampler=PlacementSampler(0))
-    for i in range(30):
-        study.enqueue_trial({"optimizer": ["adamw", "sgd"][i % 2]})
-        trial = study.ask()
-        optimizer = trial.suggest_categorical("optimizer", ["adamw", "sgd"])
-        trial.suggest_float(f"{optimizer}.rate", 0, 1)
-        trial.suggest_float(f"{optimizer}.decay", 0, 1)
-        draw(trial)
-        if i == 10:
-            alone.clear()
-        study.tell(trial, 0.0)
-    assert not alone
 
 
 def test_a_space_without_choices_is_drawn_by_the_other_sampler() -> None:

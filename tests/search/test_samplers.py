@@ -164,11 +164,6 @@ def test_an_unknown_sampler_is_rejected(name: str, message: str) -> None:
         load_sampler(name, seed=0)
 
 
-def test_several_objectives_are_rejected() -> None:
-    with pytest.raises(InputError, match="placement takes one objective; use tpe or nsga2 for several"):
-        load_sampler("placement", seed=0, objectives=2)
-
-
 @pytest.mark.parametrize(
     ("space", "objectives", "chosen"),
     [("digits", 1, "placement"), ("digits", 2, "tpe"), ("ucihar", 1, "tpe"), ("da-heads", 1, "tpe")],

@@ -1,7 +1,7 @@
 """The scheduler of a search: the next trial, pruning, and the sampler's knowledge of each end."""
 
 import warnings
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from attention import Spec
 from automl.base.errors import InputError
-from search import choices
 from search.config import TrialConfig
 from search.record import Report, Role, State, TrialRecord
 from search.samplers import load_sampler
@@ -125,13 +123,6 @@ def test_enqueued_trials_are_tried(tmp_path: Path) -> None:
     again = make_engine(resume_study(tmp_path, name="s"), TUNABLE)
     assert {trial.state for trial in again.study.get_trials()} == {TrialState.COMPLETE}
     assert ask_trial(again).role is Role.BASELINE or again.records[4].role is Role.CANDIDATE
-
-
-def test_a_baseline_without_hyperparameters_is_not_tuned(tmp_path: Path) -> None:
-    space = Space(name="s", draw=tunable, baseline=BASELINE, plain=BASELINE, summary="")
-    scheduler = make_engine(make_study(tmp_path), space, sampler=AtLeastOneModule(seed=0))
-    roles = [ask_trial(scheduler).role for _ in range(40)]
-    assert roles.count(Role.BASELINE) == 2, "the second one shows that there is nothing"
 
 
 def test_plain_draws_are_baselines(tmp_path: Path) -> None:
@@ -279,27 +270,6 @@ def test_infeasible_trials_violate_constraints(
     assert (record.state, record.reason, record.profile) == (State.INFEASIBLE, "too much", {"params": 5.0})
 
 
-@pytest.mark.parametrize(
-    ("end", "reason"),
-    [
-        ((Report(error="ValueError: no", traceback="Traceback"), None), "ValueError: no"),
-        ((report(0.3), "the node died"), "the node died"),
-        ((None, "killed"), "killed"),
-        ((None, None), "the trial's process ended without a report"),
-    ],
-)
-def test_a_crash_is_a_failure(
-    end: tuple[Report | None, str | None], reason: str, scheduler: SearchScheduler
-) -> None:
-    number = ask_trial(scheduler).number
-    scheduler.report(number, report(0.3))
-    scheduler.end(number, end[0], error=end[1])
-    assert stored_trial(scheduler, number).state is TrialState.FAIL
-    record = scheduler.records[number]
-    assert (record.state, record.reason, len(record.history)) == (State.ERROR, reason, 1)
-    assert record.traceback == (end[0].traceback if end[0] else None)
-
-
 @pytest.mark.parametrize("half", [b"", b'{"op_code":9,"wor', b"\x00" * 40])
 def test_an_incomplete_write_is_repaired(half: bytes, scheduler: SearchScheduler, tmp_path: Path) -> None:
     scheduler.end(ask_trial(scheduler).number, report(0.4, finished=True))
@@ -345,17 +315,6 @@ def test_reports_are_cumulative_and_counted_once(scheduler: SearchScheduler) -> 
     ]
     assert stored_trial(scheduler, number).intermediate_values == {1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4}
     assert [metrics["accuracy"] for metrics in scheduler.records[number].history] == [0.1, 0.2, 0.3, 0.4]
-
-
-def test_profiles_are_kept_as_first_measured(scheduler: SearchScheduler) -> None:
-    number = ask_trial(scheduler).number
-    scheduler.report(number, report(0.1, profile={"time_ratio": 1.25}))
-    scheduler.report(number, report(0.1, 0.2, profile={"time_ratio": 1.5}))
-    assert (
-        scheduler.records[number].profile
-        == stored_trial(scheduler, number).user_attrs["profile"]
-        == {"time_ratio": 1.25}
-    )
 
 
 @pytest.mark.parametrize(
@@ -536,21 +495,3 @@ def test_the_best_of_other_results_are_tried_first(other: optuna.Study, tmp_path
     assert params == [SMALL.baseline, *best, *PUBLISHED], "but after the baseline"
     assert records[1].role is Role.CANDIDATE
     assert [record.role for record in records[6:]] == [Role.FREE] * 2
-
-
-def test_the_sampler_of_placements_repeats_one_with_another_seed(tmp_path: Path) -> None:
-    def draw_site(trial: optuna.Trial) -> TrialConfig:
-        placement = {f"stage{i + 1}.block1": Spec("ssa") for i in choices.ascending(trial, 2, most=1)}
-        return TrialConfig().change(model={"placement": placement})
-
-    space = Space(name="s", draw=draw_site, baseline={"modules": 0}, summary="")
-    scheduler = make_engine(
-        make_study(tmp_path), space, make_plan(12, baseline_share=0.0), load_sampler("placement", seed=0)
-    )
-    seeds = defaultdict(list)
-    for _ in range(12):
-        record = ask_trial(scheduler)
-        seeds[str(record.config.model.placement)].append(record.config.seed)
-        scheduler.end(record.number, report(0.5, finished=True))
-    assert len(scheduler.study.trials) == len(scheduler._drawn.trials) == 12, "no draw is forgone"
-    assert all(len(set(drawn)) == len(drawn) for drawn in seeds.values())

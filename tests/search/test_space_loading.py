@@ -8,7 +8,7 @@ import pytest
 
 from automl.base.errors import InputError
 from search.drawn import check_fixed_parameters
-from search.space import SPACES, load_space
+from search.space import load_space
 
 GOOD = """
 from automl.tasks.image_classification import ImageTraining
@@ -56,14 +56,6 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("my_package/spaces.py").write_text(GOOD)
     Path("broken_space.py").write_text("import no_such_module_of_mine")
     Path("unfinished_space.py").write_text("def space(trial:")
-
-
-@pytest.mark.parametrize("name", SPACES)
-def test_a_built_in_space_is_loaded(name: str) -> None:
-    space = load_space(name)
-    assert space is SPACES[name]
-    assert space.name == name
-    assert space.summary
 
 
 @pytest.mark.parametrize("name", ["my_space.py:space", "./my_space.py:space", "my_package.spaces:space"])

@@ -2,12 +2,8 @@
 
 import copy
 import json
-import os
 import random
-import subprocess
-import sys
 import warnings
-from dataclasses import replace
 from functools import cache
 from itertools import product
 from typing import Any
@@ -117,22 +113,6 @@ def test_free_answers_lie_within_the_space(space: Space) -> None:
         assert config.training.learning_rate == 3e-3
 
 
-@pytest.mark.parametrize("name", [name for name, space in SPACES.items() if space.types])
-def test_every_space_of_attention_has_free_answers(name: str) -> None:
-    assert SPACES[name].free(), "check_fixed_parameters draws them all"
-
-
-def test_random_draws_need_no_search() -> None:
-    space = SPACES["digits"]
-    first, again, other = (
-        [trial.params for trial, _ in draw_randomly(space, 5, seed=seed)] for seed in (0, 0, 1)
-    )
-    assert first == again != other
-    trial, config = next(draw_randomly(space, 1, first=space.baseline))
-    assert trial.params == space.baseline
-    assert config == space(optuna.trial.FixedTrial(space.baseline))
-
-
 def changed(name: str, **ranges: Any) -> Space:
     """Return the space `digits` with another range."""
 
@@ -197,49 +177,12 @@ def test_a_fingerprint_stays_the_same() -> None:
     assert fingerprint(SMALL) == "885a2648eee1457d-9d026eca1a567983"
 
 
-@pytest.mark.slow("starts a process that imports PyTorch")
-def test_a_fingerprint_is_the_same_in_every_process() -> None:
-    program = "from search import drawn, space; print(drawn.Drawn(space.SPACES['digits']).fingerprint)"
-    environment = {**os.environ, "PYTHONHASHSEED": "1"}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
-    assert done.stdout.strip() == fingerprint(SPACES["digits"]), done.stderr
-
-
-def test_decomposed_attention_after_res3_and_res4() -> None:
-    space = SPACES["resnet50-da"]
-    drawn = [config.model.placement for _, config in draw_randomly(space, 40) if config is not None]
-    assert {len(placement) for placement in drawn} == set(range(8))
-    assert {site for placement in drawn for site in placement} == {
-        *(f"stage2.block{i}" for i in range(1, 5)),
-        *(f"stage3.block{i}" for i in range(1, 7)),
-    }
-    for placement in drawn:
-        kinds = {
-            (spec.type, spec.options["normalisation"], spec.options["heads"]) for spec in placement.values()
-        }
-        assert len(kinds) == bool(placement), "the modules of a trial are of one kind"
-    ends = [[params[f"site{i}"] for i in range(1, params["modules"] + 1)] for params in space.free()]
-    assert ends == [[9], [3], [3, 9]]
-
-
 def test_a_space_with_its_own_random_numbers_is_rejected() -> None:
     def draw(trial: optuna.Trial) -> TrialConfig:
         return TrialConfig(model=Model(options={"width": random.uniform(0.5, 1)}))
 
     with pytest.raises(InputError, match="space 'dice' returned different configurations for the same"):
         fingerprint(Space(name="dice", draw=draw, baseline={}, summary=""))
-
-
-def test_samples_reach_the_whole_space(space: Space) -> None:
-    params, configs = zip(*_samples(space.name), strict=True)
-    placements = [config.model.placement for config in configs]
-    assert {len(placement) for placement in placements} == {0, 1, 2, 3}
-    assert {spec.type for placement in placements for spec in placement.values()} == set(choices.TYPES)
-    assert {config.training.optimizer for config in configs} == {"adamw", "sgd"}
-    assert {config.training.schedule for config in configs} == {"one-cycle", "flat-cosine"}
-    assert {config.training.batch_size for config in configs} == {32, 64, 128}
-    if "backbone" in params[0]:
-        assert {config.model.backbone for config in configs} == {"xresnet18", "xresnet34", "xresnet50"}
 
 
 SITES = [Site(name=f"s{i}", path=f"{i}", channels=16 << i, stride=1, resolution=(8, 8)) for i in range(4)]
@@ -303,15 +246,6 @@ def test_a_transformers_sites_are_where_its_space_says(name: str) -> None:
         assert {vit_spaces.mixer_site(site, options) for site in after} <= names
 
 
-def test_the_augmentation_of_a_folder_starts_light() -> None:
-    drawn = [config.training for _, config in draw_randomly(SPACES["folder"], 30) if config]
-    strengths = {(training.policy, training.erasing, training.cutmix) for training in drawn}  # type: ignore[attr-defined]
-    assert strengths == {tuple(strength.values()) for strength in choices.AUGMENT.values()}
-    space = load_space("folder", "timm:levit_128s", 224)
-    assert space.baseline["augment"] == "light"
-    assert all(params["augment"] == "light" for params in space.free())
-
-
 @pytest.mark.parametrize(
     "name", others_slow([n for n, space in SPACES.items() if space.with_backbone], "digits", "hybrid")
 )
@@ -322,21 +256,3 @@ def test_options_of_a_backbone_are_those_of_all_its_models(name: str) -> None:
     configs = [config for _, config in draw_randomly(space, 3, first=space.baseline) if config]
     assert all(config.model.options.items() >= options.items() for config in configs)
     assert all(len(config.model.kinds) in (0, 3) for config in configs)
-
-
-def test_checks_share_draws() -> None:
-    calls = []
-    digits = SPACES["digits"]
-
-    def count(trial: optuna.Trial) -> TrialConfig:
-        calls.append(trial)
-        return digits.draw(trial)
-
-    drawn = Drawn(replace(digits, draw=count))
-    assert drawn.has_placements
-    assert drawn.fingerprint == Drawn(digits).fingerprint
-    assert not drawn.baseline.model.placement
-    assert len(calls) < 130
-    before = len(calls)
-    assert drawn.configs(50) == [config for _, config in draw_randomly(digits, 50)]
-    assert len(calls) == before

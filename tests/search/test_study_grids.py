@@ -76,15 +76,6 @@ def test_modules_are_at_the_published_sites(kind: str, count: int, form: str) ->
         assert "stage2.block4" in placement, "the end of res3 of ResNet-50"
 
 
-def test_heads_and_normalisation_are_those_of_the_cell() -> None:
-    (spec,) = drawn("da-heads", heads=32).model.placement.values()
-    assert spec.options["heads"] == 32
-    (spec,) = drawn("da-normalisation", normalisation="none").model.placement.values()
-    assert spec.options["normalisation"] == "none"
-    (spec,) = drawn("da-normalisation", normalisation="scaling-keys").model.placement.values()
-    assert spec.options["normalisation"] == "scaling-keys", "the blog's sqrt(k)"
-
-
 @pytest.mark.parametrize("block", list(BLOCKS))
 def test_blocks_have_the_layer_scale_of_the_published_classes(block: str) -> None:
     """It is 1e-4 by default there, and left out with init_values=0."""
