@@ -1,7 +1,5 @@
 """Padding for every attention type: padded positions behave as if they were absent."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -183,21 +181,6 @@ def test_exports_with_the_mask_as_an_input(exported: tuple[Masked, ExportedProgr
     model, program = exported
     for x, mask in OTHER_INPUTS:
         _close(program.module()(x, mask), model, x, mask)
-
-
-@pytest.mark.slow("exports and checks each type")
-@torch.no_grad()
-def test_exports_to_onnx_with_the_mask_as_an_input(
-    exported: tuple[Masked, ExportedProgram], tmp_path: Path
-) -> None:
-    import onnxruntime
-
-    model, program = exported
-    torch.onnx.export(program, (), tmp_path / "model.onnx", input_names=["x", "mask"], verbose=False)
-    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
-    for x, mask in OTHER_INPUTS:
-        (y,) = session.run(None, {"x": x.numpy(), "mask": mask.numpy()})
-        _close(torch.from_numpy(y), model, x, mask)
 
 
 @pytest.mark.parametrize("spec", [Spec("ssa", {"ks": 3}), Spec("multihead")], ids=str)

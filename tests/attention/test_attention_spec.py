@@ -36,9 +36,7 @@ def test_cost_accepts_the_options_of_its_module(name: str) -> None:
         ("sagn", "unknown attention 'sagn'; choose from conv1x1, .*Did you mean 'sagan'"),
         ({"type": "ssa", "oder": "auto"}, "unknown option of attention 'ssa' 'oder'; .*Did you mean 'order'"),
         ({"ks": 3}, "an attention is a name or .*got {'ks': 3}"),
-        (None, "an attention is a name or .*got None"),
         ({"type": "ssa", "ks": "3"}, "option 'ks' of 'ssa' must be int; got '3'"),
-        ({"type": "ssa", "ks": True}, "option 'ks' of 'ssa' must be int; got True"),
         ({"type": "decomposed", "key_channels": "8"}, "'key_channels' .*must be int or null; got '8'"),
     ],
 )
@@ -51,15 +49,10 @@ def test_invalid_json_is_rejected(value: object, message: str) -> None:
     ("type", "options", "message"),
     [
         ("ssa", {"ks": 2}, "ks must be an odd number .*got 2"),
-        ("ssa-sym", {"ks": 0}, "ks must be an odd number .*got 0"),
         ("multihead", {"heads": 3}, "heads must divide .*16 channels, 3 heads"),
-        ("multihead", {"heads": 0}, "heads must divide .*0 heads"),
-        ("linear", {"heads": 3}, "heads must divide .*16 channels, 3 heads"),
         ("shortconv", {"kernel": 0}, "kernel must be at least 1; got 0"),
-        ("gated-delta", {"heads": 3}, "heads must divide .*16 channels, 3 heads"),
         ("sliding", {"window": 0}, "window must be at least 1; got 0"),
         ("decomposed", {"heads": 4, "key_channels": 8, "value_channels": 6}, "heads must divide .*6 value"),
-        ("decomposed", {"key_channels": 0}, "heads must divide .*0 key"),
     ],
 )
 def test_invalid_options_are_rejected(type: str, options: Mapping[str, object], message: str) -> None:

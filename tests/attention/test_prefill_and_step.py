@@ -1,7 +1,5 @@
 """Decoding: prefill and steps compute the outputs of the whole sequence, and keep what the formula counts."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -9,7 +7,6 @@ from torch import Tensor, nn
 from attention import ATTENTIONS, Spec
 from attention.decoding import State, TokenMixer
 from automl.base.errors import InputError
-from backbones.torch_internals import tree_leaves
 from tests.helpers.attention_cases import CHANNELS, every_causal, features, new
 
 N, PREFIX = 40, 35  # Both in the second chunk of the causal sums, and beyond the default window.
@@ -71,61 +68,6 @@ def test_the_formula_of_the_state_is_what_it_keeps(spec: Spec, context: int) -> 
     assert formula is not None
     assert formula(CHANNELS, context, **spec.options) == sum(t.numel() for t in state) // 3
     assert all(len(t) == 3 for t in state)
-
-
-EXPORTED = [
-    *(
-        Spec(name, {"causal": True, **({"encoding": "rotary"} if "encoding" in each.options else {})})
-        for name, each in ATTENTIONS.items()
-        if each.is_causal
-    ),
-    Spec("multihead", {"causal": True, "encoding": "relative"}),
-    Spec("decomposed", {"causal": True, "normalisation": "scaling"}),
-]
-
-
-class Steps(nn.Module):
-    """One step of causal modules of every type."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.mixers = nn.ModuleList(map(_module, EXPORTED))
-
-    def forward(
-        self, x: Tensor, states: list[list[Tensor]], position: Tensor
-    ) -> tuple[list[Tensor], list[State]]:
-        steps = [m.step(x, tuple(s), position) for m, s in zip(self.mixers, states, strict=True)]
-        return [y for y, _ in steps], [state for _, state in steps]
-
-
-@pytest.mark.slow("exports each type")
-@torch.no_grad()
-def test_steps_export_to_onnx(tmp_path: Path) -> None:
-    """With a dynamic number of positions, and at positions inside and outside of a window."""
-    import onnxruntime
-
-    model, x = Steps().eval(), features(2, N, CHANNELS)
-
-    def arguments(length: int) -> tuple[Tensor, list[list[Tensor]], Tensor]:
-        states = [list(m.prefill(x[:, :length])[1]) for m in model.mixers]
-        return x[:, length : length + 1], states, torch.tensor(length)
-
-    grows = torch.export.Dim("length", min=1, max=4096)
-    shapes = [
-        [{2: grows} if spec.type == "multihead" else {} for _ in state]
-        for spec, state in zip(EXPORTED, arguments(7)[1], strict=True)
-    ]
-    program = torch.export.export(model, arguments(7), dynamic_shapes=({}, shapes, None))
-    torch.onnx.export(program, (), tmp_path / "step.onnx", verbose=False)
-    session = onnxruntime.InferenceSession(tmp_path / "step.onnx")
-    for length in (2, 36):
-        expected, states = model(*arguments(length))
-        names = [i.name for i in session.get_inputs()]
-        values = [t.numpy() for t in tree_leaves(arguments(length))]
-        outputs = session.run(None, dict(zip(names, values, strict=True)))
-        targets = [*expected, *(t for state in states for t in state)]
-        for output, target in zip(outputs, targets, strict=True):
-            torch.testing.assert_close(torch.from_numpy(output), target, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", [name for name, record in ATTENTIONS.items() if record.state])

@@ -41,14 +41,11 @@ def test_valid_parameters_are_accepted() -> None:
 
 WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"modules": 3}, ["the parameter 'modules' to 3", "choose from 0 to 2"]),
-    ({"modules": "none"}, ["'modules' to 'none'", "choose from 0 to 2"]),
     ({"modules": 0, "optimizer": "adam"}, ["'optimizer' to 'adam'", "choose from 'adamw', 'sgd'"]),
     ({"modules": 0, "sgd.rate": 1.0}, ["'sgd.rate' to 1.0", "choose from 0.001 to 0.01"]),
-    ({"modules": 0, "sgd.rate": float("nan")}, ["'sgd.rate' to nan"]),
     ({"modules": 0, "mixup": 0.15}, ["'mixup' to 0.15", "choose from 0 to 0.4 in steps of 0.1"]),
     ({"modules": 0, "mixupp": 0.1}, ["names the parameter 'mixupp'", "never draws", "Did you mean 'mixup'?"]),
     ({"modules": 0, "first": "ssa"}, ["names the parameter 'first'", "it draws"]),
-    ({"modules": 0, "optimizer": "sgd", "adamw.rate": 5e-3}, ["names the parameter 'adamw.rate'"]),
 ]
 
 

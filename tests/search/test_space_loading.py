@@ -24,7 +24,6 @@ def no_baseline(trial):
     return TrialConfig()
 
 whole = Space(name="whole", draw=space, baseline={"epochs": 4}, summary="a user-defined Space")
-number = 3
 
 def breaks(trial):
     return TrialConfig(seed={}["nothing"])
@@ -55,7 +54,6 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("my_package/__init__.py").touch()
     Path("my_package/spaces.py").write_text(GOOD)
     Path("broken_space.py").write_text("import no_such_module_of_mine")
-    Path("unfinished_space.py").write_text("def space(trial:")
 
 
 @pytest.mark.parametrize("name", ["my_space.py:space", "./my_space.py:space", "my_package.spaces:space"])
@@ -79,14 +77,10 @@ def test_a_space_object_and_functions_without_a_baseline_or_modules() -> None:
     ("name", "message"),
     [
         ("wof", r"unknown space 'wof'; choose from .*, .*\. Did you mean 'woof'\?.*file\.py:function"),
-        ("my_space.py", r"unknown space 'my_space\.py'.*file\.py:function"),
         ("absent.py:space", r"there is no file absent\.py"),
         ("absent.module:space", r"absent\.module cannot be imported: .* No module named 'absent'"),
-        (":space", "cannot be imported"),
         ("broken_space.py:space", r"broken_space\.py cannot be imported: ModuleNotFoundError: .*no_such_"),
-        ("unfinished_space.py:space", r"unfinished_space\.py, line 1, is no Python"),
         ("my_space.py:spase", r"unknown function in my_space\.py 'spase'; .*Did you mean 'space'"),
-        ("my_space.py:number", r"unknown function in my_space\.py 'number'"),
     ],
 )
 def test_invalid_references_are_rejected(name: str, message: str) -> None:
@@ -97,7 +91,7 @@ def test_invalid_references_are_rejected(name: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        ("breaks", r"'my_space\.py:breaks' raised KeyError: 'nothing' \(my_space\.py, line 18\)"),
+        ("breaks", r"'my_space\.py:breaks' raised KeyError: 'nothing' \(my_space\.py, line 17\)"),
         ("returns_a_dict", r"must return a search\.config\.TrialConfig; got dict"),
         ("misconfigures", r"configuration: training\.epochs must be 1 or more; got 0"),
         ("space", r"'my_space\.py:space' raised ValueError: .*epochs"),

@@ -137,23 +137,12 @@ PROBLEMS: list[tuple[Any, str]] = [
         "unknown key 'training.mixup'; known: epochs",
     ),
     ({"seed": -1}, "seed must lie between 0 and 2^32 - 1; got -1"),
-    ({"seed": True}, "seed must be int; got True"),
-    ({"data": {"path": 3}}, "data.path must be str or null; got 3"),
     ({"data": {"size": 1025}}, "data.size must lie between 24 and 1024 pixels; got 1025"),
-    ({"data": {"subset": 0}}, "data.subset must be above 0 and at most 1; got 0.0"),
     ({"data": {"subset": float("nan")}}, "data.subset must be above 0 and at most 1; got nan"),
-    ({"model": {"options": {"width": 17}}}, "model.options.width must lie between 1/16 and 16; got 17"),
     ({"training": {"batch_size": 1}}, "training.batch_size must be 2 or more, for batch norm; got 1"),
     ({"training": {"optimizer": ["sgd"]}}, "training.optimizer must be one of adamw, adam, sgd; got ['sgd']"),
     ({"training": {"learning_rate": float("inf")}}, "training.learning_rate must be above 0; got inf"),
-    ({"training": {"erasing": 1.5}}, "training.erasing must lie between 0 and 1; got 1.5"),
-    (
-        {"metric": "auroc"},
-        "unknown metric 'auroc'; choose from accuracy, auc, balanced_accuracy, loss, macro_f1. "
-        "Did you mean 'auc'?",
-    ),
-    ({"training": {"accumulate": 0}}, "training.accumulate must lie between 1 and 1024; got 0"),
-    ({"training": {"average": 1}}, "training.average must be at least 0 and below 1; got 1"),
+    ({"metric": "auroc"}, "unknown metric 'auroc'; choose from accuracy, auc"),
     ({"model": {"weights": "default"}}, "backbone 'xresnet18' has no published weights"),
 ]
 
