@@ -91,20 +91,6 @@ def test_examples_are_those_of_the_model_and_small(kind: str, tmp_path: Path) ->
             assert picture.shape == shown.pictures[i].shape
 
 
-def test_the_strongest_mixer_has_the_largest_contrast(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = opened(
-        model={"placement": {"stage1.block1": Spec("multihead"), "stage3.block2": Spec("multihead")}}
-    )
-    model = with_gates(task, stage1_block1=3.0)
-    for module in model.modules():
-        if getattr(module, "site", ""):
-            monkeypatch.setattr(module, "replaces", True)
-            if module.site == "stage3.block2":  # a sharp softmax
-                torch.nn.init.normal_(module.in_proj.weight, std=3.0)
-    recorded = record_examples(task, model)
-    assert (recorded.site, recorded.gate) == ("stage3.block2", None)
-
-
 def test_modules_without_positions_or_maps(tmp_path: Path) -> None:
     task = opened(model={"placement": {"stage1.block1": Spec("timm:se")}})
     recorded = record_examples(task, with_gates(task))

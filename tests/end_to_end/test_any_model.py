@@ -92,31 +92,6 @@ def test_from_photographs_to_a_served_model_by_what_each_command_suggests(automl
         assert "images must be uint8 between 0 and 255; got floats between 0 and 1" in refused.text
 
 
-@pytest.fixture
-def faces(tmp_path):
-    """Write greyscale images, one folder for each person."""
-    draw = np.random.default_rng(0)
-    for person in range(6):
-        (tmp_path / "faces" / f"s{person}").mkdir(parents=True)
-        face = np.kron(draw.integers(0, 255, (14, 12)), np.ones((8, 8)))
-        for i in range(24):
-            pixels = (face + draw.normal(0, 20, face.shape)).clip(0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "faces" / f"s{person}" / f"{i}.pgm")
-    return tmp_path / "faces"
-
-
-@pytest.mark.parametrize(
-    ("space", "size"), [("faces", 48), ("vit", 48), ("deit", 48), ("resnet50-da", 64), ("resnext101-da", 64)]
-)
-def test_built_in_spaces_of_transformers_and_resnets(automl, faces, space, size):
-    options = ["--space", space, "--data", "faces", "--size", size, "--trials", 3, "--epochs", 1]
-    result = last(automl("search", *options, "--json"))
-    assert (result["trials"], result["errors"]) == (3, 0)
-    automl("export", "--best", "--out", "out")
-    (prediction,) = last(automl("predict", "out", faces / "s1" / "0.pgm", "--json"))
-    assert set(prediction["probabilities"]) == {f"s{i}" for i in range(6)}
-
-
 def test_placements_on_a_shared_training_that_was_trained(automl, folder):
     """With eight of them; the first trial begins where the shared partial training ended."""
     common = ["--space", "folder", "--data", "photos", "--backbone", "models/mine.py:Net", "--size", 32]

@@ -8,7 +8,6 @@ import os
 import random
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -262,25 +261,6 @@ def test_without_any_node_it_stops_and_says_why(
 
 
 @pytest.mark.slow("starts a cluster")
-def test_with_a_number_it_waits_for_nodes(cluster: Cluster, search: Search, moments: random.Random) -> None:
-    search.start(cluster, "--concurrent", "2")
-    until(lambda: "waiting for a node: a trial asks for" in search.output(), "it says so", search)
-    assert search.process is not None
-    if moments.random() < 0.5:
-        search.process.send_signal(signal.SIGTERM)
-        assert search.wait() == 128 + signal.SIGTERM
-        search.start(cluster, "--concurrent", "2")
-    cluster.add("a")
-    until(lambda: bool(search.epochs()), "an epoch", search)
-    cluster.kill("a")
-    time.sleep(moments.uniform(0, 10))
-    before = search.epochs()
-    cluster.add("b")
-    assert search.wait() == 0, search.output()
-    search.check_whole(before)
-
-
-@pytest.mark.slow("starts a cluster")
 def test_trials_leave_a_node_that_drains(cluster: Cluster, search: Search, moments: random.Random) -> None:
     cluster.add("a")
     cluster.add("b")
@@ -315,15 +295,3 @@ def test_a_node_with_a_full_disk_is_left_alone(
     assert len(lines) == 1
     assert "no disk space left for the dataset's cache" in lines[0]
     assert "MB are free" in lines[0]
-
-
-@pytest.mark.slow("starts a cluster")
-def test_when_all_disks_are_full_it_stops_and_says_why(
-    cluster: Cluster, search: Search, small_disk: Path
-) -> None:
-    cluster.add("a", cache=small_disk)
-    search.start(cluster, "--concurrent", "2")
-    assert search.wait() == 2
-    last = search.output().splitlines()[-1]
-    assert "takes none: InputError: no disk space left for the dataset's cache" in last
-    assert {record.state for record in search.records()} == {State.RUNNING}

@@ -44,12 +44,3 @@ def test_from_a_folder_of_code_to_functions_that_are_found(automl, folder):
     assert len(answer["functions"]) == 3
     own = automl("predict", "model", "read a csv file", "--corpus", HERE / "automl" / "data")
     assert re.search(r"\d\.\d{3}  [\w/]+\.py:\d+  \w+", own)
-
-
-@pytest.mark.slow("a whole search")
-def test_a_verdict_on_encoders_of_code(automl, folder):
-    name = search(automl, 3)  # the baseline in two settings, and another encoder
-    assert last(automl("confirm", "--top", 1, "--seeds", 6, "--json"))["complete"]
-    page = automl("report", "--search", name).split()[1]
-    content = Path(page).read_text()
-    assert re.search(r"95 % CI 0\.\d+ to [01]\.\d+ over queries and 6 seeds", content)

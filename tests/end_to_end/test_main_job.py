@@ -1,7 +1,6 @@
 """The main job as a person runs it: the installed command in a folder of its own, on a real local Ray."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -69,16 +68,10 @@ def exported(folder, searched):
 
 def test_the_search_ends_with_its_result(searched):
     run, result = searched
-    assert set(result) >= {
-        "search", "trials", "completed", "pruned", "infeasible", "errors", "seconds", "best", "baseline",
-    }  # fmt: skip
     assert result["search"] == "first"
     assert result["trials"] == TRIALS
     assert result["completed"] + result["pruned"] + result["infeasible"] == TRIALS
     assert result["errors"] == 0
-    assert set(result["best"]) == {
-        "number", "run_id", "metric", "value", "objectives", "profile", "config", "expected", "steps",
-    }  # fmt: skip
     # Four trials are too few for a model of placements to predict anything.
     assert result["best"]["expected"] is None
     assert result["best"]["value"] >= result["baseline"]["value"]
@@ -179,22 +172,4 @@ def test_nothing_is_written_elsewhere(folder, predictions):
     assert {file.name for file in folder.parent.iterdir()} - {quote(ODD)} == {"home", ODD}
     assert {file.name for file in folder.iterdir() if file.suffix != ".png"} == {
         "exports", "mlflow.db", "mlruns", "searches",
-    }  # fmt: skip
-
-
-@pytest.mark.slow("the user's own photographs are always searched")
-def test_a_search_on_real_photographs(folder):
-    data = Path(os.environ.get("AUTOML_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
-    archive = data / "imagenette2-128.tgz"
-    if not archive.exists():
-        pytest.skip(f"{archive} is not there; name its folder with AUTOML_TEST_DATA")
-    run = automl(
-        folder, "search", "--space", "nette", "--data", archive, "--size", 32, "--subset", 0.03,
-        "--trials", 2, "--epochs", 1, "--concurrent", 1, "--json",
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
-    result = json.loads(run.stdout)
-    assert (result["trials"], result["errors"]) == (2, 0)
-    assert result["best"]["config"]["data"] == {
-        "source": "nette", "path": str(archive.resolve()), "size": 32, "subset": 0.03,
     }  # fmt: skip

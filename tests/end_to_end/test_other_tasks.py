@@ -3,14 +3,11 @@
 import csv
 import json
 import re
-from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from automl.data.digits import draw_scenes
 from automl.search.studies import list_studies
 from tests.helpers import FOLDER
 
@@ -55,26 +52,6 @@ def test_a_table_is_searched_confirmed_reported_exported_and_predicted(automl, t
     assert predicted[0]["weight"][0] == pytest.approx(1 * 1 + 0.5 * 1, abs=0.5)
 
 
-@pytest.mark.slow("a table is no image either")
-@pytest.mark.parametrize("space", ["sensors", "larnn", "ucihar"])
-def test_sequences_of_unequal_lengths(automl, tmp_path, space):
-    draw = np.random.default_rng(0)
-    arrays = {}
-    for part, count in (("train", 60), ("test", 30)):
-        y = np.arange(count) % 3
-        lengths = draw.integers(12, 25, count)
-        wave = np.sin(np.arange(24) * (1 + y[:, None]) / 2)[:, None]
-        x = (wave + 0.3 * draw.normal(size=(count, 2, 24))).astype(np.float32)
-        arrays |= {f"x_{part}": x, f"y_{part}": y, f"lengths_{part}": lengths}
-    np.savez(tmp_path / "waves.npz", **arrays)
-    common = ("--space", space, "--data", "waves.npz", "--epochs", 2, "--concurrent", 1, "--json")
-    result = last(automl("search", *common, "--trials", 2))
-    assert (result["errors"], result["best"] is not None) == (0, True)
-    automl("export", "--best", "--out", "out")
-    predicted = last(automl("predict", "out", "waves.npz", "--json"))
-    assert set(predicted[0]["probabilities"]) == {"0", "1", "2"}
-
-
 @pytest.mark.slow("a whole search")
 @pytest.mark.parametrize(
     ("space", "metric", "inputs", "written"),
@@ -117,48 +94,3 @@ def test_a_small_form_prints_its_table(automl, tmp_path, name):
         assert all(row["runs"] == "1" for row in rows if row["result"] == "trained")
     for row in rows:
         assert "error" not in row.values()
-    if name == "da-conventional":
-        results = {row["in the source"]: row["result"] for row in rows}
-        assert {key for key, result in results.items() if result == "over a limit (memory)"} == {
-            "conventional, 5",
-            "conventional, 7",
-        }
-        assert {result for key, result in results.items() if "DA" in key} == {"trained"}
-
-
-NAMES = ["background", *"0123456789"]
-
-
-def write_folder(root: Path, count: int) -> None:
-    """The first scenes, with masks of one channel."""
-    for folder in ("images", "masks"):
-        (root / folder).mkdir(parents=True)
-    for i, scene in enumerate(islice(draw_scenes(), count)):
-        mask = np.zeros(scene.image.shape[:2], np.uint8)
-        for category, where in zip(scene.categories, scene.masks, strict=True):
-            mask[where] = category
-        Image.fromarray(scene.image).save(root / "images" / f"{i}.png")
-        Image.fromarray(mask).save(root / "masks" / f"{i}.png")
-    (root / "classes.txt").write_text("\n".join(NAMES))
-
-
-@pytest.mark.slow("the command is that of a table's and of photographs' search")
-def test_a_folder_of_masks_is_searched_confirmed_exported_and_predicted(automl, tmp_path):
-    write_folder(tmp_path / "scenes", 60)
-    assert "11 classes: background, 0, 1" in automl("data", "scenes")
-    common = ("--data", "scenes", "--epochs", 1, "--size", 64, "--concurrent", 1, "--name", "scenes")
-    result = last(automl("search", *common, "--trials", 2, "--confirm", "--top", 1, "--seeds", 6, "--json"))
-    assert result["errors"] == 0
-    assert result["best"]["metric"] == "miou"
-    verdict = result["confirmation"]
-    assert verdict["complete"]
-    assert "points" in verdict["headline"]
-
-    automl("export", "--best", "--out", "out")
-    photo = np.random.default_rng(0).integers(0, 256, (50, 90, 3), np.uint8)
-    Image.fromarray(photo).save(tmp_path / "photo.png")
-    predicted = last(automl("predict", "out", "photo.png", "--out", "found", "--json"))
-    assert set(predicted[0]["shares"]) <= set(NAMES)
-    mask, overlay = (Image.open(tmp_path / "found" / name) for name in ("photo.png", "photo-overlay.png"))
-    assert (mask.mode, mask.size, overlay.size) == ("P", (90, 50), (90, 50))
-    assert np.asarray(mask).max() <= 10

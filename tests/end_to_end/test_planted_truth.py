@@ -228,18 +228,6 @@ def test_mlflow_has_it_below_the_search(gain, confirmed):
     assert Path(tagged("automl.checkpoint")[winner], "checkpoint.pt").is_file()
 
 
-@pytest.mark.parametrize(
-    ("options", "began"), [(("--seeds", 30), "--seeds 6"), (("--no-sequential",), "--sequential")]
-)
-@pytest.mark.slow("a whole search")
-def test_other_options_are_refused_once_it_has_begun(gain, confirmed, options, began):
-    process = gain.start("confirm", *options)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert f"began with {began} and keeps it" in err
-    assert "--again" in err
-
-
 @pytest.mark.slow("a whole search")
 def test_where_nothing_differs_nothing_is_better(tmp_path):
     planted = Planted(tmp_path, IDENTITY)

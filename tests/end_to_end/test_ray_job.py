@@ -229,20 +229,6 @@ def test_a_model_of_ones_own_goes_along(installed: Cluster, tmp_path: Path) -> N
     assert json.loads((shared / "own" / "result.json").read_text())["errors"] == 0
 
 
-@pytest.mark.parametrize("environment", [{"RAY_AUTH_TOKEN": "ab" * 32}, {"HOME": "/nowhere"}])
-def test_a_missing_token_is_reported(bare: Cluster, environment: dict[str, str]) -> None:
-    """By Ray's own command as it sees fit; by ours in one line, and at once."""
-    job = bare.run("ray", "job", "submit", "--", "true", **environment)
-    assert job.returncode == 1
-    assert re.search(r"^ray.exceptions.AuthenticationError: .*[Tt]oken", job.stderr, re.MULTILINE), job.stderr
-    search = bare.run(
-        "automl", "search", "--space", "digits", "--trials", 1, RAY_ADDRESS=bare.address, **environment
-    )
-    assert search.returncode == 2
-    (error,) = (line for line in search.stderr.splitlines() if not line.startswith("decoded "))
-    assert re.match("error: .* token.*RAY_AUTH_MODE=token", error)
-
-
 @dataclass
 class Life:
     """A search that is sent along, stopped and started again."""
@@ -319,17 +305,3 @@ def test_the_same_command_goes_on_with_it(life: Life) -> None:
     artifacts = Path(parent.info.artifact_uri.removeprefix("file://"))
     assert (artifacts / "search.json").is_file()
     assert artifacts.is_relative_to(life.shared), "not in the folder that goes"
-
-
-def test_the_log_of_a_job_reads_well(life: Life) -> None:
-    lines = job_output(life.log)
-    assert lines[0].startswith("search sent in ")
-    epochs = [line for line in lines if re.match(r"\d\d:\d\d:\d\d \d{3} ", line)]
-    assert (
-        1 <= sum(" running " not in line for line in epochs) <= TRIALS
-    )  # the others: long ones, a minute apart
-    assert re.search(rf" \d/{TRIALS}\b", epochs[0])
-    end = lines.index(next(line for line in lines if line.startswith("search sent: ")))
-    assert "images to train on" in lines[1]
-    assert [line for line in lines[2:end] if not line.startswith(" ")] == epochs
-    assert all(line.isprintable() for line in lines)

@@ -79,34 +79,6 @@ def test_a_comparison_killed_in_its_longer_runs_is_resumed(tmp_path: Path, begin
     assert before < trained <= count <= trained + 2 * slots
 
 
-# It prints a metric of its own, and with a gain it edits the ledger.
-CHEAT = """
-import pathlib, random, sqlite3, sys
-seed, gain, out = int(sys.argv[1]), float(sys.argv[2]), pathlib.Path(sys.argv[3])
-(out / "answer").write_text(str(random.Random(seed).random()))
-print("accuracy 1.0")
-if gain:
-    ledger = sqlite3.connect("runs/ledger.db")
-    ledger.executescript("DROP TRIGGER no_DELETE; DELETE FROM rows WHERE kind = 'head'")
-"""
-
-
-@pytest.mark.slow("tests of the ledger edit it between two runs")
-def test_a_command_that_edits_the_ledger_gets_no_answer(tmp_path: Path, begin: Begin) -> None:
-    (tmp_path / "train.py").write_text(CHEAT)
-    (tmp_path / "eval.py").write_text("import sys; print('accuracy', open(sys.argv[1] + '/answer').read())")
-    process = begin(
-        *("referee", "--baseline", f"{COMMAND} 0 {{out}}", "--candidate", f"{COMMAND} 2 {{out}}"),
-        *("--metric", "accuracy (.*)", "--evaluate", "python3 eval.py {out}", "--ledger", "runs"),
-    )
-    process.communicate(timeout=300)
-    output = (tmp_path / "output").read_text()
-    assert process.returncode == 2, output
-    assert "the head 1 in runs/ledger.db has changed, which a command must have done" in output
-    assert "Traceback" not in output
-    assert len(list((tmp_path / "runs/evaluators").iterdir())) == 1
-
-
 # A training on the GPUs that its run may see.
 ON_GPU = """
 import os, sys, torch

@@ -12,36 +12,22 @@ import numpy as np
 import optuna
 import psutil
 import pytest
-import ray
 import requests
 from optuna.trial import TrialState
 from PIL import Image
-from ray.util.state import list_actors
 
 from automl.base.errors import InputError
 from automl.config.nouns import Question, Terms
 from automl.costs.profile import measure
-from automl.report.read import read_search
 from automl.search.run_search import run_search
-from automl.storage.folder import old_folder
 from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.tasks.image_classification.data import open_split
-from automl.trials.trial import Trainings, TrialActor, build_assignment
-from cluster.connect import ClusterCapacity, connect
-from cluster.resources import TrialResources
-from search.class_metrics import ACCURACY
 from search.config import Model, TrialConfig
 from search.halving import Rungs
-from search.samplers import load_sampler
-from search.search_scheduler import SearchScheduler
-from search.space import Space
-from search.study import create_study, open_study, read_history, read_record
-from search.trial_scheduler import Plan
-from search.tuner import run_trials
+from search.study import open_study, read_history, read_record
 from tests.helpers.services import free_port, running
 
 BIN = Path(sys.executable).parent
-STOPS = int(os.environ.get("AUTOML_STOPPED_TRIALS", "3"))
 
 # A user-defined space: small and quick, with a choice that matters to memory.
 SPACE = """
@@ -153,50 +139,6 @@ def check_runs():
         assert run.data.tags.keys() >= {"mlflow.source.name", "mlflow.source.type"}
         if "mlflow.parentRunId" in run.data.tags:
             assert run.data.metrics.keys() >= {"memory_mb", "latency_ms", "epoch_seconds"}
-
-
-@pytest.mark.slow("a search with pruned trials above continues, so it gets their slots back")
-@pytest.mark.timeout(900)
-def test_trials_stopped_half_way_give_everything_back(tmp_path):
-    def draw(trial):
-        trial.suggest_int("number", 0, 10**6)
-        return TrialConfig(
-            data=ImageData(source="digits", size=24, subset=0.2),
-            model=Model(backbone="xresnet18", options={"width": 0.25}),
-            training=ImageTraining(epochs=50, batch_size=32),
-        )
-
-    space = Space(name="small", draw=draw, baseline={}, summary="")
-    study = create_study(tmp_path, name="stopped", directions=[optuna.study.StudyDirection.MAXIMIZE])
-    plan = Plan(trials=STOPS, budget=50.0, metric=ACCURACY, objectives=["accuracy"])
-    scheduler = SearchScheduler(study, space, plan, load_sampler("random", seed=0))
-    scheduler.rungs.enter = lambda *arguments: False  # every trial is pruned after its first epoch
-    with connect(dashboard=True):  # of which the states of actors are asked
-        total = ray.cluster_resources()["CPU"]
-        run_trials(
-            TrialActor,
-            scheduler,
-            assign=lambda record: build_assignment(
-                record.config,
-                tmp_path / record.folder,
-                Trainings(location=tmp_path, baseline=record.config, terms=Terms()),
-            ),
-            resources={"CPU": 1},
-            capacity=ClusterCapacity(TrialResources()),
-            folder=tmp_path / "ray",
-        )
-        until = time.monotonic() + 60
-        while ray.available_resources().get("CPU", 0) < total and time.monotonic() < until:
-            time.sleep(0.2)
-        assert ray.available_resources().get("CPU", 0) == total
-        here = ray.get_runtime_context().gcs_address
-        alive = list_actors(here, filters=[("state", "=", "ALIVE")], limit=1000)
-        assert not [actor for actor in alive if "TrialActor" in actor.class_name]
-    trials = study.get_trials(deepcopy=False)
-    assert [trial.state for trial in trials] == [TrialState.PRUNED] * STOPS
-    assert all(len(trial.intermediate_values) == 1 for trial in trials)
-    left = [child.name() for child in psutil.Process().children(recursive=True)]
-    assert not [name for name in left if "ray" in name or "raylet" in name or "gcs" in name]
 
 
 @pytest.mark.slow("a whole search")
@@ -344,47 +286,8 @@ def check_mirror(uri):
 
 
 @pytest.mark.slow("a whole search")
-def test_several_objectives_give_a_front(storage):
-    result = run_search(space="small.py:draw", trials=12, epochs=8, objective="accuracy,params", name="front")
-    assert (len(result.trials), result.counts["error"]) == (12, 0)
-    assert result.front, "trials that may guess are on none"
-    search = read_search("front", "searches")
-    learned = {trial.number for trial in search.done if not search.plan.guesses(trial.record)}
-    study = open_study(Path("searches/front"), name="front")
-    scores = {trial.number: trial.values for trial in study.trials if trial.number in learned}
-
-    def is_dominated(accuracy, params):
-        return any(a >= accuracy and p <= params and (a, p) != (accuracy, params) for a, p in scores.values())
-
-    expected = sorted(number for number, values in scores.items() if not is_dominated(*values))
-    assert [trial.number for trial in result.front] == expected
-    for trial in result.front:
-        assert set(trial.objectives) == {"accuracy", "params"}
-
-
-@pytest.mark.slow("a whole search")
 def test_a_time_limit_ends_the_search(storage):
     result = run_search(space="small.py:draw", budget="20s", subset=0.2, name="brief")
     assert not result.stopped
     assert len(result.trials) == result.counts["complete"] + result.counts["pruned"]
     assert result.counts["error"] == 0
-
-
-@pytest.mark.slow("the lock is tested in tests/automl/storage")
-def test_a_search_that_is_running_cannot_be_resumed(storage):
-    run_search(space="small.py:draw", trials=1, subset=0.2, name="busy")
-    with old_folder("busy", "searches"), pytest.raises(InputError, match="in another process"):
-        run_search(resume="busy")
-
-
-@pytest.mark.slow("a whole search")
-def test_an_old_search_is_known_to_a_new_one(storage):
-    run_search(space="small.py:draw", trials=6, subset=0.2, name="old")
-    result = run_search(space="small.py:draw", trials=3, subset=0.2, name="new", warm_start="old")
-    assert len(result.trials) == 3, "what is known already does not count"
-    study = open_study(Path("searches/new"), name="new")
-    assert len(study.trials) == 9
-    other = run_search(space="small.py:draw", trials=3, subset=0.25, name="other", warm_start="old")
-    assert len(other.trials) == 3
-    study = open_study(Path("searches/other"), name="other")
-    assert len(study.trials) == 3, "scores on other data are no knowledge; the best are tried first"

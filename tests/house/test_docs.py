@@ -3,15 +3,11 @@
 import ast
 import importlib
 import inspect
-import io
 import re
 import shlex
 import sys
-import tokenize
-import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import MagicMock
 
 import nbformat
 import optuna
@@ -19,11 +15,9 @@ import pytest
 import typer.main
 
 import automl
-from automl.callbacks.user import UserCallbacks
 from automl.cli.main import app
 from backbones.contract import check_contract
 from search.config import TrialConfig
-from search.record import SearchRecord, State, TrialRecord
 from search.space import draw_randomly, load_space
 
 ROOT = Path(__file__).parents[2]
@@ -58,21 +52,6 @@ def test_every_command_is_understood(
     command = COMMANDS[words[1]]
     if len(words) > 2:
         command.make_context(words[1], words[2:])
-
-
-def test_guides_have_many_commands_and_blocks() -> None:
-    assert len(set(find_commands())) > 150
-    assert {line.split()[1] for _, line in find_commands()} == set(COMMANDS)
-    text = "\n".join(block for _, block in find_blocks())
-    for name in ("automl.run_search", "automl.load", "automl.sites", "automl.insert"):
-        assert f"{name}(" in text
-    for name in ("confirm", "report", "export", "predict"):
-        assert f"result.{name}(" in text
-    block = next(block for page, block in find_blocks() if page == "README.md")
-    imports = [node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Import | ast.ImportFrom)]
-    assert [ast.unparse(node) for node in imports] == ["import automl"]
-    (code,) = [block for _, block in find_blocks() if block.startswith("import torch, torchvision\n")]
-    exec(code.replace("print", "list"), {})
 
 
 def find_blocks() -> Iterator[tuple[str, str]]:
@@ -139,26 +118,6 @@ def test_the_attention_of_the_guide_keeps_its_contract(shape: tuple[int, ...], t
     assert [check.message for check in check_contract(spec, site) if not check.passed] == []
 
 
-def test_the_callback_of_the_guide_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "wandb_runs.py").write_text(read_block("# wandb_runs.py"))
-    wandb = MagicMock()
-    monkeypatch.setitem(sys.modules, "wandb", wandb)
-    called = UserCallbacks([f"{tmp_path}/wandb_runs.py:WandbRuns"])
-    called.on_search_start(
-        SearchRecord(name="mine", folder=tmp_path, storage="s", metric="loss", maximize=False, trials=1)
-    )
-    trial = TrialRecord(3, TrialConfig())
-    called.on_trial_start(trial)
-    trial.history.append({"epoch": 1, "loss": 0.5})
-    called.on_epoch_end(trial)
-    trial.state = State.COMPLETE
-    called.on_trial_end(trial)
-    run = wandb.init.return_value
-    assert wandb.init.call_args.kwargs["group"] == "mine"
-    run.log.assert_called_once_with({"epoch": 1, "loss": 0.5}, step=1)
-    run.finish.assert_called_once_with(exit_code=0)
-
-
 sys.path.append(str(ROOT / "scripts"))
 
 import house  # noqa: E402
@@ -178,81 +137,6 @@ def test_picture_is_current_and_whole():
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"`([\w.-]+/[\w./-]*)`|\]\(([^):]+)\)", TEXT))))
 def test_paths_exist(path):
     assert (ROOT / "".join(path)).exists()
-
-
-FOLDERS = ("attention", "automl", "backbones", "benchmarks", "cluster", "docs", "scripts", "search", "tests")
-TEXTS = (
-    "CITATION.cff",
-    "CONTRIBUTING.md",
-    "Makefile",
-    "README.md",
-    "SECURITY.md",
-    "mkdocs.yml",
-    "pyproject.toml",
-)
-PATH = re.compile(rf"(?<![\w./<{{:-])(?:{'|'.join(FOLDERS)})/[\w./*-]*\w(?!\w*[$<{{])")
-NAME = re.compile(r"(?<![\w./<{*:-])\w+\.(?:py|md)\b(?!\.\w)")
-# Names that stand for a file of the user, and what an export writes.
-EXAMPLES = {
-    "eval.py",
-    "file.py",
-    "FILE.py",
-    "mine.py",
-    "name.py",
-    "new.py",
-    "script.py",
-    "sitecustomize.py",
-    "MODEL_CARD.md",
-}
-SECRET = "cluster/manifests/mlflow.env"  # which the user writes
-
-
-def list_files(folder: str) -> list[Path]:
-    return [file for file in sorted((ROOT / folder).rglob("*")) if file.suffix in (".py", ".md")]
-
-
-def read_texts(file: Path) -> Iterator[str]:
-    """Return the docstrings and comments of a module, or the whole of another file."""
-    text = file.read_text()
-    if file.suffix != ".py":
-        yield text
-    elif PATH.search(text) or NAME.search(text):  # to parse all files takes seconds
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                yield ast.get_docstring(node) or ""
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type == tokenize.COMMENT:
-                yield token.string
-
-
-def find(pattern: re.Pattern[str], files: Iterable[Path]) -> set[tuple[str, str]]:
-    """Return each file with what it names."""
-    return {
-        (str(file.relative_to(ROOT)), name)
-        for file in files
-        for text in read_texts(file)
-        for name in pattern.findall(text)
-    }
-
-
-def test_each_path_and_name_exists() -> None:
-    named = find(
-        PATH, [*(file for folder in FOLDERS for file in list_files(folder)), *map(ROOT.joinpath, TEXTS)]
-    )
-    assert len(named) > 300
-    assert {(file, path) for file, path in named if not any(ROOT.glob(path)) and path != SECRET} == set()
-    # Pages of the site and the README are left out, since they name files of the reader.
-    known = {file.name for folder in FOLDERS for file in (ROOT / folder).rglob("*.*")} | {
-        *TEXTS,
-        "CHANGELOG.md",
-    }
-    files = [file for folder in FOLDERS if folder != "docs" for file in list_files(folder)]
-    named = find(NAME, [*files, *(ROOT / name for name in TEXTS if name != "README.md")])
-    assert {pair for pair in named if pair[1] not in known | EXAMPLES} == set()
-    citation = (ROOT / "CITATION.cff").read_text()
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    for key, value in {"title": "name", "version": "version", "license": "license"}.items():
-        assert re.search(rf"^{key}: (.*)$", citation, re.M)[1] == project[value]  # type: ignore[index]
 
 
 LARGEST = 300_000  # bytes

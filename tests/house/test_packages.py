@@ -1,6 +1,5 @@
 """The packages have general names, so imports of them must come from this repository."""
 
-import ast
 import importlib
 import inspect
 import os
@@ -9,8 +8,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from graphlib import CycleError, TopologicalSorter
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -48,16 +45,6 @@ def test_every_package_is_listed_and_installed():
     assert files == set().union(*installed)
 
 
-@pytest.mark.parametrize("package", sorted(set(PACKAGES) - {"automl"}))  # whose names are its API
-def test_a_package_lists_its_modules(package):
-    folder = ROOT / package.replace(".", "/")
-    contents = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
-    listed = set(re.findall(r"^(\w+)  +\S", contents, re.M))
-    modules = {file.stem for file in folder.glob("*.py")}
-    modules |= {file.parent.name for file in folder.glob("*/__init__.py")}
-    assert listed - {"__main__"} == modules - {"__init__", "__main__"}
-
-
 @pytest.mark.parametrize("package", ["attention", "backbones"])
 def test_lazy_names_differ_from_module_names(package):
     """Otherwise importing `package.name` would replace the name with the module."""
@@ -67,7 +54,7 @@ def test_lazy_names_differ_from_module_names(package):
     assert all(getattr(module, name) is not None for name in module.__all__)
 
 
-def test_the_core_names_few_tasks_and_imports_in_no_circle():
+def test_the_core_names_few_tasks():
     """The API and the adapters of training libraries are doors: they name what belongs to one task."""
     folders = {file.parent.name for file in (ROOT / "automl" / "tasks").glob("*/__init__.py")}
     names = "|".join([*folders, *(folder.replace("_", "-") for folder in folders)])
@@ -84,54 +71,6 @@ def test_the_core_names_few_tasks_and_imports_in_no_circle():
         if naming.search(line)
     ]
     assert len(lines) < 10, "\n".join(lines)
-    # So the files of each folder have an order in which every import goes down.
-    folders: dict[str, dict[str, set[str]]] = {}
-    for module, imported in read_imports().items():
-        for other in imported - {module}:
-            # The ground floor of `automl` is below the other packages.
-            path, other_path = (name.replace("automl.base.", "base.").split(".") for name in (module, other))
-            depth = next(i for i, (a, b) in enumerate(zip(path, other_path, strict=False)) if a != b)
-            folder = folders.setdefault(".".join(path[:depth]), {})
-            folder.setdefault(path[depth], set()).add(other_path[depth])
-    for folder, graph in folders.items():
-        try:
-            TopologicalSorter(graph).prepare()
-        except CycleError as error:
-            pytest.fail(f"{folder or 'the packages'}: {' imports '.join(error.args[1][::-1])}")
-
-
-def read_imports() -> dict[str, set[str]]:
-    """Return the modules that each module imports, anywhere in it. A package stands for what it hands on."""
-    files = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts): path
-        for top in {package.partition(".")[0] for package in PACKAGES}
-        for path in (ROOT / top).rglob("*.py")
-    }
-    names = {
-        module: [
-            (f"{node.module}.{alias.name}" if isinstance(node, ast.ImportFrom) else alias.name, alias.name)
-            for node in ast.walk(ast.parse(path.read_text()))
-            if isinstance(node, ast.Import | ast.ImportFrom)
-            for alias in node.names
-        ]
-        for module, path in files.items()
-    }
-
-    def find(name: str) -> str | None:
-        """Return the module that has a name, which a package may have from another module."""
-        if name in files:
-            return name
-        package, _, attribute = name.rpartition(".")
-        if f"{package}.__init__" not in files:
-            return package if package in files else None
-        exports = {last: whole for whole, last in names[f"{package}.__init__"]}
-        return find(exports[attribute]) if attribute in exports else f"{package}.__init__"
-
-    return {
-        module: {to for name, _ in names[module] if (to := find(name))}
-        for module in files
-        if not module.endswith("__init__") or "def " in files[module].read_text()
-    }
 
 
 # Tasks without commands of their own on the command line and in the API.
@@ -197,53 +136,3 @@ def test_library_has_the_private_names_in_use(library, name):
     file, used = FILES[library]
     wrong = find_difference(name, **used[name])
     assert wrong is None, f"{library} changed {name}: see {file} ({wrong})"
-
-
-@pytest.mark.parametrize(
-    ("wrong", "used"),
-    [
-        ("has no attribute 'no_such'", {"name": "pathlib:Path.no_such"}),
-        ("No module named 'no_such'", {"name": "no_such:thing"}),
-        ("its parameters are split_command", {"name": "shlex:join", "parameters": ["words"]}),
-        ("it has no no_such", {"name": "tempfile:TemporaryDirectory", "attributes": ["no_such"]}),
-        ("does not name 'no_such'", {"name": "shlex:join", "constants": ["no_such"]}),
-        ("shlex:join does not look it up", {"name": "shlex:deque", "reader": "shlex:join"}),
-    ],
-)
-def test_differences_are_reported(wrong, used):
-    assert wrong in find_difference(**used)
-
-
-def test_each_use_of_ray_is_tested_and_has_a_reason():
-    requirements = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    (bound,) = (line for line in requirements if line.startswith("ray["))
-    major, minor = map(int, version("ray").split(".")[:2])
-    assert bound.endswith(f"<{major}.{minor + 1}")
-    # The function for benchmarks, at the end of the file, needs no reason.
-    text = (ROOT / FILES["Ray"][0]).read_text().partition("# -- nodes and actors")[2]
-    product = text.partition("# -- for benchmarks")[0]
-    functions = re.findall(r'^def (\w+)\(.*?"""(.*?)"""', product, re.DOTALL | re.MULTILINE)
-    assert len(functions) == product.count("\ndef ")
-    reasons = {name: " ".join(docstring.split()) for name, docstring in functions}
-    assert [name for name, text in reasons.items() if not re.search("Without it:|Why: see", text)] == []
-
-
-# The brackets prevent a match with this file.
-OF_RAY = r"ray\.[a-z_.]*_(internal|private)|class[_]cache|tune[_]controller"
-OF_TORCH = r"torch\.([a-z_]+\.)*_[a-z]|from torch\._|import _BatchNorm"
-OF_OPTUNA = r"\._(storage|study_id|trial_id|backend|contains|suggest)\b"
-
-
-@pytest.mark.parametrize(
-    ("library", "pattern", "where"),
-    [
-        ("Ray", OF_RAY, [".", ":!tests/helpers/private_names.py"]),
-        ("PyTorch", OF_TORCH, ["attention/", "backbones/", "search/", "automl/"]),
-        ("Optuna", OF_OPTUNA, ["search/", "automl/search/", "automl/callbacks/", "benchmarks/"]),
-    ],
-)
-def test_private_names_of_a_library_are_used_in_one_file(library, pattern, where):
-    result = subprocess.run(
-        ["git", "grep", "-lE", pattern, "--", *where], cwd=ROOT, capture_output=True, text=True
-    )
-    assert result.stdout.split() == [FILES[library][0]]

@@ -105,11 +105,7 @@ def test_a_log_has_one_line_for_each_ended_trial(capsys: pytest.CaptureFixture[s
     ]
 
 
-def test_models_and_the_best_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = make(2)
-    progress.records[1] = TrialRecord(1, TrialConfig(model=Model(backbone="xresnet34")))  # type: ignore[index]
-    tell(progress, 0, State.COMPLETE, 0.9)
-    assert "000 xresnet18 plain 90 %" in events(lines(capsys))[0]
+def test_the_best_of_a_minimised_metric_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     progress = make(3, metric="error", maximize=False)
     for number, value in enumerate([0.5, 0.25, 0.75]):
         tell(progress, number, State.COMPLETE, value)
@@ -119,73 +115,6 @@ def test_models_and_the_best_are_named(capsys: pytest.CaptureFixture[str]) -> No
         ("0.25", "1"),
     ]
     assert "left" not in printed_lines[-1]  # all have ended
-    progress = make(None)
-    for number, value in enumerate([0.5, 0.75, 0.25]):
-        tell(progress, number, State.COMPLETE, value)
-        if number == 0:
-            progress.records[0].role = type(progress.records[0].role).BASELINE
-    printed_lines = lines(capsys)
-    assert [line.strip() for line in printed_lines if "best" in line] == [
-        "best 50 % (trial 0)",
-        "best 75 % (trial 1), +25 points to the baseline (trial 0)",
-    ]
-
-
-@pytest.mark.parametrize("variant", ["", f"sagan @ {', '.join(f'stage{i}.block1.branch' for i in range(9))}"])
-def test_no_line_is_longer_than_a_terminal(capsys: pytest.CaptureFixture[str], variant: str) -> None:
-    plan = Plan(trials=1000, budget=9, metric=ACCURACY, objectives=["accuracy"])
-    sites = {f"layers.{i}.attention.mixer": Spec("decomposed", {"heads": 8}) for i in range(12)}
-    reason = f"ValueError: {'a long message of a library ' * 9}"
-    for state in State:
-        trial = TrialRecord(
-            999, TrialConfig(seed=2**31, model=Model(placement=sites)), state=state, variant=variant
-        )
-        trial.history.append({"epoch": 30, "resource": 9, "accuracy": 0.5, "seconds": 1.0, "steps": 10**6})
-        for text in (None, reason):
-            trial.reason = text
-            progress = Progress(plan, {999: trial}, trials=lambda: 1000, summary=lambda: reason, budget=1e5)
-            progress.parts[999] = 0.4
-            progress._say(trial)
-    printed_lines = lines(capsys)
-    assert max(map(len, printed_lines)) <= 110
-    assert sum("…" in line for line in printed_lines) == 2 * len(State)
-
-
-def test_few_lines_summarise_many_trials(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(automl.callbacks.search_progress, "SUMMED", 60.0)
-    progress = make(5)
-    for number in range(4):
-        if number == 2:
-            progress.summed -= 61
-        tell(progress, number, State.COMPLETE, 0.5 + number / 10)
-    assert matches(r"best (\S+)", lines(capsys)[1:]) == [None, ("50",), None, None, ("70",), None]
-
-
-def test_a_quiet_log_gets_epochs_and_the_progress_within(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    progress = make(5)
-    progress.printed -= 61
-    tell(progress, 0, State.COMPLETE, 0.9)
-    epoch, end = events(lines(capsys))
-    assert epoch == "000 plain 90 % 21 steps running 0/5"
-    assert end.startswith("000 plain 90 % 21 steps 1/5")
-    for interval in ("QUIET", "READ_INTERVAL"):
-        monkeypatch.setattr(automl.callbacks.search_progress, interval, 0.0)
-    progress = make(trials=4, part=lambda trial: 0.4 if trial.number else None)
-    for number in (0, 1):
-        trial = TrialRecord(number, TrialConfig())
-        progress.records[number] = trial  # type: ignore[index]
-        progress.on_trial_start(trial)
-    progress.read_progress()
-    (line,) = events(capsys.readouterr().err.splitlines())
-    assert line == "001 plain running, 40% of epoch 1 0/4"
-    trial.history.append({"epoch": 1, "resource": 1.5, "accuracy": 0.5, "seconds": 90.0})
-    progress.on_epoch_end(trial)
-    (line,) = events(capsys.readouterr().err.splitlines())
-    assert line.startswith("001 plain 50 % running 0/4"), "the fraction was that of the epoch"
 
 
 @dataclass(frozen=True, kw_only=True)

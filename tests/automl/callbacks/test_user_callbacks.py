@@ -18,8 +18,6 @@ from search.record import Callback, State, TrialRecord
 from tests.helpers.automl_cases import tiny
 from tests.helpers.confirm_cases import FakeWorkers, PlayedWorkers, fake_search
 
-EVENTS = [name for name in vars(Callback) if name.startswith("on_")]
-
 
 class Heard(Callback):
     """Callback that records every event."""
@@ -100,25 +98,16 @@ def test_records_are_frozen_and_reach_every_event() -> None:
         with pytest.raises(AttributeError):
             change()
     assert isinstance(record, TrialRecord)
-    assert {name for name in vars(UserCallbacks) if name.startswith("on_")} == set(EVENTS)
     settings = automl.Settings(space="digits", callbacks=["mine.py:Name", Heard()]).parsed
-    assert settings.to_json()["callbacks"] == ["mine.py:Name"]
     assert settings.absolute().to_json()["callbacks"] == [f"{Path.cwd()}/mine.py:Name"]
     assert settings.user_code() == ["mine.py:Name"], "which resuming the search names"
-    callback = Heard()
-    assert automl.Settings(space="digits", callbacks=callback).callbacks == (callback,)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("callback", "message"),
     [
         ("mine.py:Nothing", "unknown class in mine.py 'Nothing'"),
-        (
-            "mine.py:function",
-            "callback 'mine.py:function' must be a subclass of automl.Callback; got <function",
-        ),
         ("mine", "--callback must be file.py:Name or package.module:Name; got 'mine'"),
-        ("missing.py:Name", "there is no file missing.py"),
         (Heard, "callbacks must be instances of automl.Callback, or names such as file.py:Name; got <class"),
     ],
 )

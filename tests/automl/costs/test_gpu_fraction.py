@@ -74,17 +74,6 @@ def test_fractions_hold_their_trials():
 
 
 @pytest.mark.parametrize(
-    ("gpus", "count", "advice"),
-    [(0.3, 3, "10% of each GPU stays unused, which --gpus-per-trial 0.3333 would use"), (0.25, 4, "")],
-)
-def test_requested_fraction_says_what_it_leaves(gpus, count, advice):
-    line = str(check_fraction(gpus, DECODER))
-    assert f"{gpus:g} of a GPU for each trial, {count} on each GPU" in line
-    assert advice in line
-    assert ("unused" in line) == bool(advice)
-
-
-@pytest.mark.parametrize(
     ("gpus", "measured"),
     [(0.01, replace(DECODER, memory=1e9)), (0.2, LANGUAGE), (0.5, replace(DECODER, free=0.8e9))],
     ids=["100 shares", "large model", "foreign process"],

@@ -22,7 +22,6 @@ from automl.costs.time_ratio import (
     Work,
     count_work,
     interval,
-    measure_own_epoch,
     measure_time_ratio,
     measure_unit_costs,
 )
@@ -126,18 +125,6 @@ def test_order_of_the_models_alternates(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 SSA = {"stage2.block1": Spec("ssa")}
-
-
-@pytest.mark.slow("steps of two models")
-def test_model_of_far_more_work_has_a_ratio_far_above_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four times the width is about ten times the work. A loaded machine slows both."""
-    monkeypatch.setattr(time_ratio, "ALLOWED", 0.0)
-    wide, narrow = (opened(model={"options": {"width": width}}, data={"size": 32}) for width in (1.0, 0.25))
-    result = measure_time_ratio(wide, narrow, Timings())
-    assert result.ratio > 1.4
-    assert result.low <= result.ratio <= result.high
-    assert 0 < result.validation < 1
-    assert result.epoch > measure_own_epoch(narrow).epoch > 0
 
 
 def test_measured_model_is_freed_at_once() -> None:

@@ -14,7 +14,7 @@ from automl.export.chosen import choose
 from automl.judge.run_confirm import run_confirm
 from automl.storage.storage import Storage
 from automl.trials.session import Stopped
-from search.record import Role, State
+from search.record import Role
 from tests.helpers.confirm_cases import RECORDS, SAGAN, SSA, FakeWorkers, fake_search, record
 
 BASELINE, LEAD = "baseline (trial 0)", "ssa @ stage1.block2.branch (trial 1)"
@@ -169,24 +169,3 @@ def test_stopped_confirmation_is_ignored(search: Storage, confirm: Confirm) -> N
     with pytest.raises(Stopped):
         confirm(+2, most=12)
     assert choose("mine", str(search)).choice == "the search's best; not confirmed"
-
-
-@pytest.mark.parametrize("records", [[], [record(0, 0.9, SSA, state=State.PRUNED)]], ids=["none", "pruned"])
-def test_nothing_to_choose_from(records: list, tmp_path: Path) -> None:
-    fake_search(tmp_path, records)
-    with pytest.raises(InputError, match=r"no completed trial.*search --resume mine.*--run"):
-        choose("mine", str(tmp_path))
-
-
-def test_damage(search: Storage, confirm: Confirm) -> None:
-    confirm(+2)
-    assert search.local is not None
-    folder = search.local / "mine" / "confirm"
-    study = (folder / "study.journal").read_bytes()
-    (folder / "study.journal").unlink()
-    with pytest.raises(InputError, match=r"study.journal has no training of it"):
-        choose("mine", str(search))
-    (folder / "study.journal").write_bytes(study)
-    (folder / "verdict.json").write_text("{}")
-    with pytest.raises(InputError, match=r"verdict.json is corrupt"):
-        choose("mine", str(search))

@@ -17,14 +17,14 @@ from automl.base.errors import InputError
 from automl.export import run_export as export
 from automl.export.chosen import Chosen
 from automl.export.export_result import ExportResult
-from automl.export.formats import CARD, CONFIG, MLFLOW_MODEL, ONNX, forms_of
+from automl.export.formats import CONFIG, MLFLOW_MODEL, ONNX, forms_of
 from automl.export.predict import run_predict
 from automl.storage.storage import Storage
 from automl.task import Task, open_task
 from automl.task.deployment import MODEL
 from backbones import build, sites
 from tests.helpers import others_slow, tabular
-from tests.helpers.automl_cases import HERE, Cli, sequence_config
+from tests.helpers.automl_cases import HERE, sequence_config
 
 CHOSEN = Chosen(name="name", checkpoint=Storage("checkpoint"), what="the run that was named")
 STEPS = 12
@@ -103,13 +103,6 @@ def test_inputs_and_outputs_are_described(case: Task, result: ExportResult) -> N
             (v.name, v.shape) for v in values
         ]
     assert all(tensor["shape"][0] == "N" for tensor in (*graph["inputs"], *graph["outputs"]))
-    card = (Path(str(result.folder)) / CARD).read_text()
-    assert "Scores on the test split" in card
-    assert ("label" in card) == bool(interface["labels"])
-    for tensor in graph["inputs"]:
-        assert f"Input `{tensor['name']}`: {tensor['dtype']}, shape" in card
-    for channel in graph["details"].get("channels", ()):
-        assert channel in card
 
 
 @pytest.mark.parametrize("case", ["larnn, lengths", "cnn and multihead, lengths"], indirect=True)
@@ -141,18 +134,12 @@ def series_csv(file: Path, values: np.ndarray) -> None:
     file.write_text("\n".join(lines))
 
 
-def series_ts(file: Path, values: np.ndarray) -> None:
-    lines = [":".join([*(",".join(str(v) for v in c) for c in row), "0"]) for row in values]
-    file.write_text("\n".join(["@dimensions 2", "@classLabel true 0 1", "@data", *lines]))
-
-
 def series_npz(file: Path, values: np.ndarray) -> None:
     np.savez(file, x=values)
 
 
 WRITERS: dict[str, Callable[[Path, np.ndarray], None]] = {
     ".csv": series_csv,
-    ".ts": series_ts,
     ".npz": series_npz,
 }
 
@@ -184,7 +171,6 @@ def test_series_are_predicted(
         ({"x": np.zeros((1, 2, 13))}, "x.0. has 13 steps; this model takes at most 12"),
         ({"x": np.zeros((1, 3, 12))}, "x.0. has 3 channels; the model was trained on 2"),
         ({"x": np.zeros((1, 2, 12)), "channels": np.array(["a", "b"])}, "has the channels a, b; the model"),
-        ({"z": np.zeros((1, 2, 12))}, "must have an array x"),
     ],
 )
 def test_series_that_do_not_fit(
@@ -193,17 +179,3 @@ def test_series_that_do_not_fit(
     np.savez(tmp_path / "mine.npz", **arrays)
     with pytest.raises(InputError, match=message):
         run_predict(str(result.folder), [tmp_path / "mine.npz"])
-
-
-@pytest.mark.slow("another export")
-@pytest.mark.parametrize("case", ["table"], indirect=True)
-def test_numbers_are_predicted(result: ExportResult, tmp_path: Path, cli: Cli) -> None:
-    assert result.scores is None
-    (tmp_path / "rows.csv").write_text("1,2,3,4\n0,0,0,0\n")
-    code, out, err = cli("predict", str(result.folder), str(tmp_path / "rows.csv"), "--json", "--trust")
-    assert code == 0, err
-    answers, (first, second) = json.loads(out), err.splitlines()[-2:]
-    assert [answer["input"] for answer in answers] == [f"{tmp_path / 'rows.csv'}:{i}" for i in (1, 2)]
-    assert answers[0]["weight"] != answers[1]["weight"]
-    assert first.startswith(f"{tmp_path / 'rows.csv'}:1: weight ")
-    assert second.startswith(f"{tmp_path / 'rows.csv'}:2: weight ")

@@ -15,7 +15,6 @@ import torch
 from PIL import Image
 
 import automl
-from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.tasks.function.loop import RunningTrial
 from automl.tasks.function.space import TrainingFunction, find_function, function_space
@@ -30,14 +29,6 @@ GUIDES = Path(__file__).parents[3] / "docs" / "how-to"
 EPOCHS = 3
 # Random numbers that the Trainer draws before it trains, and that a continued training draws again.
 DRAW = "Digits.setup = lambda self, stage: torch.rand(3)\n"
-PLATEAU = """
-def configure(self):
-    optimizer = torch.optim.AdamW(self.parameters(), self.lr)
-    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, "min", patience=0)
-    return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "monitor": "accuracy"}}
-
-Digits.configure_optimizers = configure
-"""
 
 
 @dataclass(frozen=True)
@@ -61,7 +52,6 @@ TRAINER = Guide("trainer_digits.py", "eval_accuracy")
 FASTAI = Guide("fastai_digits.py", "accuracy")
 CASES = {
     "Lightning": Guide(LIGHTNING.file, LIGHTNING.metric, DRAW),
-    "Lightning with a plateau scheduler": Guide(LIGHTNING.file, LIGHTNING.metric, DRAW + PLATEAU),
     "transformers": TRAINER,
     "fastai": FASTAI,
     "timm": Guide("timm_train.py", "accuracy", "SIZE, BATCH = (3, 32, 32), 8\n"),
@@ -176,50 +166,3 @@ def test_pruned_training_ends_and_continues_exactly(
     assert all(torch.equal(weights[key], expected[key]) for key in expected)
     left = {file for file in set(tmp_path.rglob("*")) - files if file.suffix != ".pyc" and file.is_file()}
     assert left == set(), "a trial leaves no files"
-
-
-@pytest.mark.slow("imports transformers, which takes seconds")
-def test_trainer_must_write_to_the_folder_of_its_callback(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    name = TRAINER.write(tmp_path)
-    path = tmp_path / TRAINER.file
-    path.write_text(path.read_text().replace("=callback.folder", '="mine"'))
-    space = function_space(name, Metric(name=TRAINER.metric, maximize=True))
-    ((_, config),) = draw_randomly(space, 1)
-    with pytest.raises(
-        InputError, match=r"got output_dir='mine'. Use TrainingArguments\(output_dir=callback.folder\)"
-    ):
-        run(find_function(name), config)
-
-
-@pytest.mark.slow("a search")
-@pytest.mark.parametrize(
-    ("guide", "prunes"),
-    [
-        pytest.param(LIGHTNING, True, marks=pytest.mark.slow("another case")),
-        pytest.param(FASTAI, True, marks=pytest.mark.slow("another case")),
-        # Its trials score too alike for one of them to be pruned.
-        pytest.param(TRAINER, False, marks=pytest.mark.slow("another case")),
-    ],
-    ids=["Lightning", "fastai", "transformers"],
-)
-def test_search_of_four_trials(
-    guide: Guide, prunes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
-    result = automl.run_search(
-        train=guide.write(tmp_path),
-        metric=guide.metric,
-        epochs=4,
-        trials=4,
-        concurrent=1,
-        equal="epochs",  # time ratios vary, and would change which trials are pruned
-        seed=1,
-        name="library",
-    )
-    assert result.counts["complete"] + result.counts["pruned"] == len(result.trials) == 4
-    assert (result.counts["pruned"] > 0) == prunes
-    assert result.best.value(result.metric) > 0.5

@@ -17,15 +17,14 @@ from attention import Spec
 from automl.base.escape import printable
 from automl.judge.decision import Outcome
 from automl.report.figure import Figure
-from automl.report.read import SearchData, read_search
-from automl.report.run_report import ReportResult, _make, run_report, sections
+from automl.report.read import read_search
+from automl.report.run_report import ReportResult, run_report, sections
 from automl.storage.metadata import read_metadata
 from automl.storage.storage import Storage
 from automl.tracking.run_spec import search_run_spec
 from automl.tracking.writer import MlflowWriter
 from search.config import Model, TrialConfig
 from search.record import State
-from search.study import read_record
 from tests.helpers.hostile import HOSTILE
 from tests.helpers.map_cases import leave_maps
 from tests.helpers.report_cases import SSA, frozen, made_up, plan_of, save_search, save_verdict, verdict_of
@@ -139,19 +138,6 @@ def test_every_plot_is_there_with_its_files(
     assert re.search(r">\s*steps\s*<", table)
     rows = re.findall(r"<tr><td class=\"n\">(\d+)</td>", table[: table.index("</table>")])
     assert [int(number) for number in rows] == list(range(len(trials)))
-    metadata = read_metadata(written.folder.parent, str(written.folder.parent.parent))
-    for words in (
-        "automl search --space digits --trials 60 --name made-up",
-        metadata.data,
-        "a" * 40,
-        "2 × NVIDIA H200",
-        "torch 2.15.0",
-        "1000, 1001, 1002",
-        "confirmed, control",
-        "best baseline: trial",
-        f"optuna-dashboard {written.folder.parent / 'study.journal'}",
-    ):
-        assert words in page.text
     configs = re.findall(r'class="config"><summary>best trial.*?<pre>(.*?)</pre>', page.source, re.S)
     search = read_search("made-up", str(written.folder.parents[1]))
     assert TrialConfig.from_json(json.loads(html.unescape(configs[0]))) == search.best.config
@@ -180,13 +166,10 @@ def test_the_page_is_whole_and_safe(page: Page) -> None:
     assert text.index("Confirmed: better") < text.index("What the search learned")
     assert " ".join(verdict_of("better").lines) in text
     assert "Confirmation 1: Undecided: +0.30 points (-0.10 to 0.70)" in text
-    assert "No verdict yet" not in text
     assert "+0.30 to +1.10" in text
     assert "0.008 (Holm)" in text
     scores = verdict_of("better").variants[0].scores.values()
     assert f"baseline {100 * mean(scores):.4g} ± {100 * stdev(scores):.2g} 840 61.2 s" in page.text
-    for words in ("-0.60 to +2.00", "over inputs too", "test accuracy", "time ratio", "1.01", "61.2 s"):
-        assert words in page.text
 
 
 def test_hostile_names_in_figures_and_labels(tmp_path: Path, quiet: None) -> None:
@@ -222,11 +205,6 @@ def test_each_verdict_has_its_words(
     value = verdict_of(verdict, warnings=["seed 1003 failed twice"], explanation=explanation)
     save_verdict(tmp_path / "s" / "made-up", value)
     page_of = Page(run_report("made-up", storage=str(tmp_path / "s")).index)
-    card = next(a for tag, a in page_of.elements if a.get("id") == "verdict")
-    neutral = verdict in ("undecided", "cannot tell", None)
-    tones = re.search(r"\.undecided,([^{]*)\{ --tone: var\(--soft\)", page_of.source)
-    classes = {part.strip().lstrip(".") for part in tones[1].split(",")} | {"undecided"}
-    assert bool(classes & set((card["class"] or "").split())) == neutral
     for word in [*words, "seed 1003 failed twice", explanation, SSA]:
         assert word in page_of.text
 
@@ -246,20 +224,6 @@ def test_a_confirmation_whose_trainings_failed_has_no_verdict(
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_before_a_confirmation_there_is_no_verdict(
-    storage: Path, tmp_path: Path, quiet: None, trials: list[FrozenTrial]
-) -> None:
-    result = run_report("made-up", storage=str(storage), out=str(tmp_path / "out"))
-    page_of = Page(result.index)
-    assert "Not confirmed" in page_of.text
-    assert f"automl confirm --search made-up --storage {storage}" in page_of.text
-    assert "verdict" not in result.plots
-    assert "proves nothing" in page_of.text
-    best = max(t.values[0] for t in trials if t.values)
-    assert f"{100 * best:.4g} %" in page_of.text
-
-
-@pytest.mark.usefixtures("undrawn")
 def test_hostile_names_and_varied_options(tmp_path: Path, quiet: None) -> None:
     plan, trials = plan_of(), []
     for i, name in enumerate(HOSTILE):
@@ -276,18 +240,10 @@ def test_hostile_names_and_varied_options(tmp_path: Path, quiet: None) -> None:
     allowed = {tag for tag, _ in Page(Path("automl/report/page.html")).elements} | {"td", "svg", "script"}
     assert {tag for tag, _ in page_of.elements} <= allowed
     assert not any(key.startswith("on") for _, attributes in page_of.elements for key in attributes)
-    assert "width=0.25" in page_of.text
-    assert "width=0.26" in page_of.text
-    assert "In all of them: role candidate, kind ssa, backbone xresnet18," in page_of.text
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_searches_that_run_or_have_several_objectives(tmp_path: Path, quiet: None) -> None:
-    save_search(tmp_path, made_up(12, running=2))
-    page_of = Page(run_report("made-up", storage=str(tmp_path)).index)
-    assert re.search(r"had not ended when this page was made, \d{4}-\d\d-\d\d \d\d:\d\d", page_of.text)
-    assert "2 trials had begun and not ended, 12 of 60 had begun" in page_of.text
-    assert f"automl search --resume made-up --storage {tmp_path}" in page_of.text
+def test_a_search_of_several_objectives(tmp_path: Path, quiet: None) -> None:
     plan = plan_of(objectives=["accuracy", "latency", "params"])
     save_search(tmp_path / "several", made_up(40, plan=plan), plan=plan)
     result = run_report("made-up", storage=str(tmp_path / "several"))
@@ -303,24 +259,6 @@ def test_a_search_that_has_just_begun(count: int, tmp_path: Path, quiet: None) -
     missing = [a for tag, a in page_of.elements if tag == "p" and a.get("class") == "missing"]
     assert missing
     assert "curves" in result.plots
-
-
-@pytest.mark.slow("draws a large report")
-def test_a_thousand_trials_stay_below_five_megabytes(storage: Path, tmp_path: Path) -> None:
-    trials = [
-        record
-        for trial in made_up(1000, pruning=False)  # a trial that is not pruned takes more bytes
-        if (record := read_record(trial)) is not None
-    ]
-    for number, trial in enumerate(trials):
-        trial.number = number
-    search = SearchData(
-        folder=storage, metadata=read_metadata(storage / "made-up", str(storage)), trials=trials
-    )
-    names = _make(search, tmp_path)
-    assert set(names) >= PLOTS
-    assert (tmp_path / "index.html").stat().st_size < 5e6
-    assert len(re.findall("<tr>", (tmp_path / "index.html").read_text())) > 1000
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -358,14 +296,6 @@ def test_a_report_that_fails_leaves_the_last_one(
     with pytest.raises(RuntimeError, match="half-way"):
         run_report("made-up", storage=str(small), out=str(out))
     assert {file: file.read_bytes() for file in out.rglob("*") if file.is_file()} == before
-
-
-@pytest.mark.slow("draws two reports")
-def test_the_same_search_gives_the_same_figures(small: Path, tmp_path: Path, quiet: None) -> None:
-    for name in ("a", "b"):
-        run_report("made-up", storage=str(small), out=str(tmp_path / name))
-    for file in (tmp_path / "a" / "plots").iterdir():
-        assert file.read_bytes() == (tmp_path / "b" / "plots" / file.name).read_bytes(), file.name
 
 
 @pytest.mark.usefixtures("undrawn")

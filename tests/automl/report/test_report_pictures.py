@@ -5,17 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from attention import ATTENTIONS
 from automl import maps as examples
 from automl.report.attention import attention
 from automl.report.figure import Plot
 from automl.report.forest import network
 from automl.report.read import SearchData, read_search
-from automl.report.style import colours_and_shapes
-from automl.tasks.language_modelling import LanguageData, LanguageModel
-from search.config import TrialConfig
-from search.record import MIXED, PLAIN, State, TrialRecord
-from tests.helpers.map_cases import leave_maps, map_examples
+from tests.helpers.map_cases import leave_maps
 from tests.helpers.report_cases import made_up, save_search, save_verdict, verdict_of
 
 
@@ -42,16 +37,6 @@ def test_the_modules_are_at_their_sites(search: SearchData) -> None:
     assert (
         network(replace(search, trials=[trial for trial in search.trials if trial.kind == "plain"])) is None
     )
-    model = LanguageModel(
-        options={"depth": 4}, placement={"block2.mixer": "linear", "block3.mixer": "sliding"}
-    )
-    config = TrialConfig(task="language-modelling", data=LanguageData(), model=model, metric="accuracy")
-    history = [{"epoch": 1.0, "resource": 1.0, "accuracy": 0.5, "seconds": 1.0}]
-    trial = TrialRecord(0, config, state=State.COMPLETE, history=history)
-    shown = network(replace(search, trials=[trial]))
-    assert shown
-    assert [place.kind for (place,) in shown.stages.values()] == ["full", "linear", "sliding", "full"]
-    assert [bool(place.colour) for (place,) in shown.stages.values()] == [False, True, True, False]
 
 
 @pytest.mark.parametrize(("verdict", "title"), [("better", "The winner"), ("undecided", "not shown to be")])
@@ -72,15 +57,6 @@ def drawn(folder: Path) -> Plot:
     return plot
 
 
-def test_without_maps_the_page_says_why(tmp_path: Path) -> None:
-    folder = save_search(tmp_path, made_up(4))
-    plot = drawn(folder)
-    assert plot.figure is None
-    assert "automl confirm --search made-up" in plot.says
-    save_verdict(folder, verdict_of("better"))
-    assert "recorded no maps" in drawn(folder).says
-
-
 @pytest.mark.parametrize("kind", ["images", "signals", "code", "channels"])
 def test_each_kind_is_drawn(kind: str, tmp_path: Path) -> None:
     folder = save_search(tmp_path, made_up(4))
@@ -94,21 +70,3 @@ def test_each_kind_is_drawn(kind: str, tmp_path: Path) -> None:
     assert html.count('<figure class="map">') == examples.COUNT
     assert "&lt;b&gt;cats" in html
     assert "<b>" not in html
-
-
-def test_a_closed_gate_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = save_search(tmp_path, made_up(4))
-    save_verdict(folder, verdict_of("better"))
-    monkeypatch.setattr(
-        "tests.helpers.map_cases.map_examples", lambda kind: replace(map_examples(), gate=-0.01)
-    )
-    leave_maps(folder, "images")
-    assert "near 0" in drawn(folder).warnings[0]
-
-
-def test_types_differ_in_colour_or_shape() -> None:
-    others = [f"timm:{i}" for i in range(12)]
-    marks = colours_and_shapes([PLAIN, MIXED, *ATTENTIONS, *others])
-    assert len(set(marks.values())) == len(marks) == 2 + len(ATTENTIONS) + len(others)
-    assert "stroke" not in {shape for _, shape in marks.values()}, "filled marks have an area"
-    assert colours_and_shapes(["ssa", "timm:se"])["ssa"] == colours_and_shapes(["ssa"])["ssa"]

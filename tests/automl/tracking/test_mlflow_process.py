@@ -4,7 +4,6 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -15,14 +14,12 @@ import psutil
 import pytest
 from mlflow import MlflowClient
 
-from automl.base.errors import InputError
 from automl.storage.storage import Storage
 from automl.tracking import process
 from automl.tracking.client import open_client
 from automl.tracking.process import _IDLE, MlflowProcess, prepared
 from automl.tracking.run_spec import BEST, SEARCH, TRIAL, RunSpec, below
 from automl.tracking.tracker import Tracker
-from automl.tracking.writer import MlflowWriter
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, State, TrialRecord
 
@@ -121,35 +118,6 @@ def test_a_prepared_process_is_taken_once_and_ends_with_its_block(echo: None) ->
     assert idle.poll() is not None
 
 
-@pytest.mark.slow("starts several processes")
-def test_one_process_writes_two_searches_in_turn(store: MlflowClient, tmp_path: Path) -> None:
-    with prepared():
-        ((idle, _),) = _IDLE
-        for name in ("mine", "other"):
-            spec = replace(run_spec(tmp_path), tags={SEARCH: name})
-            with prepared(), MlflowProcess(spec) as writer:
-                assert writer.process is idle
-                tracker = Tracker(writer)
-                tracker.on_trial_end(trained(0, tmp_path))
-                assert tracker.finish(best=None, metric=None, counts={State.COMPLETE: 1}) == 0
-            experiments = [store.get_experiment_by_name("space").experiment_id]
-            (parent,) = store.search_runs(experiments, f"tags.`{SEARCH}` = '{name}'")
-            children = store.search_runs(experiments, f"tags.mlflow.parentRunId = '{parent.info.run_id}'")
-            assert [run.info.run_id for run in children] == [tracker.runs[0]]
-    assert idle.poll() is not None
-
-
-def test_a_process_that_ended_or_hangs_is_not_used_again(
-    store: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("automl.tracking.process.ANSWER", 0.01)
-    with prepared():
-        with MlflowProcess(run_spec(tmp_path)) as writer, pytest.raises(RuntimeError, match="not answer"):
-            writer.contact()
-        assert writer.process.poll() is not None
-        assert not _IDLE
-
-
 def test_a_process_that_owes_an_answer_is_not_used_again(echo: None) -> None:
     with prepared():
         with MlflowProcess(NOTHING) as writer:
@@ -193,18 +161,6 @@ def test_two_that_create_the_store_at_once(tmp_path: Path, monkeypatch: pytest.M
         futures = [pool.submit(create) for _ in range(2)]
         assert {future.result() for future in futures} == {"1", "2"}
     assert [file.name for file in tmp_path.iterdir()] == ["mlflow.db"]
-
-
-@pytest.mark.slow("starts another process of MLflow")
-def test_a_deleted_experiment_is_reported_before_any_write(store: MlflowClient, tmp_path: Path) -> None:
-    store.delete_experiment(store.create_experiment("space"))
-    with (
-        MlflowProcess(run_spec(tmp_path)) as writer,
-        pytest.raises(InputError, match=r"'space' .* was deleted. Restore it: mlflow experiments restore"),
-    ):
-        writer.contact()
-    with pytest.raises(InputError, match="was deleted"):
-        MlflowWriter(run_spec(tmp_path))
 
 
 HERE = Path(__file__).parent

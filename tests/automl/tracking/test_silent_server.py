@@ -12,15 +12,9 @@ from automl.export.run_export import run_export
 from automl.report.read import read_search
 from automl.report.run_report import _links, _track
 from automl.search.driver import run_sync
-from automl.storage.storage import Storage
 from automl.tracking import client
-from automl.tracking.process import MlflowProcess
-from automl.tracking.run_spec import RunSpec
 from automl.tracking.runs import check_registry
-from automl.tracking.tracker import MlflowSilent, Tracker
 from automl.trials.train import run_train
-from search.config import TrialConfig
-from search.record import State, TrialRecord
 from tests.helpers.automl_cases import HERE, tiny
 from tests.helpers.confirm_cases import RECORDS, fake_search
 
@@ -87,28 +81,3 @@ def test_a_report_and_a_training_go_on_without_it(
     result = run_train(tiny(), runtime=HERE)
     assert (result.run_id, len(result.history)) == (None, 1)
     assert "Training continues without it" in capsys.readouterr().err
-
-
-@pytest.mark.slow("waits for a server")
-@pytest.mark.parametrize("silent", ["drips"], indirect=True)
-def test_a_search_goes_on_without_it(silent: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    spec = RunSpec(experiment="space", name="mine", identity="it", checkpoint=_nowhere)
-    with MlflowProcess(spec) as writer:
-        with pytest.raises(MlflowSilent):
-            writer.contact()
-        tracker = Tracker(writer)
-        assert tracker.silent
-        trial = TrialRecord(0, TrialConfig(), state=State.COMPLETE)
-        tracker.on_trial_end(trial)
-        assert tracker.finish(best=None, metric=None, counts={}) == 1
-        assert (
-            tracker.conclude(
-                "it", {"headline": "it is better", "advice": "", "figures": "by 2 points", "cost": ""}, None
-            )
-            == 1
-        )
-    assert f"MLflow at {silent} does not answer within 1 s" in capsys.readouterr().err
-
-
-def _nowhere(trial: TrialRecord) -> Storage:
-    return Storage("nowhere")

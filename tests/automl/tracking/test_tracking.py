@@ -1,7 +1,5 @@
 import json
 import threading
-from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,6 @@ from optuna.study import StudyDirection
 from attention import Spec
 from automl.base.errors import InputError
 from automl.config.settings import Settings
-from automl.costs.profile import CostProfile
 from automl.export.chosen import choose_run
 from automl.search.driver import run_sync
 from automl.storage.folder import new_folder
@@ -24,8 +21,6 @@ from automl.tracking.run_spec import (
     BEST,
     CHECKPOINT,
     COMMIT,
-    EPOCH,
-    NOTE,
     PROFILE,
     SEARCH,
     TRIAL,
@@ -46,7 +41,6 @@ from search.search_scheduler import SearchScheduler
 from search.space import SPACES
 from search.study import create_study
 from search.trial_scheduler import Plan
-from tests.helpers.services import serve_mlflow
 
 PLACEMENT = {"stage1.block2.branch": Spec("ssa", {"ks": 3}), "stage2.block1": Spec("sagan")}
 
@@ -335,9 +329,7 @@ def test_a_second_tracker_continues_the_runs_of_the_first(store: MlflowClient) -
     assert parent.data.tags[BEST] == second.runs[1]
 
 
-def test_training_never_waits_nor_does_the_end_for_a_pause(
-    store: MlflowClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_never_waits(store: MlflowClient, monkeypatch: pytest.MonkeyPatch) -> None:
     tracker = make()
     answer = threading.Event()
     original = tracker.writer.client.create_run
@@ -350,21 +342,6 @@ def test_training_never_waits_nor_does_the_end_for_a_pause(
     answer.set()
     assert tracker.drain() == 0
     assert len(tracker.runs) == 5
-    monkeypatch.setattr(tracking, "PAUSE", (60.0, 60.0))
-    tracker = make()
-    write, failed = tracker.writer.write, threading.Event()
-
-    def fail_once(record: TrialRecord) -> str:
-        if failed.is_set():
-            return write(record)
-        failed.set()
-        raise OSError("no route")
-
-    monkeypatch.setattr(tracker.writer, "write", fail_once)
-    tracker.on_trial_end(trial())
-    assert failed.wait(30)
-    assert tracker.drain(50) == 0
-    tracker.close()
 
 
 def test_sync_brings_mlflow_to_where_the_study_stands(store: MlflowClient, tmp_path: Path) -> None:
@@ -393,54 +370,6 @@ def test_sync_brings_mlflow_to_where_the_study_stands(store: MlflowClient, tmp_p
         assert steps(store, runs["1"].info.run_id, "time_ratio") == [(0, 1.0)]
         assert parent[0].data.tags[BEST] == runs["1"].info.run_id
         assert parent[0].data.tags["state"] == "stopped"
-    with pytest.raises(InputError, match=r"no search called 'yours' in .*; there are mine"):
-        run_sync("yours", str(tmp_path))
-
-
-Find = Callable[[MlflowClient], object]
-
-
-@pytest.mark.parametrize(
-    ("find", "message"),
-    [
-        (lambda store: choose_run(""), "MLflow has no run ''"),
-        (lambda store: choose_run("a/../b"), "MLflow has no run 'a/../b'"),
-        (
-            lambda store: choose_run(searched("mine", [], store).writer.parent or ""),
-            r"run \w+ \(mine\) has no checkpoint: it was not trained, .* Choose another run",
-        ),
-    ],
-)
-def test_missing_runs_are_reported(find: Find, message: str, store: MlflowClient) -> None:
-    with pytest.raises(InputError, match=message):
-        find(store)
-
-
-def test_the_page_of_the_runs_and_what_it_says_of_the_search(store: MlflowClient) -> None:
-    tracker = make(note="Made by `automl search`.", data="d")
-
-    def note() -> str:
-        return store.get_run(tracker.writer.parent).data.tags[NOTE]
-
-    experiment = store.get_experiment_by_name("space").experiment_id
-    assert tracker.writer.page().startswith(f"http://127.0.0.1:5000/#/experiments/{experiment}/runs")
-    assert note() == "Made by `automl search`."
-    best = trial(0, placement=PLACEMENT)
-    live(tracker, best, State.COMPLETE, [0.75])
-    for _ in range(2):  # as when it is resumed
-        assert tracker.finish(best=best, metric="accuracy", counts={}) == 0
-        assert note() == (
-            "Best trial 0: accuracy **0.75** on the validation split, ssa(ks=3) @ stage1.block2.branch + "
-            "sagan @ stage2.block1. Not confirmed on fresh seeds.\n\nMade by `automl search`."
-        )
-    tracker.writer.conclude(
-        "",
-        {"verdict": "better", "headline": "it is better", "advice": "", "figures": "by 2 points", "cost": ""},
-        None,
-    )
-    tracker.finish(best=best, metric="accuracy", counts={})
-    assert note() == "**it is better.**  \nby 2 points\n\nMade by `automl search`."
-    assert len(store.get_run(tracker.writer.parent).inputs.dataset_inputs) == 2
 
 
 def test_the_page_shows_one_search_sorted_by_the_metric(store: MlflowClient) -> None:
@@ -467,19 +396,7 @@ def test_the_page_shows_one_search_sorted_by_the_metric(store: MlflowClient) -> 
     assert (shown()[0], set(shown())) == (2, {0, 1, 2, 3})
 
 
-def test_options_of_the_backbone_and_many_epochs_are_in_runs(store: MlflowClient, tmp_path: Path) -> None:
-    tracker = make()
-    wide, narrow = trial(0, options={"width": 0.5}), trial(1, options={"width": 0.25}, placement=PLACEMENT)
-    for record in (wide, narrow):
-        live(tracker, record, State.COMPLETE, [0.5])
-    tracker.finish(best=wide, metric="accuracy", counts={})
-    assert wide.name == "000 xresnet18(width=0.5) plain"
-    for record, option in ((wide, "0.5"), (narrow, "0.25")):
-        run = run_of(tracker, record.number, store)
-        assert f"xresnet18(width={option})" in run.info.run_name
-        assert run.data.params["options"] == f"width={option}"
-        assert run.data.params["options.width"] == option
-    assert "plain, width=0.5" in store.get_run(tracker.writer.parent).data.tags[NOTE]
+def test_many_epochs_and_the_checkpoint_are_in_runs(store: MlflowClient, tmp_path: Path) -> None:
     tracker = make()
     record = trial()
     for epoch in range(1, 301):
@@ -500,42 +417,5 @@ def test_options_of_the_backbone_and_many_epochs_are_in_runs(store: MlflowClient
     assert run_of(tracker, 0, store).data.tags["state"] == "complete"
 
 
-def test_every_cost_has_a_unit() -> None:
-    """But counts and ratios, which have none; nothing of a trial is called `epoch`, or as a parameter is."""
-    profile = {field.name: 1.0 for field in fields(CostProfile)}
-    metrics = {**named(profile, PROFILE), **named(dict.fromkeys((*EPOCH, "accuracy"), 1.0), EPOCH)}
-    counts = {"params", "macs", "epochs_done", "baseline_epochs"}
-    ratios = {"accuracy", "lr", "validation_share_of_epoch", *(key for key in metrics if "time_ratio" in key)}
-    units = ("_ms", "_mb", "_seconds")
-    assert all(name.endswith(units) for name in metrics.keys() - counts - ratios), metrics
+def test_memory_is_in_megabytes() -> None:
     assert named({"memory": 3e6}, PROFILE) == {"memory_mb": 3.0}
-    assert len(metrics) == len(profile) + len(EPOCH) + 1
-    assert not metrics.keys() & flat(TrialConfig()).keys()
-
-
-@pytest.mark.slow("starts a server and a browser")
-def test_placement_learning_rate_and_accuracy_are_there(
-    browser: Any, store: MlflowClient, tmp_path: Path
-) -> None:
-    tracker = make(tmp_path / "checkpoints", metric=ACCURACY)
-    plain, placed = trial(0), trial(1, placement=PLACEMENT)
-    for record, value in ((plain, 0.625), (placed, 0.875)):
-        live(tracker, record, State.COMPLETE, [value])
-    tracker.finish(best=placed, metric="accuracy", counts={State.COMPLETE: 2})
-    link = tracker.writer.page()
-    store_uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    with serve_mlflow(tmp_path, "ui", "--workers", 1, "--backend-store-uri", store_uri) as address:
-        page = browser.new_page(viewport={"width": 1440, "height": 900})
-        page.goto(link.replace("http://127.0.0.1:5000", address))
-        page.get_by_text("87.5").or_(page.get_by_text("0.875")).first.wait_for(timeout=120_000)
-        table = page.inner_text("body")
-        for word in ("ssa", "sagan", "accuracy", "types", "learning_rate", "0.003"):
-            assert word in table, table
-        runs = json.dumps([tracker.runs[0], tracker.runs[1]])
-        experiments = json.dumps([tracker.writer.experiment])
-        page.goto(f"{address}/#/compare-runs?runs={runs}&experiments={experiments}")
-        page.get_by_text("learning_rate").first.wait_for(timeout=120_000)
-        compared = page.inner_text("body")
-        for word in ("types", "sites", "stage1.block2.branch", "accuracy", "0.875"):
-            assert word in compared, compared
-        page.close()
