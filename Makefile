@@ -27,7 +27,7 @@ demo: setup
 	$(BIN)/automl report
 	@echo "Where nothing is to be found, the verdict says so: $(BIN)/automl search --space digits --confirm"
 
-# At most two processes, since searches start their own Ray. tests/helpers/durations.py has the order and the limits.
+# At most two processes, since searches start their own Ray. tests/helpers/durations.py has the order.
 SUITE := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test: setup

@@ -1,18 +1,12 @@
-"""Processor time of tests: its record, the order and the selection that follow from it, and its limits.
+"""Processor time of tests: its record, and the order and the selection that follow from it.
 
 Each run records the processor seconds of the tests and of fixtures that tests share, with those of the
 commands that they started and waited for, in the cache of pytest. `make test` begins with the files that took
 longest, and `make quick` runs the tests that took less than `QUICK`. What was not run here is taken from
 durations.json, which `make durations` writes.
-
-With AUTOML_LIMITS=1 the run fails if a test took more than `TEST` seconds, a shared fixture more than
-`FIXTURE`, or all of them more than `TOTAL`. A slow test is marked `slow`, which is not run by default, or
-`heavy`.
 """
 
-import importlib
 import json
-import os
 import resource
 from collections import defaultdict
 from collections.abc import Generator, Mapping
@@ -24,13 +18,9 @@ from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
 QUICK = 0.2  # processor seconds, as all of these
-TEST, FIXTURE, TOTAL = 1.0, 10.0, 900.0
-SLACK = 3.0  # factor of the limits of one, since processors differ, and share caches with other processes
 UNKNOWN = 0.05  # what a test takes that has no record
 RECORD = "automl/durations"  # the key in the cache
 COMMITTED = Path(__file__).with_name("durations.json")
-# Importing them takes seconds, which would count for the first test that needs them.
-LIBRARIES = ("mlflow.pyfunc", "onnxruntime", "onnxscript", "ray.tune", "timm", "torch._dynamo")
 
 # Files that share the trained and the exported model of tests/automl/conftest.py, which take long to make, so
 # one process of `make test` runs them all.
@@ -62,20 +52,12 @@ class Durations:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.is_worker = hasattr(config, "workerinput")
-        self.limited = bool(os.environ.get("AUTOML_LIMITS"))
         self.known = read_record(config)
         self.tests: dict[str, float] = defaultdict(float)
-        self.fixtures: dict[str, float] = {}
         self.files: dict[str, float] = defaultdict(float)  # shared fixtures by the file that made them
         self.total = 0.0
-        self.marked: set[str] = set()  # tests and fixtures without a limit
-        self._shared: list[tuple[str, float]] = []  # fixtures that were made in this phase of a test
+        self._shared = 0.0  # time in shared fixtures in this phase of a test
         self._inside = 0.0  # time in fixtures inside the current one
-
-    def pytest_sessionstart(self) -> None:
-        if self.limited:
-            for library in LIBRARIES:
-                importlib.import_module(library)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: Any, request: Any) -> Generator[None, Any, Any]:
@@ -86,21 +68,16 @@ class Durations:
             return (yield)
         finally:
             taken = processor_seconds() - before
-            self._shared.append((fixturedef.argname, taken - self._inside))
+            self._shared += taken - self._inside
             self._inside = outside + taken
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        self._heavy = item.get_closest_marker("heavy") is not None
-        return (yield)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, call: Any) -> Generator[None, Any, Any]:
         report = yield
-        now, inside = processor_seconds(), sum(taken for _, taken in self._shared)
-        report.processor_seconds = now - self._before - inside
-        report.shared_fixtures, report.heavy = self._shared, self._heavy
-        self._before, self._shared, self._inside = now, [], 0.0
+        now = processor_seconds()
+        report.processor_seconds = now - self._before - self._shared
+        report.shared_fixtures = self._shared
+        self._before, self._shared, self._inside = now, 0.0, 0.0
         return report
 
     def pytest_runtest_logstart(self) -> None:
@@ -110,12 +87,9 @@ class Durations:
         if self.is_worker or not hasattr(report, "processor_seconds"):
             return
         self.tests[report.nodeid] += report.processor_seconds
-        self.total += report.processor_seconds + sum(taken for _, taken in report.shared_fixtures)
-        for name, taken in report.shared_fixtures:
-            self.files[report.nodeid.split("::")[0]] += taken
-            self.fixtures[name] = max(taken, self.fixtures.get(name, 0.0))
-        if report.heavy:
-            self.marked |= {report.nodeid, *(name for name, _ in report.shared_fixtures)}
+        self.total += report.processor_seconds + report.shared_fixtures
+        if report.shared_fixtures:
+            self.files[report.nodeid.split("::")[0]] += report.shared_fixtures
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -123,25 +97,9 @@ class Durations:
             return
         if (cache := getattr(session.config, "cache", None)) is not None:  # none with `-p no:cacheprovider`
             cache.set(RECORD, {**self.known, **rounded(self.tests), **rounded(self.files)})
-        if self.limited and self.above_limits() and session.exitstatus == 0:
-            session.exitstatus = 1
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         terminalreporter.write_line(f"{self.total:.0f} processor seconds in {len(self.tests):,} tests")
-        if self.limited:
-            for line in self.above_limits():
-                terminalreporter.write_line(line, red=True)
-
-    def above_limits(self) -> list[str]:
-        """Return a line for each test and fixture that took too long, and one if all of them did."""
-        whole = f"all tests took {self.total:.0f} processor seconds, more than {TOTAL:g}"
-        return [whole] * (self.total > TOTAL) + [
-            f"{name} took {taken:.1f} processor seconds, more than {SLACK:g} times {limit:g}; "
-            f'make it faster, or mark it `slow("reason")`'
-            for values, limit in ((self.tests, TEST), (self.fixtures, FIXTURE))
-            for name, taken in values.items()
-            if taken > SLACK * limit and name not in self.marked
-        ]
 
 
 def rounded(values: Mapping[str, float]) -> dict[str, float]:

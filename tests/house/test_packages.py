@@ -136,3 +136,24 @@ def test_library_has_the_private_names_in_use(library, name):
     file, used = FILES[library]
     wrong = find_difference(name, **used[name])
     assert wrong is None, f"{library} changed {name}: see {file} ({wrong})"
+
+
+# The brackets prevent a match with this file.
+OF_RAY = r"ray\.[a-z_.]*_(internal|private)|class[_]cache|tune[_]controller"
+OF_TORCH = r"torch\.([a-z_]+\.)*_[a-z]|from torch\._|import _BatchNorm"
+OF_OPTUNA = r"\._(storage|study_id|trial_id|backend|contains|suggest)\b"
+
+
+@pytest.mark.parametrize(
+    ("library", "pattern", "where"),
+    [
+        ("Ray", OF_RAY, [".", ":!tests/helpers/private_names.py"]),
+        ("PyTorch", OF_TORCH, ["attention/", "backbones/", "search/", "automl/"]),
+        ("Optuna", OF_OPTUNA, ["search/", "automl/search/", "automl/callbacks/", "benchmarks/"]),
+    ],
+)
+def test_private_names_of_a_library_are_used_in_one_file(library, pattern, where):
+    result = subprocess.run(
+        ["git", "grep", "-lE", pattern, "--", *where], cwd=ROOT, capture_output=True, text=True
+    )
+    assert result.stdout.split() == [FILES[library][0]]

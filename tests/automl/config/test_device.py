@@ -1,7 +1,9 @@
 """Devices, on a machine that has a CPU alone: CUDA's are imitated."""
 
 import inspect
+import subprocess
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +14,16 @@ from automl.config.runtime import Runtime
 from automl.task.checks import check_model
 from tests.helpers.automl_cases import CPU
 from tests.helpers.imitated_gpus import SIZE
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_no_other_file_names_a_kind_of_gpu():
+    """Neither the product nor a benchmark does; they use `automl.config.device`."""
+    tracked = subprocess.run(
+        ["git", "grep", "-lw", "cuda", "--", "*.py", ":!tests"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert tracked.stdout.split() == ["automl/config/device.py"]
 
 
 def test_missing_devices_are_named(monkeypatch):
