@@ -1,5 +1,6 @@
 """Score cards and speeds of exported models."""
 
+import csv
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +42,7 @@ def card(true: list[int], answered: list[int], count: int = 3) -> ScoreCard:
     return ScoreCard.of(labels, np.array(true), np.array(answered))
 
 
-def test_a_card_counts_answers() -> None:
+def test_a_card_counts_answers(tmp_path: Path) -> None:
     scores = card([0, 0, 0, 1, 1, 1], [0, 1, 1, 0, 1, 2])
     assert scores.matrix.tolist() == [[1, 2, 0], [1, 1, 1], [0, 0, 0]]
     assert scores.accuracy == pytest.approx(2 / 6)
@@ -52,6 +53,10 @@ def test_a_card_counts_answers() -> None:
         ("label 1", "label 0", 1),
         ("label 1", "label 2", 1),
     ]
+    scores.write_csv(tmp_path / "matrix.csv")
+    with (tmp_path / "matrix.csv").open(newline="") as file:
+        _, *lines = csv.reader(file)
+    assert [list(map(int, line[1:])) for line in lines] == scores.matrix.tolist()
 
 
 class Clock:

@@ -95,7 +95,7 @@ def test_scores_may_be_small_or_better_if_less(tmp_path: Path) -> None:
 def storage_folder(tmp_path: Path, few: list[FrozenTrial], monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with searches of which some have nothing to report."""
     monkeypatch.chdir(tmp_path)
-    save_search(tmp_path / "searches", [], name="empty")
+    (save_search(tmp_path / "searches", [], name="bare") / STUDY_FILE).unlink()
     (save_search(tmp_path / "searches", few[:3], name="damaged") / "search.json").write_text("{")
     torn = save_search(tmp_path / "searches", few[:3], name="torn")
     save_verdict(torn, verdict_of()).write_text("{}")
@@ -106,7 +106,7 @@ def storage_folder(tmp_path: Path, few: list[FrozenTrial], monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("arguments", "fragments"),
     [
-        (("--search", "empty"), ["search 'empty'", "has no trials yet", "--resume"]),
+        (("--search", "bare"), ["search 'bare'", "has no trials yet", "--resume"]),
         (("--search", "damaged"), ["search.json is corrupt"]),
         (("--search", "torn"), ["confirm/verdict.json is corrupt", "automl confirm"]),
     ],
@@ -119,6 +119,7 @@ def test_a_mistake_is_reported_once(arguments: tuple[str, ...], fragments: list[
     for fragment in fragments:
         assert fragment in err
     assert "Traceback" not in err
+    assert not Path("searches", "bare", STUDY_FILE).exists(), "no study is made by looking for one"
 
 
 PLAN = plan_of(metric=BOX_AP, objectives=["box_ap"])
