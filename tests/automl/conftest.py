@@ -1,4 +1,3 @@
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -18,8 +17,6 @@ from automl.trials.train import TrainResult, run_train
 from tests.helpers.automl_cases import HERE, TRAINED
 from tests.helpers.confirm_cases import NoTracker
 from tests.helpers.imitated_gpus import Driver, OnCpu, imitate_gpus
-
-REAL = Path(os.environ.get("AUTOML_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
 
 @pytest.fixture
@@ -44,14 +41,6 @@ def make_folder() -> Callable[..., Path]:
         return root
 
     return make
-
-
-@pytest.fixture(scope="session")
-def imagenette() -> Path:
-    archive = REAL / "imagenette2-128.tgz"
-    if not archive.exists():
-        pytest.skip(f"the real images {archive} are not here; AUTOML_TEST_DATA names their folder")
-    return archive
 
 
 @pytest.fixture

@@ -2,12 +2,9 @@ import pickle
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from automl.base.errors import InputError
 from automl.data.pictures import decode
@@ -92,71 +89,3 @@ def test_gathered_rows_are_views_and_not_pickled(root: Path, monkeypatch: pytest
     assert len(pickled) < 5_000
     again: Images = pickle.loads(pickled)
     assert torch.equal(again.gather(torch.arange(20)), images.gather(torch.arange(20)))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"split": "valid"}, "unknown split 'valid'.*Did you mean 'validation'"),
-        ({"size": 0}, "must be at least 1; got size"),
-    ],
-)
-def test_invalid_arguments_are_rejected(options: dict[str, Any], message: str, root: Path) -> None:
-    with pytest.raises(InputError, match=message):
-        open_split("folder", **({"split": "train", "path": root, "size": 8} | options))
-
-
-def test_imagenette(imagenette: Path) -> None:
-    """9,469 and 3,925 real photographs; about 15 s on two cores."""
-    splits = {
-        split: open_split("nette", split, path=imagenette, size=32)
-        for split in ("train", "validation", "test")
-    }
-    assert len(splits["train"]) + len(splits["validation"]) == 9469
-    assert len(splits["test"]) == 3925
-    for images in splits.values():
-        assert images.classes[0] == "tench"
-        assert images.classes[9] == "parachute"
-        assert images.skipped == ()
-        assert len(images.labels.unique()) == 10
-    train = splits["train"]
-    root = next((Path(train.file.path).parent / "extracted").glob("*/imagenette2-128"))
-    some = torch.arange(0, len(train), 1500)
-    for index, pixels in zip(some.tolist(), train.gather(some), strict=True):
-        with Image.open(root / train.names()[index]) as picture:
-            picture.draft("RGB", (40, 40))
-            expected = picture.convert("RGB").resize((40, 40), Image.Resampling.BILINEAR)
-        assert (pixels.numpy() == np.asarray(expected)).all()
-
-
-OWN = "the dataset's own"
-HELD_OUT = "about {}% of the training images, of each class, chosen by their content"
-
-
-@pytest.mark.parametrize(
-    ("folders", "train", "validation", "test"),
-    [
-        (("train", "val", "test"), OWN, OWN, OWN),
-        (("train", "val"), "the training images, less those for validation", HELD_OUT.format(20), OWN),
-        (
-            (".",),
-            "the training images, less those for validation",
-            HELD_OUT.format(25),  # 2 of 8
-            "about 20% of all images, of each class, chosen by their content",
-        ),
-    ],
-)
-def test_splits_are_described(
-    folders: tuple[str, ...],
-    train: str,
-    validation: str,
-    test: str,
-    tmp_path: Path,
-    make_folder: Callable[..., Path],
-) -> None:
-    root = make_folder(tmp_path / "d", {f"{prefix}/{name}": 10 for prefix in folders for name in "ab"})
-    texts = open_image_records("folder", path=root, size=8).describe_splits()
-    assert texts == {"train": train, "validation": validation, "test": test}
-    texts = open_image_records("folder", path=root, size=8, subset=0.3).describe_splits()
-    prefix = "about 0.3 of each class of "
-    assert texts == {"train": prefix + train, "validation": prefix + validation, "test": test}

@@ -9,9 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from automl.base import terminal
 from automl.base.errors import InputError
-from automl.base.terminal import progress
 from automl.data import arrow
 from automl.data.arrow import map_in_threads, write_rows
 from automl.data.files import SIZE
@@ -99,17 +97,3 @@ def test_inputs_are_prepared_in_order_and_errors_are_raised(count: int) -> None:
     if count:
         with pytest.raises(ZeroDivisionError):
             list(map_in_threads("testing", range(count), lambda i: 1 // (count - 1 - i)))
-
-
-def test_lines_report_progress_and_time_left(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    clock = iter([0.0, 5.0, 30.0, 31.0, 100.0])
-    monkeypatch.setattr(terminal.time, "monotonic", lambda: next(clock))
-    with progress("decoding images", 60_000) as advance:
-        for count in (1_000, 14_000, 1_000, 44_000):
-            advance(count)
-    assert capsys.readouterr().err.splitlines() == [
-        "decoding images: 15,000 of 60,000, about 1m30s left",
-        "decoding images: 60,000 of 60,000, about 0s left",
-    ]

@@ -7,18 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from automl.base.errors import InputError
 from automl.data import shared
-from automl.data.splits import SPLITS
 from automl.storage.storage import Storage
 from automl.tasks.image_classification.data import dataset as image_cache
 from automl.tasks.image_classification.data import open_split, shared_name
-from automl.tasks.sequence_classification.data import open_sequences
-from automl.tasks.sequence_classification.data import shared_name as shared_name_of_sequences
 
 
 @pytest.fixture(autouse=True)
@@ -147,22 +143,3 @@ def test_damaged_files_are_reported(damage: str, tmp_path: Path, monkeypatch: py
     ):
         open_split("digits", "train", size=32)
     assert not list(folder.glob("*.arrow")), "no file that looks complete"
-
-
-def test_sequences_are_fetched_without_their_files(
-    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "waves.npz"
-    x = np.random.default_rng(0).normal(size=(20, 3, 8)).astype(np.float32)
-    np.savez(path, x_train=x, y_train=np.arange(20) % 2, x_test=x[:4], y_test=np.arange(4) % 2)
-    node("head", tmp_path, monkeypatch)
-    name = shared_name_of_sequences("series", path)
-    assert not shared.is_shared(name, SPLITS)
-    file = open_sequences("series", "test", path=path).file.path
-    files_in_storage = shared.publish(storage, name, dict.fromkeys(SPLITS, file), tmp_path)
-    path.unlink()
-    node("worker", tmp_path, monkeypatch)
-    shared.use(json.loads(json.dumps(files_in_storage)))
-    assert shared.is_shared(name, SPLITS)
-    test = open_sequences("series", "test", path=path)
-    assert (test.values(3) == x[3]).all()

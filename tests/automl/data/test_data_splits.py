@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from automl.base.errors import InputError
 from automl.data.splits import hash_names, hold_out_split, pack_keys, select_subset
-from search.class_statistics import RATIO, describe_imbalance
 
 LABELS = st.lists(st.integers(0, 5), min_size=2, max_size=200)
 
@@ -106,33 +104,3 @@ def test_subset_keeps_every_class_and_is_part_of_a_larger_subset(labels: list[in
     assert set(label_array[small]) == set(labels)
     assert set(small) <= set(large)
     assert len(select_subset(label_array, keys(list(range(len(labels)))), 1.0)) == len(labels)
-
-
-@pytest.mark.parametrize("copies", [1, 3])
-def test_classes_of_one_image_cannot_be_split(copies: int) -> None:
-    with pytest.raises(
-        InputError,
-        match=r"a validation split needs two different inputs of one class; the \d+ inputs have none",
-    ):
-        hold_out_split(
-            np.repeat(np.arange(5), copies),
-            np.repeat(keys(list(range(5))), copies, axis=0),
-            0.2,
-            "validation",
-        )
-
-
-def test_options_for_imbalanced_classes() -> None:
-    text = describe_imbalance({"cat": 1200, "dog": 60, "eel": 0, "yak": 900})
-    assert text == (
-        "classes are imbalanced, 1,200 of cat to 60 of dog in training: "
-        "consider --metric balanced_accuracy --class-weights balanced"
-    )
-    counts = {"cat": 100, "dog": 10}
-    assert describe_imbalance(counts, options={"metric": "auc"}).endswith("consider --class-weights balanced")
-    assert describe_imbalance(counts, options={"metric": "auc", "class_weights": "none"}) == ""
-
-
-@pytest.mark.parametrize("counts", [{}, {"cat": 9}, {"cat": 10, "dog": 10 * RATIO}, {"cat": 0, "dog": 5}])
-def test_balanced_classes_are_not_reported(counts: dict[str, int]) -> None:
-    assert describe_imbalance(counts) == ""

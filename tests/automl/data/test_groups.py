@@ -25,7 +25,7 @@ from automl.tasks.detection.data import open_detection_records as open_detection
 from automl.tasks.detection.data import open_split as open_detection_split
 from automl.tasks.detection.data import shared_name as shared_name_of_detection
 from automl.tasks.detection.data.dataset import summarise_detection
-from automl.tasks.image_classification.data import open_image_records, open_split, shared_name
+from automl.tasks.image_classification.data import open_image_records
 from automl.tasks.image_classification.data.overview import summarise_folder
 from automl.tasks.segmentation import SegmentationData
 from automl.tasks.segmentation.data import open_labelled_images
@@ -104,19 +104,6 @@ def pairs(root: Path, groups: Groups | None, splits: Splits) -> Path:
     return root / "pairs.csv"
 
 
-def kitti(root: Path, groups: Groups | None, splits: Splits) -> Path:
-    """Write pairs without own splits. The table has groups of left images."""
-    for i in range(COUNT):
-        for view in ("image_2", "image_3"):
-            picture(root / view / f"{i:06}.png", i)
-        disparity = root / "disp_occ_0" / f"{i:06}.png"
-        disparity.parent.mkdir(exist_ok=True)
-        Image.fromarray(np.full((24, 30), 300 + i, np.uint16)).save(disparity)
-    if groups:
-        table(root / "labels.csv", {"file": [f"image_2/{i:06}.png" for i in range(COUNT)], "group": groups})
-    return root
-
-
 def masks(root: Path, groups: Groups | None, splits: Splits) -> Path:
     """Write images and masks without own splits."""
     names = [f"images/{i}.png" for i in range(COUNT)]
@@ -173,7 +160,6 @@ KINDS: dict[str, tuple[Callable[[Path, Groups | None, Splits], Path], Open]] = {
     "folders of classes": (class_folders, lambda path: open_image_records("folder", path=path, size=8)),
     "coco": (coco, lambda path: open_detection(DetectionData(source="coco", path=str(path)))),
     "pairs.csv": (pairs, lambda path: open_pairs(StereoData(source="pairs", path=str(path)))),
-    "kitti": (kitti, lambda path: open_pairs(StereoData(source="pairs", path=str(path)))),
     "masks": (masks, lambda path: open_labelled_images(SegmentationData(path=str(path), size=64))),
     "csv of sequences": (long_csv, lambda path: open_sequences("series", path=path)),
     "npz": (npz, lambda path: open_sequences("series", path=path)),
@@ -248,7 +234,7 @@ def test_group_in_two_given_splits_is_reported(kind: str, tmp_path: Path) -> Non
     )
 
 
-@pytest.mark.parametrize("kind", ["labels.csv", "folders of classes", "coco", "pairs.csv", "kitti", "masks"])
+@pytest.mark.parametrize("kind", ["labels.csv", "coco", "pairs.csv", "masks"])
 def test_empty_column_of_groups_changes_nothing(kind: str, tmp_path: Path) -> None:
     write, opened = KINDS[kind]
     plain, empty = (
@@ -270,19 +256,16 @@ def test_other_groups_change_the_manifest(kind: str, tmp_path: Path) -> None:
     assert opened(write(tmp_path / "d", groups_of("a{}"), None)).manifest().digest == before.digest
 
 
-@pytest.mark.parametrize("kind", ["labels.csv", "coco"])
 def test_node_with_only_the_decoded_files_has_the_same_splits(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = str(KINDS[kind][0](tmp_path / "d", groups_of("a{}"), None))
+    path = str(coco(tmp_path / "d", groups_of("a{}"), None))
     data = DetectionData(source="coco", path=path, size=64, subset=0.5)
 
     def opened() -> dict[str, Any]:
-        if kind == "coco":
-            return {s: open_detection_split(data, s) for s in SPLITS}
-        return {s: open_split("folder", s, path=path, size=24, subset=0.5) for s in SPLITS}
+        return {s: open_detection_split(data, s) for s in SPLITS}
 
-    name = shared_name_of_detection(data) if kind == "coco" else shared_name("folder", path, 24)
+    name = shared_name_of_detection(data)
     expected = opened()
     files = {split: images.file.path for split, images in expected.items()}
     files_in_storage = shared.publish(Storage(str(tmp_path / "kept")), name, files, tmp_path)
@@ -312,30 +295,6 @@ def test_too_few_groups_are_rejected(groups: Groups, message: str, tmp_path: Pat
 
 
 def test_classes_of_few_groups_are_reported(tmp_path: Path) -> None:
-    """Twelve machines, whose hashes put too many into one split and one alone into another."""
-    rng, reported = np.random.default_rng(0), 0
-    for seed in range(4):
-        rows = [
-            f"machine {seed}-{i // 4},{'ab'[i % 2]},{i},{t},{rng.random()}"
-            for i in range(48)
-            for t in range(4)
-        ]
-        file = tmp_path / f"{seed}.csv"
-        file.write_text("\n".join(["group,label,series,time,x", *rows]))
-        records = open_sequences("series", path=file)
-        text = str(records.tally)
-        for split in ("test", "validation"):
-            count = len({records.file.groups[row] for row in records.whole[split]})
-            fraction = len(records.whole[split]) / sum(
-                len(records.whole[other]) for other in SPLITS if other != "test" or split == "test"
-            )
-            assert (f"1 subject alone in {split}" in text) == (count == 1)
-            is_uneven = count > 1 and not 0.2 / 1.75 <= fraction <= 0.2 * 1.75
-            assert (
-                f"{count} subjects in {split} with {fraction:.0%} of the sequences instead of 20%" in text
-            ) == is_uneven
-            reported += count == 1 or is_uneven
-    assert reported
     root = labelled(tmp_path / "d", groups_of("p{}"), None)
     text = (root / "labels.csv").read_text()
     (root / "labels.csv").write_text(text.replace("dog,p3", "lion,p3").replace("cat,p3", "lion,p3"))

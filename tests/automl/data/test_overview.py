@@ -11,8 +11,6 @@ from PIL import ExifTags, Image
 
 from automl.tasks.image_classification.data.overview import (
     MAX_DISTANCE,
-    WIDEST,
-    _draw_names,
     _match_hashes,
     summarise_folder,
 )
@@ -73,24 +71,6 @@ def test_photographs_are_summed_up_and_drawn(photos: Path, cli: Cli, monkeypatch
     assert all((names[row * 28 : row * 28 + 24] < 128).any() for row in range(8)), "each row has a name"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("missing",), "there is no file or folder missing"),
-        ((".", "--size", "8"), "--size must be between 24 and 1024 pixels; got 8"),
-        (("series.csv",), "series.csv"),
-        (("My photos", "--augment", "loud"), "unknown augmentation 'loud'"),
-    ],
-)
-def test_invalid_arguments_are_rejected(
-    arguments: tuple[str, ...], message: str, photos: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(photos.parent)
-    Path("series.csv").write_text("x")
-    code, _, err = cli("data", *arguments)
-    assert (code, message in err) == (2, True), err
-
-
 @pytest.mark.parametrize("spread", [64, 20])
 def test_matches_equal_a_comparison_of_all_pairs(spread: int) -> None:
     """Hashes are spread evenly, or most of them share a few quarters."""
@@ -103,16 +83,6 @@ def test_matches_equal_a_comparison_of_all_pairs(spread: int) -> None:
     assert near[np.flatnonzero(matches >= 0), matches[matches >= 0]].all()
     assert _match_hashes(old[:0], new).max() == -1
     assert len(_match_hashes(old, new[:0])) == 0
-
-
-@pytest.mark.parametrize(
-    "name", ["x", "n" * 300, "a\n\tb\x07", "\N{CJK UNIFIED IDEOGRAPH-732B}", "\u202eabc"]
-)
-def test_sheet_has_a_column_of_names(name: str) -> None:
-    column = _draw_names([name, "other"], 64, 68)
-    assert column.height == 2 * 68 - 4
-    assert column.width <= WIDEST + 8
-    assert (np.asarray(column)[:64] < 128).any()
 
 
 def test_sequences(tmp_path: Path, cli: Cli) -> None:

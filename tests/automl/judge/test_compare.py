@@ -132,36 +132,3 @@ def test_a_search_stands_for_its_winner_and_has_other_variants(confirmed, cli) -
     _, out, _ = cli("compare", "mine:baseline", "mine:control", "--json")
     assert '"outcome": "equivalent"' in out
     assert "margin 2.5, the effect of one input" in out
-
-
-def test_untrained_variants_and_unconfirmed_searches_are_named(confirmed, cli) -> None:
-    file = confirmed / "confirm" / "verdict.json"
-    verdict = json.loads(file.read_text())
-    (control,) = (variant for variant in verdict["variants"] if variant["role"] == "control")
-    control["scores"] = {}
-    file.write_text(json.dumps(verdict))
-    code, _, err = cli("compare", "mine:baseline", "mine:control")
-    assert code == 2
-    assert "Train it with: automl confirm --search mine --controls" in err
-    assert run_compare(["mine:baseline"])[0].name == "mine"
-    fake_search(confirmed.parent, name="later")
-    code, _, err = cli("compare", "mine")
-    assert code == 2
-    assert "the latest search in searches is later\n" in err
-    assert "has not been confirmed" in err
-    assert "automl confirm --search later" in err
-
-
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        (["mine"], "'mine' is the latest search itself; name two or more to compare"),
-        (["mine", "unknown"], "no search called 'unknown'"),
-        (["mine", "mine:nothing"], "unknown variant of mine 'nothing'"),
-        (["mine", "mine:baseline", "--margin", "-1"], "--margin must be 0 or more"),
-    ],
-)
-def test_mistakes_are_reported(confirmed, cli, names, message) -> None:
-    code, _, err = cli("compare", *names)
-    assert code == 2
-    assert message in err

@@ -3,7 +3,6 @@
 import json
 import re
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -103,19 +102,9 @@ def test_answer_of_solve_is_the_finalist(search, at_work, tmp_path):
     config = next(v["config"] for v in result.value["variants"] if v["name"] == finalist)
     assert config["training"]["learning_rate"] == 2e-3, "of trial 1, whatever the parameters say"
     run_confirm("mine", solve=str(file))  # resumes
-    for changes, message in (
-        ({"params": {**content["params"], "heads1": 4}}, "began with another finalist"),
-        ({"identity": "other", "search": "b"}, "of another search, 'b'; run automl solve mine --out"),
-        ({"trial": 77}, "trial 77, which .* run automl solve mine --out"),
-        ({"params": {**PUBLISHED, "modules": 0}}, "the baseline as its answer"),
-        ({"params": {"modules": 1}}, "space 'digits' raised ValueError"),
-        ({"trial": "x"}, "corrupt"),
-    ):
-        file.write_text(json.dumps({**content, **changes}))
-        with pytest.raises(InputError, match=message):
-            run_confirm("mine", solve=str(file))
-    with pytest.raises(InputError, match="leave --top 2 out"):
-        run_confirm("mine", solve=str(file), top=2)
+    file.write_text(json.dumps({**content, "identity": "other", "search": "b"}))
+    with pytest.raises(InputError, match="of another search, 'b'"):
+        run_confirm("mine", solve=str(file))
 
 
 def takes_longer(variant: str, seed: int) -> float:
@@ -261,16 +250,6 @@ def test_finalists_do_not_wait_for_the_baseline(search, at_work, sequential, fir
     assert result.value["variants"][0]["name"] == CANDIDATE
 
 
-def test_shared_trainings_that_are_needed_in_any_case_go_first(search, at_work):
-    longer = [replace(record, config=record.config.change(training={"epochs": 4})) for record in RECORDS]
-    fake_search(search.parent, longer, name="longer")
-    workers = at_work(FakeWorkers(noise_alone))
-    run_confirm("longer", top=1, seeds=8, init="shared")
-    of_each = [[seed for variant, seed in workers.trained if variant == name] for name in (BASELINE, LEAD)]
-    assert of_each == [list(range(1, 9))] * 2
-    assert [variant for variant, _ in workers.trained] == [BASELINE] * 6 + [LEAD] * 6 + [BASELINE, LEAD] * 2
-
-
 def test_resume_before_the_baseline_is_chosen(search, at_work):
     at_work(FakeWorkers(gain, shuffled=True, most=8))
     with pytest.raises(Stopped):
@@ -384,14 +363,6 @@ def test_the_best_of_each_variant_keeps_its_checkpoint_until_it_is_over(search, 
     assert with_checkpoint(search) == {(variant, 7) for variant in variants}
 
 
-def test_first_of_equal_checkpoints_is_kept(search, at_work):
-    """Trials end in another order than they began in."""
-    at_work(FakeWorkers(gain, shuffled=True))
-    result = run_confirm("mine", top=1, seeds=8)
-    assert result.verdict.winner is not None
-    assert with_checkpoint(search) == {(LEAD, 1), (result.value["variants"][0]["name"], 1)}
-
-
 def with_checkpoint(search: Path) -> set[tuple[str, int]]:
     """The variants and seeds of a confirmation whose checkpoints are there."""
     folder = search / "confirm"
@@ -496,20 +467,3 @@ def test_killed_while_the_study_was_made(search, at_work):
     (search / "confirm" / "confirm.json").write_text((search / "kept-apart" / "confirm.json").read_text())
     (search / "confirm" / "study.journal").touch()
     assert run_confirm("mine").verdict.final == "better"
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"seeds": 1}, "--seeds must be 2 or more; got 1"),
-        ({"seeds": 6}, "--seeds must be 7 or more to compare 3 variants with the baseline: fewer cannot"),
-        ({"margin": -0.1}, "--margin must be 0 or more; got -0.1"),
-        ({"top": 0}, "--top must be 1 or more; got 0"),
-        ({"storage": "nowhere"}, "there is no search in nowhere"),
-    ],
-)
-def test_mistakes_are_reported(search, cli, options, message):
-    arguments = [part for key, value in options.items() for part in (f"--{key}", str(value))]
-    code, _, err = cli("confirm", *arguments)
-    assert code == 2
-    assert message in err

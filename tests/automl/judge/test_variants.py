@@ -166,12 +166,6 @@ def test_controls_and_ablations():
     assert [set(variant.config.model.placement) for variant in variants] == [set(SAGAN), set(SSA)]
 
 
-@pytest.mark.parametrize(("records", "missing"), [(RECORDS[2:], "baseline"), (RECORDS[:2], "other trial")])
-def test_nothing_to_confirm(records, missing):
-    with pytest.raises(InputError, match=f"no {missing} has completed.*--resume mine"):
-        choose(*records)
-
-
 def test_other_values_of_trials_count():
     weights = {"weights": "/shared partial training.pt", "weights_digest": "abc"}
     changed = [replace(r, config=r.config.change(model=weights)) for r in RECORDS]
@@ -224,26 +218,3 @@ def test_on_a_shared_training_all_variants_have_the_baselines_hyperparameters():
     wide = longer[3].config.change(model={"options": {"width": 0.5}})
     with pytest.raises(InputError, match=r"cannot continue the shared partial training.*--init scratch"):
         choose(*longer[:3], replace(longer[3], config=wide), init="shared")
-
-
-def test_names_have_options_only_where_two_would_be_equal():
-    """A finalist with more than three modules has the first two in its name."""
-    wide = {"stage1.block2.branch": Spec("ssa", {"ks": 3})}
-    sites = ["stage1.block1", "stage1.block2", "stage2.block1", "stage2.block2"]
-    several = {site: Spec("ssa" if site != sites[1] else "sagan") for site in sites}
-    variant_set = choose(
-        BASELINE,
-        record(1, 0.95, wide),
-        record(2, 0.94, SSA),
-        record(3, 0.93, SAGAN),
-        record(4, 0.92, several),
-        record(5, 0.91, {site: Spec("ssa") for site in sites[:2]}),
-        top=5,
-    )
-    assert named(variant_set, Role.FINALIST) == [
-        "ssa(ks=3) @ stage1.block2.branch (trial 1)",
-        f"{SSA['stage1.block2.branch']} @ stage1.block2.branch (trial 2)",
-        "sagan @ stage2.block1 (trial 3)",
-        "ssa @ stage1.block1 + sagan @ stage1.block2 + 2 more (trial 4)",
-        "ssa @ stage1.block1, stage1.block2 (trial 5)",
-    ]
