@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -200,35 +199,6 @@ def test_output_of_commands_is_escaped(
     assert is_visible(error, keep="\n")
 
 
-LONG = "猫" * 100
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("search", "--space", "digits", "--name", LONG),
-        ("train", "--dataset", "digits", "--name", LONG),
-        ("search", "--data", LONG),
-        ("data", LONG),
-        ("sites", f"{LONG}.py:Net"),
-        ("status", LONG),
-        ("export", "--best", "--search", LONG, "--out", "x"),
-    ],
-    ids=lambda arguments: arguments[0],
-)
-def test_names_that_are_too_long(
-    arguments: tuple[str, ...],
-    cli: Callable[..., tuple[int, str, str]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    code, _, error = cli(*arguments)
-    assert code == 2
-    assert LONG in error
-    assert "Traceback" not in error
-
-
 def _float_options() -> list[tuple[str, str]]:
     """Return every option of every command that takes a float."""
     return [
@@ -345,15 +315,3 @@ def test_logs_messages_and_commands_are_redacted(
     assert done.stderr.startswith("Traceback")
     assert f"FileNotFoundError: [Errno 2] No such file or directory: '{PUBLIC}'" in done.stderr
     assert PLANTED not in done.stderr
-
-
-@pytest.mark.parametrize("category", [DeprecationWarning, FutureWarning, UserWarning])
-def test_warnings_that_the_command_line_hides_are_in_the_log(category: type[Warning], tmp_path: Path) -> None:
-    log = tmp_path / "log.txt"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", category)  # as automl.cli.main.main does
-        filters = list(warnings.filters)
-        with capture_library_logs(log):
-            warnings.warn("a value is out of range", category, stacklevel=1)
-        assert warnings.filters == filters
-    assert f"{category.__name__}: a value is out of range" in log.read_text()

@@ -128,38 +128,3 @@ def test_each_lazy_attribute_exists_where_nothing_else_was_imported(package):
     uses = [use for use in lazy_uses() if re.match(rf"{package}\b", use)]
     done = subprocess.run([sys.executable, "-c", ALONE, *uses], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-def test_optional_packages_are_those_of_extras():
-    names = "|".join(requirement_name(line) for extra in EXTRAS for line in listed(extra)).replace("-", "_")
-    grep = subprocess.run(
-        [
-            "git",
-            "grep",
-            "-lE",
-            rf"^(import|from) ({names})\b",
-            "--",
-            "*.py",
-            ":!tests",
-            ":!benchmarks",
-            ":!automl/integrations",
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert grep.stdout.split() == ["automl/cli/mcp_server.py", "automl/export/served_encoder.py"]
-    always = {requirement_name(line) for line in PROJECT["dependencies"]}
-    assert PROJECT["optional-dependencies"].keys() >= EXTRAS.keys()
-    assert not always & {requirement_name(line) for extra in EXTRAS for line in listed(extra)}
-    assert f"attention-automl[{','.join(EXTRAS)}]" in listed("dev"), "for make test and make demo"
-    for extra in EXTRAS:
-        assert f'"attention-automl[{extra}]"' in (ROOT / "docs" / "how-to" / "install.md").read_text()
-
-
-def listed(extra):
-    return PROJECT["optional-dependencies"][extra]
-
-
-def requirement_name(line):
-    return re.match(r"[\w-]+", line)[0]

@@ -46,12 +46,6 @@ def test_code_is_the_file_and_its_imports(project: Path) -> None:
     assert {*loading.LIBRARIES} == {*LIBRARIES, "hf"}  # whose models are decoders
 
 
-@pytest.mark.parametrize("name", ["xresnet18", "torchvision:resnet18", "package.module:Net"])
-def test_other_names_have_no_code(name: str) -> None:
-    assert loading.code(name) == {}
-    assert loading.hash_files({}) == ""
-
-
 def test_the_digest_does_not_depend_on_the_folder(
     project: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -77,11 +77,9 @@ def test_round_trips(value: Whole) -> None:
         (3, "whole: the value must be an object; got 3"),
         ({"part": {"nam": "x"}}, "unknown key 'part.nam'; known: name, colour. Did you mean 'name'?"),
         ({"part": {"name": "x", "colour": "green"}}, "part.colour must be one of red, blue; got 'green'"),
-        ({"parts": [{"name": 3}]}, "parts[0].name must be str; got 3"),
         ({"names": [1]}, "names[0] must be str; got 1"),
         ({"interval": [1]}, "interval must have 2 values; got [1]"),
         ({"scores": {"1": "x"}}, "scores at '1' must be float; got 'x'"),
-        ({"kind": "c"}, "kind must be one of a, b; got 'c'"),
         ({"config": {"seed": -1}}, "config: configuration: seed must lie between 0 and"),
     ],
 )

@@ -9,14 +9,9 @@ import pytest
 
 from attention import ATTENTIONS, Spec
 from attention.attention_table import TIMM_NAMES
-from automl.base.errors import OWN_PACKAGES
-from automl.config.nouns import Question, Terms
 from automl.export.formats import forms_of
-from automl.search.prepare import check_attentions
 from automl.trials.train import run_train
 from tests.helpers.automl_cases import HERE, Cli, tiny
-
-ROOT = Path(__file__).parents[3]
 
 GOOD = """
 from typing import Annotated
@@ -100,23 +95,6 @@ def test_good_module_has_a_row_for_each_shape(cli: Cli) -> None:
     assert formats == "an export has all formats"
 
 
-@pytest.mark.slow("checks and exports of a type")
-def test_a_module_without_parameters_passes(cli: Cli, mine: Path) -> None:
-    mine.write_text(
-        "from torch import nn\n\nclass Soft(nn.Softmax):\n    def __init__(self, channels):\n"
-        "        super().__init__(1)\n"
-    )
-    code, _, err = cli(*CHECK, "mine.py:Soft")
-    assert (code, "FAILS" in err) == (0, False), err
-
-
-def test_handlers_of_signals_are_installed_by_the_main_thread_alone() -> None:
-    """Programs begin in it."""
-    texts = {file: file.read_text() for name in OWN_PACKAGES for file in (ROOT / name).rglob("*.py")}
-    using = {file for file, text in texts.items() if "signal.signal(" in text and "main_thread()" not in text}
-    assert {file.name for file in using} == {"main.py", "attended.py", "process.py"}
-
-
 @pytest.mark.parametrize(("attention", "passes"), [("linear", False), ("linear:causal=true", True)])
 def test_a_causal_model_has_a_check_of_later_positions(attention: str, passes: bool, cli: Cli) -> None:
     name, _, option = attention.partition(":")
@@ -169,32 +147,6 @@ MESSAGES = {
 }
 
 
-def _check(attention: str | None) -> None:
-    check_attentions(Question(space="digits", attention=attention).open(), Terms().runtime)
-
-
-@pytest.mark.slow("checks and exports of a type")
-def test_modules_that_cannot_be_exported_are_named_before_a_search(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    _check("mine.py:Gate,mine.py:Fixed,ssa")
-    checked, *notes = capsys.readouterr().err.splitlines()
-    assert re.match(r"checked   mine.py:Fixed, mine.py:Gate: 1\d modules in", checked)
-    for file, note in zip(forms_of("model"), notes, strict=True):
-        assert re.match(rf"note      an export with mine.py:Fixed will have no {file}: .*", note)
-
-
-@pytest.mark.slow("checks and exports of a type")
-def test_options_with_ranges_are_checked_a_few_times(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every draw has another rate, so the digits' five shapes of sites would give a check for each draw."""
-    monkeypatch.setattr("automl.task.checks.MOST_OPTIONS", 1)
-    _check("mine.py:Ranged")
-    match = re.search(r"checked   mine.py:Ranged: (\d+) modules in", capsys.readouterr().err)
-    assert int(match[1]) <= 5
-
-
 @pytest.mark.usefixtures("store")
 @pytest.mark.slow("checks and exports of a type")
 def test_an_export_leaves_out_the_formats_that_were_named(cli: Cli, tmp_path: Path) -> None:
@@ -211,11 +163,6 @@ def test_an_export_leaves_out_the_formats_that_were_named(cli: Cli, tmp_path: Pa
         "config.json",
         "model.safetensors",
     }
-
-
-def test_types_of_the_table_are_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("automl.task.checks.check_contract", None)
-    _check(None)
 
 
 def test_attentions(cli: Cli) -> None:

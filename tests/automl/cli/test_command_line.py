@@ -1,38 +1,28 @@
 """Output of `automl`, above all for invalid arguments."""
 
-import inspect
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import typer.main
-from PIL import Image
 
-import automl
 from attention import ATTENTIONS
 from automl.base.errors import InputError
 from automl.base.loading import load_object
-from automl.cli.command import COMMON, as_command
+from automl.cli.command import as_command
 from automl.cli.main import app
-from automl.cli.tables import sites_table
 from automl.config.settings import Settings
 from automl.search import run_search as search
-from automl.search.solve import run_solve
 from automl.storage.folder import new_folder
-from backbones import Site
 from search.class_metrics import ACCURACY
 from search.drawn import Drawn
 from search.space import SPACES
 from search.trial_scheduler import Plan
 from tests.helpers.automl_cases import Cli
-
-Script = Callable[..., subprocess.CompletedProcess[str]]
 
 SCREEN = 50  # lines of 80 columns
 COMMANDS = tuple(typer.main.get_command(app).commands)
@@ -59,21 +49,6 @@ def test_help(command: tuple[str, ...], cli: Cli) -> None:
         assert re.search(rf"\b{name}\b", out)
 
 
-@pytest.mark.parametrize("command", ["search", "train"])
-def test_all_options(command: str, cli: Cli) -> None:
-    few, every = (cli(command, option)[1] for option in ("--help", "--help-all"))
-    assert "--help-all" in few
-    assert set(re.findall(r"--[a-z-]+", few)) - {"--help-all"} < set(re.findall(r"--[a-z-]+", every))
-    assert "--precision" in every
-
-
-@pytest.mark.parametrize(("command", "function"), [("export", automl.run_export), ("solve", run_solve)])
-def test_options_are_the_arguments_in_python(command: str, function: Callable[..., Any]) -> None:
-    parameters: Any = typer.main.get_command(app).commands[command].params  # type: ignore[attr-defined]
-    own = {"as_json", *COMMON, *({"out"} if command == "solve" else ())}
-    assert {parameter.name for parameter in parameters} - own == {*inspect.signature(function).parameters}
-
-
 def test_help_and_version_import_no_torch() -> None:
     """Importing torch takes seconds. Also test that `python -m automl` is `automl`."""
     last = "atexit.register(lambda: print('torch' in sys.modules))"
@@ -83,28 +58,6 @@ def test_help_and_version_import_no_torch() -> None:
     assert (done.returncode, done.stdout) == (0, f"automl {version('attention-automl')}\nFalse\n"), (
         done.stderr
     )
-
-
-@pytest.mark.slow("imports fastai")
-def test_trial_imports_only_its_task() -> None:
-    """It imports only the model of fastai, which later imports of fastai share."""
-    program = """
-import sys
-import automl.trials.trial
-from automl.config.settings import Settings
-from automl.task import open_task
-
-settings = Settings(space="digits").parsed
-open_task(settings.question.open().baseline, settings.terms.runtime).model()
-print(*sorted({"sklearn", "mlflow", "scipy.stats", "automl.tasks.detection.task"} & set(sys.modules)))
-model = sys.modules["fastai.vision.models.xresnet"].XResNet
-import fastai.vision.models.xresnet as whole
-from fastai.vision.all import XResNet
-import fastai.vision.models
-print(whole.XResNet is model is XResNet is fastai.vision.models.xresnet.XResNet)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "\nTrue\n"), done.stderr
 
 
 def test_spaces_and_sites_are_listed(cli: Cli) -> None:
@@ -124,102 +77,53 @@ def test_spaces_and_sites_are_listed(cli: Cli) -> None:
     assert len(costs) == len(ATTENTIONS)
     # A 1x1 convolution of 64 channels at 32x32: 64 * 64 weights and as many multiplications a position.
     assert costs[list(ATTENTIONS).index("conv1x1")].split("/")[1].startswith("4.")
-    sites = [Site(name=f"s{n}", path="m", channels=n, stride=1, resolution=(4, 4)) for n in (6, 8)]
-    heading, six, eight, _, note = sites_table(sites)
-    column = heading.split().index("multihead")
-    assert six.split()[column] == "-"
-    assert "/" in eight.split()[column]
-    assert note.startswith("-: the default options do not fit")
-    assert len(list(sites_table(sites[1:]))) == 3
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Create a folder with invalid spaces and data."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "spaces.py").write_text(
-        "from optuna import Trial\n"
-        "def raises(trial): return {}['optimiser']\n"
-        "def refuses(trial): import optuna; raise optuna.TrialPruned\n"
-        "def returns(trial): return {'seed': 0}\n"
-        "number = 3\n"
-    )
-    (tmp_path / "broken.py").write_text("import no_such_library\n")
-    (tmp_path / "empty").mkdir()
-    for i in range(4):
-        (tmp_path / "one" / "cats").mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.full((9, 9), i, np.uint8)).save(tmp_path / "one" / "cats" / f"{i}.png")
-    (tmp_path / "file.txt").write_text("text")
     return tmp_path
 
 
 SEARCH = ("search", "--space")
-FOLDER = ("train", "--dataset", "folder", "--data")
 
 BAD: list[tuple[tuple[str, ...], list[str]]] = [
     # search
     ((*SEARCH, "wof"), ["unknown space 'wof'", "unet, vit, vit-published, woof", "Did you mean 'woof'?"]),
     (("search",), ["--space, --data or --train is missing", "--resume"]),
-    ((*SEARCH, "digits", "--trials", "+5"), ["--trials must be a number; got '+5'", "--resume"]),
     ((*SEARCH, "digits", "--objective", "acuracy"), ["objective 'acuracy'", "mean 'accuracy'?"]),
     ((*SEARCH, "digits", "--max-params", "1k"), ["nothing in this space meets --max-params 1k", "smallest"]),
-    ((*SEARCH, "digits", "--sampler", "tpee"), ["unknown sampler 'tpee'", "Did you mean 'tpe'?"]),
-    (
-        (*SEARCH, "digits", "--metric", "auc", "--objective", "accuracy"),
-        ["unknown objective 'accuracy'", "auc, latency"],
-    ),
     ((*SEARCH, "digits", "--option", "width=1"), ["--option width=1 is for --backbone; name one"]),
-    ((*SEARCH, "woof", "--backbone", "xresnet18", "--option", "width"), ["an option is NAME=VALUE"]),
-    (
-        ("search", "--train", "spaces.py:raises", "--metric", "m", "--option", "width=1"),
-        ["--backbone-option is for built-in tasks; leave it out with --train"],
-    ),
-    (("study", "ssa-equal-time", "--small", "--dry-run"), ["has several searches", "Leave --dry-run out"]),
-    ((*SEARCH, "digits", "--prior", "sensitivity"), ["needs a decoder with trained weights"]),
     (("search", "--resume", "older"), ["no search called 'older' in searches", "--storage"]),
     (
         ("search", "--resume", "older", "--epochs", "3"),
         ["--epochs 3 cannot be combined with --resume", "--budget"],
     ),
-    (("search", "--resume", "older", "--dry-run"), ["--dry-run", "cannot be combined with --resume"]),
     ((*SEARCH, "digits", "--size", "5000"), ["between 24 and 1024", "got 5000"]),
     ((*SEARCH, "digits", "--gpus-per-trial", "1.5"), ["--gpus-per-trial", "got 1.5"]),
     ((*SEARCH, "digits", "--storage", "/proc/x"), ["--storage /proc/x cannot be written"]),
-    ((*SEARCH, "digits", "--data", "empty"), ["digits", "takes no path", "drop --data"]),
     # --dry-run
     *(
         ((*SEARCH, *options, "--dry-run"), fragments)
         for options, fragments in (
-            (("digits", "--sampler", "os:system"), ["--sampler os:system"]),
-            (("digits", "--max-params", "1"), ["nothing in this space meets --max-params 1"]),
             (("digits", "--warm-start", "nosuch"), ["no search called 'nosuch' in searches"]),
             (("digits", "--storage", "/proc/x"), ["--storage /proc/x cannot be written"]),
-            (("digits", "--storage", "file.txt/below"), ["--storage file.txt/below cannot be written"]),
-            (("digits", "--storage", "nosuch://x"), ["nosuch"]),
             (("digits", "--init", "shared", "--epochs", "1"), ["--init shared needs 2 epochs"]),
         )
     ),
     # train
     ((*DIGITS, "--attention", "ssa", "--option", "ks"), ["an option is NAME=VALUE; got 'ks'"]),
     ((*DIGITS, "--attention", "multihead", "--option", "heads=5"), ["heads", "5", "stage1.block2.branch"]),
-    ((*DIGITS, "--symmetric", "--attention", "sagan"), ["--symmetric needs --attention ssa"]),
-    ((*DIGITS, "--where", "stage1.block2"), ["need --attention"]),
-    ((*DIGITS, "--device", "tpu"), ["device 'tpu' cannot be used", "auto, cpu, cuda or cuda:N"]),
     ((*DIGITS, "--device", "cuda:99"), ["device 'cuda:99' cannot be used"]),
     ((*DIGITS, "--learning-rate", "0", "--epochs", "0"), ["2 problems", "learning_rate", "epochs"]),
-    (("train", "--dataset", "ucihar"), ["unknown data source 'ucihar'", "use --space ucihar"]),
     (("train", "--dataset", "folder"), ["folder needs the path", "--data PATH"]),
-    ((*FOLDER, "gone"), ["no file or folder", "gone"]),
-    ((*DIGITS, "--storage", "/proc/x"), ["/proc/x", "cannot be written"]),
+    (("train", "--dataset", "folder", "--data", "gone"), ["no file or folder", "gone"]),
     ((*DIGITS, "--log", "/proc/x/y"), ["/proc/x/y cannot be written"]),
     # other commands
     (("export", "--out", "out", "--best"), ["no search in searches", "automl search"]),
-    (("confirm",), ["no search in searches"]),
     ((*SEARCH, "digits", "--seeds", "3"), ["--seeds 3 needs --sampler grid", "--confirm"]),
-    ((*SEARCH, "da-heads", "--sampler", "grid", "--init", "shared"), ["--init shared"]),
     (("search", "--space", "digits", "--confirm", "--seeds", "6"), ["--seeds must be 7 or more"]),
     (("export", "--out", "out", "--run", "abc"), ["no run 'abc'"]),
-    (("sites", "xresnet18", "--size", "0"), ["--size", "got 0"]),
 ]  # fmt: skip
 
 
@@ -251,33 +155,6 @@ def test_invalid_argument_is_reported_once_and_leaves_no_files(
     assert "Traceback" not in out + err
     assert not list(folder.glob("searches/*"))
     assert not (folder / "out").exists()
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [("--run", "abc"), ("--run", "abc", "--register", "a"), ("--best", "--register", "a")],
-    ids=" ".join,
-)
-def test_reading_runs_creates_no_database(
-    arguments: tuple[str, ...], folder: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
-) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
-    before = sorted(folder.rglob("*"))
-    code, _, err = cli("export", "--out", "out", *arguments)
-    assert (code, sorted(folder.rglob("*"))) == (2, before)
-    assert "MLflow at sqlite:///mlflow.db has no runs" in err
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [("serch",), ("predict",), ("train", "--epochs", "many"), ("train", "--colour", "red")],
-    ids=" ".join,
-)
-def test_usage(arguments: tuple[str, ...], cli: Cli) -> None:
-    code, out, err = cli(*arguments)
-    assert code == 2
-    assert "Usage" in err
-    assert "Traceback" not in out + err
 
 
 @pytest.mark.parametrize(
@@ -412,24 +289,11 @@ def test_exit_handlers_run(arguments: list[str], code: int) -> None:
     assert done.stderr.startswith("error: ") == (code == 2)
 
 
-def test_code_of_the_user_and_a_second_interrupt_end_in_order(tmp_path: Path) -> None:
+def test_user_code_that_ends_the_program_is_reported(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text("import sys\n\ndef stop():\n    sys.exit(0)\n")
     stop = load_object("model", "function", f"{tmp_path}/net.py:stop", ())
     with pytest.raises(InputError, match=r"ended the program: SystemExit: 0 \(net\.py, line 4\)"):
         as_command(stop)()
-    # Ctrl-C once more, while the first one ends the command and the process.
-    lines = (
-        "import atexit, os, signal",
-        "from automl.cli import main",
-        "def interrupted(*_): raise KeyboardInterrupt",
-        "main.main = interrupted",
-        "atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))",
-        "main.run()",
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False
-    )
-    assert (result.returncode, result.stderr) == (130, "")
 
 
 NEEDED = {"export": ["--best"], "remove": ["--yes"]}
@@ -453,15 +317,6 @@ def test_a_search_is_named_by_position_or_by_option(
     assert by_position[0] == 2
     assert "no search called 'mine'" in by_position[2]
     assert "two searches are named" in cli(command, "mine", "--search", "another", *more)[2]
-
-
-def test_an_option_of_another_command_is_explained(cli: Cli) -> None:
-    code, _, err = cli("confirm", "--epochs", "3")
-    assert code == 2
-    assert "No such option: --epochs, which is an option of search, " in " ".join(
-        err.replace("│", " ").split()
-    )
-    assert "which is an option" not in cli("confirm", "--colour")[2]
 
 
 @pytest.mark.parametrize("command", ["remove", "sync"])

@@ -17,9 +17,7 @@ from scipy.stats import t as student
 from torch import nn
 
 from attention import Spec, decomposed
-from automl.base.errors import InputError
 from automl.base.serialise import to_json
-from automl.cli.tables import read_placement
 from automl.config.settings import Settings
 from automl.costs import time_ratio
 from automl.costs.profile import measure_costs
@@ -98,39 +96,6 @@ def test_a_larger_model_is_never_faster(monkeypatch: pytest.MonkeyPatch) -> None
         assert (placed.step_ratio or placed.step_high) > 1
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("stem", "--place must be SITE=TYPE"),
-        ("stem=", "--place must be SITE=TYPE"),
-        ("stem=ssa:ks", "takes TYPE or TYPE:option=value"),
-    ],
-)
-def test_invalid_placement_is_rejected(text: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        read_placement([text])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--place", "stage9=ssa"), "unknown site of ResNet 'stage9'"),
-        (("--size", "0"), "--size must lie between 1 and 4096"),
-        (
-            ("--task", "stereo"),
-            "is a model of the task image-classification or detection or segmentation; got",
-        ),
-        (("--task", "detektion"), "unknown task 'detektion'; choose from code-retrieval, detection"),
-        (("--task", "detection", "--size", "100"), "--size must be a multiple of 32 for a detector; got 100"),
-        (("--batch", "1"), "--batch must be between 2"),
-    ],
-)
-def test_invalid_argument_is_reported(arguments: tuple[str, ...], message: str, cli: Cli) -> None:
-    code, _, err = cli(*MODEL, *arguments)
-    assert code == 2
-    assert message in err
-
-
 MODELS = {
     "larnn": ("larnn", "--option", "hidden=24", "--option", "heads=4", "--size", "6"),
     "selfattention": ("selfattention", "--size", "16"),
@@ -162,37 +127,7 @@ def test_models_of_every_task_have_costs_and_sites(
     assert any(text in err for text in TEXT)
 
 
-@pytest.mark.slow("costs of whole models")
-def test_published_models_and_small_pairs(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ViT-Ti with 168 pixels and patches of 12 has 5.5 million parameters."""
-    monkeypatch.setattr(time_ratio, "COMPARING", 0.0)
-    code, out, _ = cli("cost", "vit", "--size", "168", "--option", "patch_size=12", "--batch", "2", "--json")
-    assert code == 0
-    assert 5e6 < json.loads(out)["plain"]["parameters"] < 6e6
-    code, _, err = cli("cost", "vit", "--option", "patch=12")
-    assert code == 2
-    assert "unknown option of backbone 'vit' 'patch'" in err
-    code, _, err = cli("cost", "psmnet", "--size", "32", "--option", "pool=8")
-    assert (code, "--size must be a multiple of 16 from 96 for psmnet; got 32" in err) == (2, True)
-
-
 MARKS = FOLDER / "train_marks.py"
-
-
-@pytest.mark.parametrize(
-    ("budget", "expected"),
-    [
-        (1, 1.0),
-        (2, 1 + 1 / 3),
-        (6, 2 + 4 / 3),
-        (9, 2 + 4 / 3 + 3 / 9),
-        (27, 3 + 6 / 3 + 18 / 9),
-        (90, 10 + 20 / 3 + 60 / 9),
-    ],
-)
-def test_expected_resource(budget: float, expected: float) -> None:
-    assert expected_resource(plan_of(budget=budget)) == pytest.approx(expected)
-    assert expected_resource(plan_of(budget=budget, pruning=False)) == budget
 
 
 @pytest.mark.parametrize(
@@ -248,16 +183,6 @@ def test_preview_writes_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert json.loads(json.dumps(to_json(forecast)))["space"] == "digits"
     assert forecast.gpus is None
     assert "gpus        0.25 of a GPU" in replace(forecast, gpus="0.25 of a GPU").lines()
-    text = "\n".join(forecast.lines())
-    for word in (
-        "MACs",
-        f"8 trials, {forecast.slots} at a time",
-        "until the first trial runs",
-        "for the baseline, measured with",
-        "MB of checkpoints",
-        "10 seeds detect",
-    ):
-        assert word in text
     assert not list(tmp_path.iterdir())
 
 

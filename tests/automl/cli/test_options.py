@@ -1,7 +1,6 @@
 """Options of the commands, in Python, on the command line and in files."""
 
 import inspect
-import re
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -18,9 +17,8 @@ from typer.testing import CliRunner
 import automl
 from automl.base.errors import InputError
 from automl.base.options import options_of
-from automl.cli.command import COMMON, as_command
+from automl.cli.command import as_command
 from automl.cli.main import app
-from scripts.site_pages import describe_command
 
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 # Classes that declare options, by command.
@@ -52,18 +50,6 @@ def plain(kind: Any) -> Any:
     """Return a type without None."""
     inner = [choice for choice in get_args(kind) if choice is not type(None)]
     return inner[0] if isinstance(kind, UnionType) and len(inner) == 1 else kind
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_is_complete_and_has_no_gaps(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """rich leaves out what looks like its markup, such as a unit in brackets."""
-    monkeypatch.setattr(typer.rich_utils, "MAX_WIDTH", 400)
-    parameters = COMMANDS[command].params
-    flag = "--help-all" if any("--help-all" in parameter.opts for parameter in parameters) else "--help"
-    shown = " ".join(CliRunner().invoke(app, [command, flag]).output.split())
-    assert not re.search(r"\w [,.;:)](?= )|\( ", shown)
-    for parameter in (parameter for parameter in parameters if parameter.name != "help_all"):
-        assert " ".join((getattr(parameter, "help", None) or "").split()) in shown
 
 
 def test_commands_and_functions_with_declared_options() -> None:
@@ -98,10 +84,6 @@ def test_an_option_is_the_same_everywhere(
     find_parameter(command, "config").callback(context, None, file)
     assert context.default_map == {name: value}
 
-    row = next(row for row in describe_command(command, COMMANDS[command]).splitlines()
-               if row.startswith((f"| `{parameter.opts[0]}`", f"| `{name.upper()}`")))  # fmt: skip
-    assert " ".join(text.split()).replace("<", "&lt;") in row
-
     for keywords, function in FUNCTIONS.items():
         if issubclass(keywords, source) and function.__name__.endswith(f"_{command}"):
             argument = inspect.signature(function).parameters[name]
@@ -109,16 +91,6 @@ def test_an_option_is_the_same_everywhere(
             assert argument.annotation == field.type
             assert argument.default in (field.default, argument.empty)
             assert default in (field.default, None) or option.cli_default is not ...
-            documents = map(inspect.getdoc, (function, keywords, automl.Settings))
-            assert text in " ".join(" ".join(map(str, documents)).replace("`", "").split())
-
-
-@pytest.mark.parametrize("command", SOURCES)
-def test_other_options_concern_the_command_alone(command: str) -> None:
-    """They print, resume, or lead to another command. All others are declared in a class."""
-    declared = {name for source in SOURCES[command] for name, *_ in options_of(source)}
-    others = {parameter.name for parameter in COMMANDS[command].params} - declared - {*COMMON}
-    assert others <= {"as_json", "dry_run", "resume", "confirm", "top", "init_from", "trust"}
 
 
 class Command:

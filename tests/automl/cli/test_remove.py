@@ -68,21 +68,6 @@ def test_damaged_and_linked_searches(tmp_path: Path) -> None:
         run_remove("mine", str(tmp_path))
 
 
-def test_undeletable_file_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = fake_search(tmp_path)
-    unlink = Path.unlink
-
-    def refuse(self: Path, missing_ok: bool = False) -> None:
-        if self.name == "study.journal":
-            raise PermissionError(13, "Permission denied", str(self))
-        unlink(self, missing_ok)
-
-    monkeypatch.setattr(Path, "unlink", refuse)
-    with pytest.raises(InputError, match=r"'mine' was not deleted completely \(.*study.journal"):
-        run_remove("mine", str(tmp_path))
-    assert (folder / "search.json").exists(), "it can be deleted again"
-
-
 @pytest.mark.parametrize(
     ("more", "terminal", "answer", "code", "gone"),
     [

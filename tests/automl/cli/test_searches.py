@@ -3,8 +3,6 @@
 import json
 import os
 import shlex
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +14,6 @@ from filelock import FileLock
 
 import automl.report.run_report
 import automl.trials.session
-from attention import Spec
 from automl.base.errors import InputError
 from automl.cli.folder_commands import searches_table
 from automl.export import run_export as export
@@ -24,7 +21,7 @@ from automl.export.chosen import Chosen
 from automl.judge import compare
 from automl.judge.run_confirm import run_confirm
 from automl.report.read import read_search
-from automl.search.status import Listed, list_searches, read_status
+from automl.search.status import list_searches, read_status
 from automl.storage.folder import old_folder
 from automl.storage.metadata import write_metadata
 from automl.storage.storage import Storage
@@ -37,7 +34,6 @@ from tests.helpers.confirm_cases import (
     RECORDS,
     SSA,
     FakeWorkers,
-    fake_confirmation,
     fake_search,
     record,
 )
@@ -80,29 +76,6 @@ def test_row_of_a_search(records, locked: bool, state: str, trials: str, tmp_pat
     assert (listed.problem, listed.verdict, listed.metric) == (None, None, "accuracy")
 
 
-def test_a_list_imports_and_opens_only_what_it_needs(tmp_path: Path) -> None:
-    """Settings and trials name attention, whose modules need torch."""
-    heads = {"stage1.block1": Spec("decomposed", {"heads": 8})}
-    for name in ("a", "b", "c"):
-        records = [*WHOLE[:-1], record(5, 0.9, heads)]
-        folder = fake_search(tmp_path, records, name=name, attention="ssa", precision="bf16")
-    fake_confirmation(folder)
-    program = f"""
-import sys
-from automl.search.status import list_searches, read_status
-from search import study
-opened, whole = [], study._open
-study._open = lambda folder, name: opened.append(folder) or whole(folder, name)
-print([row.state for row in list_searches({str(tmp_path)!r})], len(opened))
-status = read_status("c", {str(tmp_path)!r})
-print(status.best[0], status.outcome)
-print({{"torch", "ray", "mlflow", "scipy.stats"}} & set(sys.modules))
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    best = "005 xresnet18(width=0.25) decomposed(heads=8) @ stage1.block1 better"
-    assert (done.returncode, done.stdout) == (0, f"{['finished'] * 3} 3\n{best}\nset()\n"), done.stderr
-
-
 def test_damaged_searches_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     monkeypatch.chdir(tmp_path)
     assert cli("searches", "--json") == (0, "[]\n", "no searches\n")
@@ -128,31 +101,6 @@ def test_damaged_searches_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     values = json.loads(out)
     assert [value["state"] for value in values] == ["stopped", "lost", "damaged", "damaged"]
     assert values[0]["best"] == 0.85
-
-
-LONG = Listed(
-    name="imagewoof-20261231-235959",
-    space="my_space.py:a_very_long_name",
-    state="confirming",
-    ended=1000,
-    trials=1000,
-    metric="accuracy",
-    best=0.912345,
-    shown="91.23 %",
-    verdict="equivalent",
-    age=359 * 86400,
-    size=1_234_567_890_123,
-)
-
-
-@pytest.mark.parametrize("name", ["digits-20261121-231914", "a", "x" * 60])
-def test_table_fits_80_columns(name: str) -> None:
-    lines = searches_table([Listed(**{**vars(LONG), "name": name}), LONG])
-    assert max(map(len, lines)) <= 80
-    assert sum(line.startswith(name) for line in lines) == 1, "a name can be copied"
-    assert lines[-1].split() == [
-        "a_very…", "confirming", "1000/1000", "91.23%", "equivalent", "359d", "1.2TB"
-    ]  # fmt: skip
 
 
 Acts = Callable[[str], str]

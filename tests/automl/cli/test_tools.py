@@ -26,12 +26,7 @@ VALUES = {
 }
 
 
-def test_tools_are_those_of_the_page(cli: Any) -> None:
-    page = (ROOT / "docs/how-to/agents.md").read_text().partition("## Answers")[0]
-    listed = [
-        name for row in re.findall(r"^\| (`.*?) \|", page, re.M) for name in re.findall(r"`(\w+)`", row)
-    ]
-    assert listed == list(TOOLS)
+def test_tools_have_the_words_of_their_commands(cli: Any) -> None:
     assert set(READ) >= {"referee", "search", "status", "report", "solve", "export"}
     assert "--trials=2" in READ["search"].to_words({"trials": 2})
     assert "--seed=2" in READ["search"].to_words({"seed": 2.0})
@@ -40,9 +35,6 @@ def test_tools_are_those_of_the_page(cli: Any) -> None:
     assert READ["referee"].to_words({"trust": False}) == ["referee", "--json"]
     code, out, _ = cli("skill")
     assert (code, out) == (0, (ROOT / "docs/agents/SKILL.md").read_text())
-    assert re.match(r"---\nname: [a-z-]+\ndescription: .+\n---\n", out)
-    for rule in ("edit the evaluator", "retry until it passes", "pick seeds"):
-        assert rule in out
 
 
 @pytest.mark.parametrize("name", READ)
@@ -109,10 +101,6 @@ def test_every_output_stays_in_the_folder(tmp_path: Path, monkeypatch: pytest.Mo
         ("status", {"serch": "a"}, "unknown argument of status 'serch'; choose from .*Did you mean 'search'"),
         ("referee", {"config": "a.yaml"}, "unknown argument"),
         ("referee", {"seeds": "ten"}, 'seeds of referee must be an integer; got "ten"'),
-        ("referee", {"seeds": True}, "must be an integer; got true"),
-        ("referee", {"margin": "1"}, "must be a number"),
-        ("referee", {"last": "yes"}, "must be true or false"),
-        ("referee", {"candidate": "a"}, "must be a list, each a text"),
         ("referee", {"candidate": ["a", 1]}, "must be a list, each a text"),
         ("referee", {"metric": "a\0b"}, "zero byte"),
     ],

@@ -54,9 +54,7 @@ def test_parameters_of_a_space_are_set_or_drawn() -> None:
     [
         ("ucihar", {"heads": "8"}, "does not ask for 'heads' .*; it asks for backbone one of larnn, bilstm"),
         ("ucihar", {"learning_rate": "1"}, r"--set learning_rate: space 'ucihar' takes \S+ to \S+; got '1'"),
-        ("ucihar", {"learning_rate": "fast"}, r"takes \S+ to \S+; got 'fast'"),
         ("ucihar", {"backbone": "lstm"}, "takes one of larnn, bilstm; got 'lstm'"),
-        ("planes", {"batch_size": "3"}, "takes one of 2, 4, 8; got '3'.*training.NAME"),
     ],
 )
 def test_parameters_that_cannot_be(space: str, parameters: dict[str, str], message: str) -> None:
@@ -88,12 +86,8 @@ def test_each_key_of_each_task_can_be_set(task: str) -> None:
             "unknown key of the training .* 'epoch'; choose from .*Did you mean 'epochs'",
         ),
         ({"training.epochs": "many"}, "training.epochs must be int; got 'many'"),
-        ({"training.schedule": "cosin"}, "training.schedule must be one of one-cycle"),
-        ({"training.epochs.first": "1"}, "training.epochs has no further keys"),
         ({"model.options.widht": "1"}, "unknown option of backbone 'xresnet18' 'widht'.*'width'"),
-        ({"model.options.width": "wide"}, "'width' of backbone 'xresnet18' must be float; got 'wide'"),
         ({"model.placement.stage1": "sagn"}, "unknown attention 'sagn'.*'sagan'"),
-        ({"seed": "x"}, "seed must be int; got 'x'"),
     ],
 )
 def test_keys_that_cannot_be_set(values: dict[str, Any], message: str) -> None:

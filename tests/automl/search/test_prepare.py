@@ -115,8 +115,6 @@ def test_types_of_an_own_space_are_stored_with_the_folder_of_their_file(
         {"data": "pairs.csv"},
         {"data": "text.txt", "context": 64},
         {"data": "code", "full": 1},
-        {"data": "code"},
-        {"space": "digits", "data": "photos"},
         {"data": "missing"},
         {"size": 24},
     ],

@@ -2,7 +2,6 @@
 
 import csv
 import math
-import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -19,20 +18,19 @@ from automl.base.escape import markdown
 from automl.cli.main import app
 from automl.config.nouns import Question
 from automl.config.settings import ParsedSettings, Settings
-from automl.report.grid_table import FILES, markdown_lines, merged, write_grid
+from automl.report.grid_table import FILES, write_grid
 from automl.report.read import SearchData, read_search
 from automl.report.run_report import write_page
 from automl.search.prepare import may_fit_epochs
 from automl.search.run_search import load
 from automl.search.studies import compare, list_studies, run_study, scale_line, write_tables
-from automl.storage.folder import find_search
 from automl.task import task_of
 from automl.task.published_study import UNPRINTED
 from automl.tasks.detection import BOX_AP
 from automl.tasks.image_classification.equal_time import best_rate, comparison_tables, sweep_table
 from automl.tasks.image_classification.study import RATES
 from automl.tasks.sequence_classification import rounds
-from automl.tracking.run_spec import NOTE, SCALE, VERSION, search_run_spec
+from automl.tracking.run_spec import SCALE, VERSION, search_run_spec
 from search.class_metrics import ACCURACY
 from search.grid import SMALL, Cell, grid_cells
 from search.record import State
@@ -197,22 +195,10 @@ def test_tables_of_equal_time_have_both_tests(tmp_path: Path) -> None:
     assert comparison_tables(search, 0.008)[1].notes[1].endswith("give --seeds 2 or more")
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [("da-head", "Did you mean 'da-heads'"), ("da-heads", "needs a folder of COCO's layout.*--small")],
-)
-def test_studies_that_cannot_run_are_rejected(name: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        run_study(name)
-
-
 def test_studies_are_listed_with_their_rates() -> None:
     shown = CliRunner().invoke(app, ["studies"])
     assert all(name in shown.output for name in list_studies())
     assert tuple(float(row.name) for row in list_studies()["ssa-lr-sweep"].rows) == RATES
-
-
-PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "studies.md").read_text()
 
 
 COUNTS = {"train": 900, "validation": 100}
@@ -293,17 +279,6 @@ def test_every_output_has_the_line(
             assert all(any(line in row["scale"] for line in lines) for row in rows)
 
 
-@pytest.mark.parametrize("name", re.findall(r"## The small form of `([\w-]+)`", PAGE))
-def test_the_page_shows_the_tables_of_a_study(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run_study_module, "start_or_resume", finish_at_once)
-    for table in run_study(name, small=True, storage=str(tmp_path)).tables:
-        assert "\n".join(markdown_lines(merged(table.table))[:2]) in PAGE
-        for line in re.findall("Source: .*", table.scale):
-            assert line.partition(" Different")[0] in PAGE
-
-
 @pytest.mark.parametrize("name", others_slow(GRIDS, *(name for name in GRIDS if name not in LARGE)))
 def test_the_whole_form_is_the_setup_of_the_source(name: str) -> None:
     setup = list_studies()[name].setup
@@ -323,24 +298,8 @@ def test_the_epochs_of_a_study_do_not_depend_on_the_data(name: str) -> None:
     assert not may_fit_epochs(Question(space=space, data="mine", subset=0.5, study=name))
 
 
-@pytest.mark.parametrize("name", others_slow(GRIDS, *(name for name in GRIDS if name not in LARGE)))
-def test_every_small_form_differs_in_its_model(name: str) -> None:
-    configs = [cell.config for cell in cells_of(f"{name}{SMALL}")]
-    line = scale_line(list_studies()[name].setup, configs, "9 inputs", "1")
-    assert "Different: model, data, inputs" in line or "Different: model, data, size" in line
-
-
 @pytest.mark.parametrize("study", ["../../outside", "a/b", ""])
 def test_a_study_that_names_no_folder_is_rejected(study: str) -> None:
     """MLflow keeps the artifacts of an experiment in a folder with its name."""
     with pytest.raises(InputError, match="--study may hold up to 100 letters"):
         Settings(space="larnn", study=study)
-
-
-def test_the_note_of_a_search_without_a_study_is_short(tmp_path: Path) -> None:
-    save_search(tmp_path, [], name="plain")
-    metadata = find_search("plain", str(tmp_path))[1]
-    spec = search_run_spec(metadata.location, metadata)
-    assert SCALE not in spec.source
-    assert spec.note.endswith(".")
-    assert NOTE not in spec.source

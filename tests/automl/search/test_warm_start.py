@@ -17,7 +17,6 @@ from automl.search.prepare import incomparable
 from automl.search.run_search import load
 from automl.storage.folder import new_folder
 from automl.storage.metadata import Provenance, SearchMetadata
-from automl.tasks.code_retrieval import CodeModel
 from automl.tracking.run_spec import search_run_spec
 from automl.tracking.writer import MlflowWriter
 from search.class_metrics import ACCURACY
@@ -125,9 +124,6 @@ def make_model(kind: str, **options: Any) -> Model:
     return Model(placement={"stage1.block2": Spec(kind, options)})
 
 
-LARNN = {"hidden": 24, "heads": 4}
-
-
 # The models of a search, and what is to be seen of each: as MLflow's parameters, and thus in words.
 CASES: dict[str, tuple[str, list[tuple[Model, dict[str, str]]]]] = {
     "backbone": (
@@ -146,17 +142,6 @@ CASES: dict[str, tuple[str, list[tuple[Model, dict[str, str]]]]] = {
             (make_model("decomposed", normalisation="scaling"), {"attention.normalisation": "scaling"}),
         ],
     ),
-    "sequences": (
-        "sequence-classification",
-        [
-            (Model(backbone="larnn", options={**LARNN, "window": 5}), {"options.window": "5"}),
-            (
-                Model(backbone="larnn", options={**LARNN, "window": 5, "mode": "layer"}),
-                {"options.mode": "layer"},
-            ),
-        ],
-    ),
-    "task": ("code-retrieval", [(CodeModel(), {}), (CodeModel(shared=True), {"options.shared": "True"})]),
 }
 
 

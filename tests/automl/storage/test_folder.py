@@ -10,12 +10,10 @@ from typing import Any
 import optuna
 import pytest
 from optuna.trial import FixedTrial
-from pyarrow.fs import FileSystem, FileType
 
 from automl.base.errors import InputError
-from automl.config.nouns import Place
 from automl.config.settings import Settings
-from automl.storage.folder import check_new, find_latest, find_search, new_folder, old_folder, resolve_search
+from automl.storage.folder import find_latest, find_search, new_folder, old_folder, resolve_search
 from automl.storage.metadata import SEARCH_FILE, SearchMetadata, read_metadata, write_metadata
 from automl.storage.storage import Storage
 from automl.tasks.image_classification import ImageTraining
@@ -24,7 +22,6 @@ from search.config import TrialConfig
 from search.record import TRIALS_FOLDER
 from search.space import get_source
 from search.trial_scheduler import Plan
-from tests.helpers.services import ObjectStore
 
 PLAN = Plan(trials=3, budget=2.0, metric=ACCURACY, objectives=["accuracy", "macs"])
 
@@ -61,19 +58,6 @@ def test_metadata_are_written_and_named(tmp_path: Path) -> None:
     moved.rename(tmp_path / "my search (old)")
     with pytest.raises(InputError, match="has a name that no search may have"):
         read_metadata(tmp_path / "my search (old)", str(tmp_path))
-
-
-def test_check_new_leaves_no_files(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even a marker of a folder, which some stores show as a file."""
-    for name, value in object_store.environment.items():
-        monkeypatch.setenv(name, value)
-    address = object_store.address("fresh")
-    check_new(Place(name="mine", storage=address))
-    files, path = FileSystem.from_uri(address)
-    assert files.get_file_info(path).type == FileType.NotFound
-    no_bucket = address.replace(f"/{object_store.bucket}/", "/nowhere/")
-    with pytest.raises(InputError, match="names a bucket that does not exist"):
-        check_new(Place(name="mine", storage=no_bucket))
 
 
 @pytest.mark.parametrize(("trained", "stays"), [(False, False), (True, True)])
@@ -157,21 +141,6 @@ def test_second_process_is_rejected(tmp_path: Path) -> None:
         other.wait()
     with old_folder("mine", str(tmp_path)):
         pass
-
-
-@pytest.mark.parametrize("name", ["", "our", "mine/..", "../mine", "."])
-def test_message_about_an_unknown_name_lists_searches(name: str, tmp_path: Path) -> None:
-    storage = tmp_path / "searches"
-    for known in ("mine", "yours"):
-        make(storage, known)
-    (storage / "no-search").mkdir()
-    with pytest.raises(InputError) as error:
-        find_search(name, str(storage))
-    text = str(error.value)
-    assert f"no search called {name!r} in {storage}" in text
-    assert "no-search" not in text
-    if "/" not in name and name not in ("", "."):
-        assert "there are mine, yours. Check --search and --storage" in text
 
 
 def test_old_files_stay_and_unfinished_ones_go(tmp_path: Path) -> None:

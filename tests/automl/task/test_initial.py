@@ -73,24 +73,6 @@ def test_sites_whose_channels_are_the_labels() -> None:
     assert task.model()(task.example(2)).shape == (2, 10)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "were not found .*name a file, the folder of a trial or export, or the ID of a run"),
-        (b"no weights", "cannot be read as weights; it must be a state_dict"),
-        ({"weights": 3}, "it holds no mapping of names to tensors"),
-    ],
-)
-def test_an_invalid_weight_file_is_rejected(content: Any, message: str, tmp_path: Path) -> None:
-    file = tmp_path / "weights.pt"
-    if isinstance(content, bytes):
-        file.write_bytes(content)
-    elif content is not None:
-        torch.save(content, file)
-    with pytest.raises(InputError, match=message):
-        choose_weights(str(file))
-
-
 def test_weight_files_are_found_and_read_again(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="were not found"):
         choose_weights(str(tmp_path))

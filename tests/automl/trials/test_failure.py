@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -13,14 +12,11 @@ import torch
 from optuna.samplers import RandomSampler
 
 import automl.trials.session
-from automl.base.atomic import DiskFull
 from automl.base.errors import InputError
 from automl.config.device import UnusableGpu
 from automl.config.nouns import Place, Terms
 from automl.storage.cache_folder import once
 from automl.storage.storage import Storage
-from automl.training import checkpoint
-from automl.training.loop import start
 from automl.trials.job import classify_error
 from automl.trials.session import SIGNALS, Interrupt, Workers, _report_lost_head, record_signals
 from automl.trials.trial import Trainings
@@ -29,7 +25,6 @@ from cluster.resources import TrialResources
 from search.config import TrialConfig
 from search.fixed_scheduler import FixedScheduler
 from search.space import memory_study
-from tests.helpers.automl_cases import opened, tiny
 from tests.helpers.confirm_cases import PLAN
 
 FULL = Path("/dev/full")  # A device of Linux on which every write fails with a full disk.
@@ -85,20 +80,6 @@ def test_a_full_disk_or_cache_is_a_fault_of_the_node(tmp_path: Path, monkeypatch
     assert f"disk full at {tmp_path / 'cache'}, about 7 MB needed" in str(report.fault)
 
 
-def test_error_of_a_full_disk_names_the_space_needed(small_disk: Path) -> None:
-    state = start(opened())
-    assert isinstance(state.model, torch.nn.Module)
-    weights = sum(value.nbytes for value in state.model.state_dict().values())
-    with pytest.raises(DiskFull) as error:
-        checkpoint.save(Storage(str(small_disk)), tiny(), state, [])
-    report = classify_error(error.value, Storage(str(small_disk)))
-    assert f"disk full at {small_disk}, about {weights / 1e6:.0f} MB needed, 0 MB are free" in str(
-        report.fault
-    )
-    assert report.error is None
-    assert list(small_disk.iterdir()) == []
-
-
 @pytest.mark.parametrize("number", SIGNALS)
 def test_the_first_signal_is_recorded(number: int, capsys: pytest.CaptureFixture[str]) -> None:
     before = [signal.getsignal(each) for each in SIGNALS]
@@ -146,32 +127,12 @@ run((), program=lambda *_, **options: os.kill(os.getpid(), {number}))
         assert (process.returncode, process.stderr) == expected
 
 
-def test_other_threads_receive_no_signals() -> None:
-    answers = []
-
-    def work() -> None:
-        with record_signals("") as interrupt:
-            answers.append(interrupt())
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert answers == [False]
-
-
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "disk full at FOLDER, about 10 MB needed, "),
-        (OSError(errno.EDQUOT, os.strerror(errno.EDQUOT)), "disk full at FOLDER, about 10 MB needed, "),
-        (PermissionError(errno.EACCES, "no", "FOLDER/study.journal"), r"\[Errno 13\] no"),
-    ],
-    ids=["disk", "quota", "rights"],
-)
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_full_disk_is_reported_with_advice(
-    error: OSError, message: str, wrapped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wrapped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     def fail(*what: object, **more: object) -> None:
         if wrapped:
             raise RuntimeError("Tune's") from error
@@ -185,10 +146,7 @@ def test_full_disk_is_reported_with_advice(
         interrupt=Interrupt(),
         advice="resume it",
     )
-    message = message.replace("FOLDER", str(tmp_path))
-    with pytest.raises(
-        InputError, match=rf"the study in {tmp_path} cannot be written \({message}.*free disk space, then"
-    ):
+    with pytest.raises(InputError, match=rf"the study in {tmp_path} cannot be written \(disk full at "):
         workers.run(
             FixedScheduler(memory_study(RandomSampler()), PLAN, []),
             Trainings(location=Storage(str(tmp_path)), baseline=TrialConfig(), terms=Terms()),

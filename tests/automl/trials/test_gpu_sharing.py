@@ -95,12 +95,6 @@ def test_more_shares_than_memory_are_rejected(measured: list[dict[str, Any]]) ->
         find(settings(gpus_per_trial=0.003))
 
 
-@pytest.mark.parametrize("text", ["half", "", "1/2", "nan", "-0.5", "1.5"])
-def test_value_that_is_no_number_of_gpus_is_rejected(text: str) -> None:
-    with pytest.raises(InputError, match="--gpus-per-trial must be"):
-        settings(gpus_per_trial=text)
-
-
 def test_search_and_confirmation_use_the_recorded_fraction(
     tmp_path: Path,
     measured: list[dict[str, Any]],

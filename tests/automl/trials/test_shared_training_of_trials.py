@@ -123,12 +123,6 @@ def test_a_damaged_or_foreign_shared_training_is_rejected(tmp_path: Path) -> Non
         list(train_trial(make_assignment(tmp_path, "0", PLACED), HERE))
 
 
-@pytest.mark.parametrize("at", [-1, EPOCHS])
-def test_insert_at_outside_of_the_training_is_rejected(at: int) -> None:
-    with pytest.raises(InputError, match=r"insert_at must be 0 or more and less than epochs, 4"):
-        tiny(training={"epochs": EPOCHS, "insert_at": at})
-
-
 PLACEMENT = {"stage1.block2.branch": Spec("ssa"), "stage2.block1": Spec("decomposed")}
 TRAINING = {"epochs": 3, "schedule": "flat-cosine"}
 

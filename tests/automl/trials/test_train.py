@@ -14,19 +14,16 @@ from ray.train import WorkerGroupError
 
 from attention import Spec
 from automl.base.errors import InputError
-from automl.cli.train_command import DEFAULTS, OTHERS
 from automl.config.device import find_device
 from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
-from automl.tasks.image_classification import ImageData
 from automl.training import checkpoint
 from automl.trials import multi_worker
-from automl.trials.train import find_default_site, run_train
+from automl.trials.train import run_train
 from cluster.connect import Node
 from cluster.resources import TrialResources
-from search.config import Model, TrialConfig
+from search.config import TrialConfig
 from search.record import Metrics, Report
-from search.space import SPACES, draw_randomly
 from tests.helpers.automl_cases import CPU, HERE, Cli, timeless, tiny
 from tests.helpers.confirm_cases import RECORDS, fake_search
 from tests.helpers.imitated_gpus import Driver
@@ -120,15 +117,9 @@ def test_a_training_is_resumed_after_its_last_epoch(store: MlflowClient, cli: Cl
     uninterrupted = checkpoint.read(Storage(whole.checkpoint.parent), CPU)
     assert timeless(resumed["history"]) == timeless(uninterrupted["history"])
     assert all(torch.equal(value, uninterrupted["model"][name]) for name, value in resumed["model"].items())
-    for arguments, message in {
-        ("--resume", "mine"): "'mine' has ended after 2 epochs",
-        ("--resume", "yours"): "there is no checkpoint",
-        ("--resume", "mine", "--epochs", "3"): "--epochs 3 cannot be combined with --resume",
-        (*TRAIN[1:], "--name", "mine"): "mine exists; give another --name, or resume it: --resume mine",
-    }.items():
-        code, _, err = cli("train", *arguments)
-        assert code == 2
-        assert message in err
+    code, _, err = cli(*TRAIN, "--name", "mine")
+    assert code == 2
+    assert "mine exists; give another --name, or resume it: --resume mine" in err
 
 
 def test_trainings_started_in_the_same_second_have_different_folders(
@@ -138,14 +129,6 @@ def test_trainings_started_in_the_same_second_have_different_folders(
     first, second = (run_train(tiny(seed=seed), runtime=HERE) for seed in (0, 1))
     assert first.checkpoint != second.checkpoint
     assert checkpoint.read(Storage(first.checkpoint.parent), CPU)["config"]["seed"] == 0
-
-
-@pytest.mark.parametrize(
-    ("backbone", "site"), [("xresnet18", "stage1.block2.branch"), ("xresnet34", "stage1.block3.branch")]
-)
-def test_default_site_is_the_last_branch_of_the_first_stage(backbone: str, site: str) -> None:
-    config = TrialConfig(data=ImageData(size=64), model=Model(backbone=backbone, options={"width": 0.25}))
-    assert find_default_site(config) == site
 
 
 TRAIN = (
@@ -188,16 +171,6 @@ def test_a_training_is_dumped_or_printed(store: MlflowClient, cli: Cli) -> None:
     assert content["config"]["model"]["placement"]["stage1.block2.branch"] == {"type": "ssa-sym", "ks": 3}
 
 
-@pytest.mark.parametrize("dataset", ["digits", "woof"])
-def test_defaults_fit_the_dataset(dataset: str) -> None:
-    """They equal the baseline of the search space with the dataset's name."""
-    space = SPACES[dataset]
-    _, config = next(draw_randomly(space, 1, first=space.baseline))
-    settings = (config.data.size, dict(config.model.options), config.training.epochs)
-    assert settings == DEFAULTS.get(dataset, OTHERS)
-    assert config.model.backbone == "xresnet18"
-
-
 @pytest.mark.slow("a training")
 def test_a_space_of_another_task_is_trained(store: MlflowClient, cli: Cli) -> None:
     """LARNN on sequences, with options of the space and of the configuration."""
@@ -206,9 +179,6 @@ def test_a_space_of_another_task_is_trained(store: MlflowClient, cli: Cli) -> No
     np.savez("mine.npz", x_train=x, y_train=np.array(["run", "walk"] * 30))
     arguments = ("--space", "ucihar", "--data", "mine.npz", "--set", "backbone=larnn", "--set", "window=30",
                  "--set", "model.options.hidden=8", "--set", "model.options.heads=2")  # fmt: skip
-    code, out, err = cli("train", *arguments, "--dump")
-    assert code == 0, err
-    assert "Linear(in_features=" in out
     code, out, err = cli("train", *arguments, "--batch-size", "16", "--device", "cpu", "--lr-find")
     assert code == 0, err
     assert re.match(r"suggested learning rate \S+; the plot is lr_find.png", out)
@@ -235,16 +205,6 @@ def test_a_configuration_of_a_search_can_be_trained_again(
     config = TrialConfig.from_json(content["config"])
     change = {"data": {"subset": 0.2}, "training": {"epochs": 1}, "seed": 5}
     assert config == RECORDS[1].config.change(**change)
-    for arguments, message in {
-        ("--like", "mine", "--space", "digits"): "--space, --like and --dataset exclude each other",
-        ("--like", "mine", "--set", "heads=8"): "--set heads: a parameter needs the space",
-        ("--like", "mine", "--epochs", "3", "--set", "training.epochs=4"): "both set training.epochs",
-        ("--like", "mine", "--gpu", "0", "--device", "cpu"): "--gpu 0 and --device cpu both set the device",
-        ("--like", "mine", "--workers", "0"): "--workers must be 1 or more; got 0",
-        ("--like", "mine", "--workers", "7"): "must be a multiple of the workers that share it",
-    }.items():
-        code, _, err = cli("train", *arguments)
-        assert (code, message in err) == (2, True), err
 
 
 def test_several_workers_are_started_and_followed(
