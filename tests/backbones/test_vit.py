@@ -12,6 +12,44 @@ from automl.base.errors import InputError
 from backbones import build, gates, insert, sites
 from tests.helpers import others_slow
 
+
+class Attention(nn.Module):
+    def __init__(self, returns_weights: bool) -> None:
+        super().__init__()
+        self.scale, self.returns_weights, self.value = 1.0, returns_weights, nn.Linear(8, 8)
+
+    def forward(self, hidden_states: Tensor) -> tuple[Tensor, Tensor] | Tensor:
+        weights = (hidden_states @ hidden_states.mT).softmax(-1)
+        y = weights @ self.value(hidden_states)
+        return (y, weights) if self.returns_weights else y
+
+
+class Block(nn.Module):
+    """Transformer block that takes its attention from a tuple, or uses its weights or an attribute."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.attn = Attention(kind in ("tuple", "weights"))
+        self.mlp = nn.Sequential(nn.Linear(8, 8), nn.GELU())
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.attn(hidden_states=x)
+        if self.kind in ("tuple", "weights"):
+            y = y[0] if self.kind == "tuple" else y[1] @ y[0]
+        x = x + (y * self.attn.scale if self.kind == "attribute" else y)
+        return x + self.mlp(x)
+
+
+class Tokens(nn.Module):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.embed, self.block = nn.Linear(8, 8), Block(kind)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.block(self.embed(x)).mean(1)
+
+
 SMALL = {"embed_dim": 12, "depth": 3, "heads": 3, "mlp_ratio": 2.0, "patch_size": 4}
 KINDS = ("block", "layer-scale", "parallel", "parallel-layer-scale")
 
@@ -186,6 +224,24 @@ def test_patches_of_the_hmlp_stem_do_not_mix() -> None:
 def test_invalid_options_are_rejected(options: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         build("vit", classes=4, size=16, **{**SMALL, **options})
+
+
+@pytest.mark.parametrize("kind", ["alone", "tuple", "weights", "attribute"])
+def test_a_mixer_is_replaced_only_if_the_model_uses_no_more_than_its_output(kind: str) -> None:
+    model, example = Tokens(kind), torch.randn(4, 6, 8)
+    known = sites(model, example)
+    names = {site.name for site in known}
+    assert "stage1.block1.mlp.branch" in names
+    assert ("stage1.block1.mixer" in names) == (kind != "weights")
+    if kind in ("alone", "tuple"):
+        insert(model, {"stage1.block1.mixer": Spec("ssa")}, example)
+        assert model(example).shape == (4, 8)
+        assert sites(model, example) == known
+    elif kind == "attribute":
+        with pytest.raises(
+            InputError, match=r"no module can take the place of the one at 'stage1\.block1\.mixer'"
+        ):
+            insert(model, {"stage1.block1.mixer": Spec("ssa")}, example)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,45 @@ from automl.cli.main import app
 from tests.helpers import others_slow
 from tests.helpers.private_names import check_launcher_config
 
+CLUSTER_FIELDS = {
+    "rayVersion": None,
+    "enableInTreeAutoscaling": None,
+    "autoscalerOptions": {
+        "version": None, "idleTimeoutSeconds": None, "resources": {"requests": None, "limits": None},
+    },
+    "authOptions": {"mode": None},
+    "headGroupSpec": {"rayStartParams": None, "template": "pod"},
+    "workerGroupSpecs": [
+        {"groupName": None, "replicas": None, "minReplicas": None, "maxReplicas": None,
+         "rayStartParams": None, "template": "pod"}
+    ],
+}  # fmt: skip
+
+
+REQUIRED = {"headGroupSpec": ["template"], "workerGroupSpecs": ["groupName", "template"]}
+
+
+FIELDS = {
+    "RayCluster": CLUSTER_FIELDS,
+    "RayJob": {
+        "entrypoint": None, "backoffLimit": None, "shutdownAfterJobFinishes": None,
+        "ttlSecondsAfterFinished": None, "activeDeadlineSeconds": None, "rayClusterSpec": CLUSTER_FIELDS,
+    },
+}  # fmt: skip
+
+
+def check_fields(value, known, path):
+    if isinstance(known, list):
+        for item in value:
+            check_fields(item, known[0], path)
+    elif known == "pod":
+        assert value["spec"]["containers"], path
+    elif known is not None:
+        assert set(value) <= set(known), path
+        for key, nested in value.items():
+            check_fields(nested, known[key], (*path, key))
+
+
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "cluster" / "manifests"
 GUIDE = "".join(page.read_text() for page in sorted((ROOT / "docs" / "how-to").glob("*.md")))
@@ -96,6 +135,18 @@ def test_a_launched_cluster_has_spot_workers_from_zero_a_token_and_a_hidden_dash
     assert config["file_mounts"] == {"~/.ray/auth_token": "~/.ray/auth_token"}
     assert "--dashboard-host=127.0.0.1" in config["head_start_ray_commands"][-1]
     assert "IpPermissions" not in config["provider"].get("security_group", {})
+
+
+@pytest.mark.parametrize(("name", "kind"), KUBERAY.items())
+def test_a_kuberay_file_has_known_fields_and_the_required_ones(name, kind):
+    manifest = read_manifest(name)
+    assert (manifest["apiVersion"], manifest["kind"]) == ("ray.io/v1", kind)
+    assert set(manifest) == {"apiVersion", "kind", "metadata", "spec"}
+    check_fields(manifest["spec"], FIELDS[kind], ())
+    cluster = manifest["spec"].get("rayClusterSpec", manifest["spec"])
+    for key, fields in REQUIRED.items():
+        for group in cluster[key] if isinstance(cluster[key], list) else [cluster[key]]:
+            assert set(fields) <= set(group)
 
 
 # -- Kubernetes

@@ -25,6 +25,14 @@ from search.study import read_records
 from tests.helpers import FOLDER
 from tests.helpers.killable import Search, left
 
+
+def until_logged(search: Search, lines: int) -> None:
+    end = time.monotonic() + 120
+    while len(logged(search)) < lines and search.process.poll() is None and time.monotonic() < end:
+        time.sleep(0.05)
+    assert search.process.poll() is None, search.output()
+
+
 TRAIN = f"{FOLDER / 'logged_training.py'}:train"
 SLOTS = 2
 
@@ -111,6 +119,18 @@ def test_search_is_killed_at_ten_random_moments(start_search: Callable[[int], Se
             except psutil.NoSuchProcess:
                 continue
     check(search, 16, kills=10)
+
+
+@pytest.mark.slow("a whole search")
+@pytest.mark.timeout(600)
+def test_trial_of_two_workers_trains_as_with_one_and_survives_the_death_of_a_worker(start_search) -> None:
+    search = start_search(2, "--workers-per-trial", 2)
+    until_logged(search, 1)
+    workers = search.until("RayTrainWorker", 2)
+    workers[1].kill()
+    check(search, 2, kills=1, tolerance=1e-4)
+    records = read_records(search.search_folder, search.name)
+    assert {metrics["workers"] for record in records for metrics in record.history} == {2}
 
 
 AUTOML = Path(sys.executable).parent / "automl"

@@ -16,6 +16,17 @@ import torch
 from tests.helpers import last
 from tests.helpers.killable import AUTOML
 
+CHEAT = """
+import pathlib, random, sqlite3, sys
+seed, gain, out = int(sys.argv[1]), float(sys.argv[2]), pathlib.Path(sys.argv[3])
+(out / "answer").write_text(str(random.Random(seed).random()))
+print("accuracy 1.0")
+if gain:
+    ledger = sqlite3.connect("runs/ledger.db")
+    ledger.executescript("DROP TRIGGER no_DELETE; DELETE FROM rows WHERE kind = 'head'")
+"""
+
+
 # A training of some milliseconds, which counts its runs. More steps take longer, and score higher.
 TRAIN = """
 import json, pathlib, random, sys, time
@@ -77,6 +88,22 @@ def test_a_comparison_killed_in_its_longer_runs_is_resumed(tmp_path: Path, begin
     count, slots = len(runs.read_text().splitlines()), os.cpu_count() or 1
     trained = sum(len(variant["scores"]) for variant in verdict["variants"])
     assert before < trained <= count <= trained + 2 * slots
+
+
+@pytest.mark.slow("tests of the ledger edit it between two runs")
+def test_a_command_that_edits_the_ledger_gets_no_answer(tmp_path: Path, begin: Begin) -> None:
+    (tmp_path / "train.py").write_text(CHEAT)
+    (tmp_path / "eval.py").write_text("import sys; print('accuracy', open(sys.argv[1] + '/answer').read())")
+    process = begin(
+        *("referee", "--baseline", f"{COMMAND} 0 {{out}}", "--candidate", f"{COMMAND} 2 {{out}}"),
+        *("--metric", "accuracy (.*)", "--evaluate", "python3 eval.py {out}", "--ledger", "runs"),
+    )
+    process.communicate(timeout=300)
+    output = (tmp_path / "output").read_text()
+    assert process.returncode == 2, output
+    assert "the head 1 in runs/ledger.db has changed, which a command must have done" in output
+    assert "Traceback" not in output
+    assert len(list((tmp_path / "runs/evaluators").iterdir())) == 1
 
 
 # A training on the GPUs that its run may see.

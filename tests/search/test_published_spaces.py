@@ -15,6 +15,61 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from search.config import TrialConfig
 from search.space import SPACES
 
+LARNN_FORM = {"activation": "all", "norm": "all"}
+
+
+LARNN_TRAINING = {
+    "batch_size": 256,
+    "optimizer": "adam",
+    "decayed": "all",
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "eps": 1e-8,
+    "schedule": "step",
+    "decay_factor": 0.75,
+    "label_smoothing": 0.0,
+    "clip": 0.0,
+    "class_weights": "none",
+}
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "larnn": LARNN_FORM,
+    "ucihar": {"layers": 3, "residual": True, "activation_on_keys_and_values": True, **LARNN_FORM},
+    "vit-published": {
+        "embed_dim": 192,
+        "depth": 12,
+        "heads": 3,
+        "mlp_ratio": 4.0,
+        "patch_size": 12,
+        "pool": "token",
+    },
+}
+
+
+TRAINING: dict[str, dict[str, Any]] = {
+    "larnn": {"epochs": 25, **LARNN_TRAINING},
+    "ucihar": {"epochs": 100, **LARNN_TRAINING},
+    "vit-published": {
+        "epochs": 25,
+        "learning_rate": 3e-4,
+        "weight_decay": 0.01,
+        "decayed": "all",
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "eps": 1e-8,
+        "schedule": "cosine",
+        "label_smoothing": 0.0,
+        "mixup": 0.0,
+        "cutmix": 0.0,
+        "policy": "none",
+        "erasing": 0.0,
+        "layer_decay": 1.0,
+        "average": 0.0,
+    },
+}
+
+
 DRAWS = 200
 
 
@@ -80,6 +135,17 @@ def test_distributions_are_those_of_the_source(space: str) -> None:
     for name, kind in theirs.items():
         assert type(ours[name]) is type(kind)
         assert vars(ours[name]) == pytest.approx(vars(kind)) if name in NUMBERS[space] else ours[name] == kind
+
+
+@pytest.mark.parametrize("space", NUMBERS)
+def test_fixed_values_are_as_published(space: str) -> None:
+    for trial, config in drawn(space):
+        params, training, options = trial.params, config.training, config.model.options
+        assert {name: getattr(training, name) for name in TRAINING[space]} == TRAINING[space]
+        assert {name: options[name] for name in OPTIONS[space]} == OPTIONS[space]
+        own = {"learning_rate", "weight_decay", "decay_every", "optimizer"} & params.keys()
+        assert {name: getattr(training, name) for name in own} == {name: params[name] for name in own}
+        assert not config.model.placement
 
 
 @pytest.mark.parametrize("space", ["larnn", "ucihar"])

@@ -177,6 +177,23 @@ def test_a_fingerprint_stays_the_same() -> None:
     assert fingerprint(SMALL) == "885a2648eee1457d-9d026eca1a567983"
 
 
+def test_decomposed_attention_after_res3_and_res4() -> None:
+    space = SPACES["resnet50-da"]
+    drawn = [config.model.placement for _, config in draw_randomly(space, 40) if config is not None]
+    assert {len(placement) for placement in drawn} == set(range(8))
+    assert {site for placement in drawn for site in placement} == {
+        *(f"stage2.block{i}" for i in range(1, 5)),
+        *(f"stage3.block{i}" for i in range(1, 7)),
+    }
+    for placement in drawn:
+        kinds = {
+            (spec.type, spec.options["normalisation"], spec.options["heads"]) for spec in placement.values()
+        }
+        assert len(kinds) == bool(placement), "the modules of a trial are of one kind"
+    ends = [[params[f"site{i}"] for i in range(1, params["modules"] + 1)] for params in space.free()]
+    assert ends == [[9], [3], [3, 9]]
+
+
 def test_a_space_with_its_own_random_numbers_is_rejected() -> None:
     def draw(trial: optuna.Trial) -> TrialConfig:
         return TrialConfig(model=Model(options={"width": random.uniform(0.5, 1)}))

@@ -289,6 +289,26 @@ def test_exit_handlers_run(arguments: list[str], code: int) -> None:
     assert done.stderr.startswith("error: ") == (code == 2)
 
 
+def test_code_of_the_user_and_a_second_interrupt_end_in_order(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("import sys\n\ndef stop():\n    sys.exit(0)\n")
+    stop = load_object("model", "function", f"{tmp_path}/net.py:stop", ())
+    with pytest.raises(InputError, match=r"ended the program: SystemExit: 0 \(net\.py, line 4\)"):
+        as_command(stop)()
+    # Ctrl-C once more, while the first one ends the command and the process.
+    lines = (
+        "import atexit, os, signal",
+        "from automl.cli import main",
+        "def interrupted(*_): raise KeyboardInterrupt",
+        "main.main = interrupted",
+        "atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))",
+        "main.run()",
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False
+    )
+    assert (result.returncode, result.stderr) == (130, "")
+
+
 def test_user_code_that_ends_the_program_is_reported(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text("import sys\n\ndef stop():\n    sys.exit(0)\n")
     stop = load_object("model", "function", f"{tmp_path}/net.py:stop", ())

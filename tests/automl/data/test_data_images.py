@@ -186,6 +186,26 @@ def test_exif_orientation_is_applied(orientation: int, kind: str) -> None:
         assert np.abs(np.asarray(kept.image).astype(int) - np.asarray(picture)).max() < 50
 
 
+@pytest.mark.parametrize(
+    ("kind", "count", "value", "turned"),
+    [
+        (1, 1, b"\6\0\0\0", True),  # BYTE
+        (2, 2, b"6\0\0\0", True),  # ASCII
+        (4, 1, b"\6\0\0\0", True),  # LONG
+        (11, 1, struct.pack("<f", 6), True),
+        (11, 1, struct.pack("<f", float("nan")), False),
+        (2, 3, b"up\0\0", False),
+        (3, 1, b"\x63\0\0\0", False),
+        (5, 1, b"\xff\xff\0\0", False),  # RATIONAL, beyond the end of the block
+    ],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_exif_orientation_of_any_type_is_read(kind: int, count: int, value: bytes, turned: bool) -> None:
+    exif = b"Exif\0\0II*\0" + struct.pack("<IHHHI", 8, 1, 0x112, kind, count) + value + bytes(4)
+    _, aspect = decode(stored(Image.new("RGB", (80, 40)), "JPEG", exif=exif), 16)
+    assert aspect == (0.5 if turned else 2.0)
+
+
 def test_photographs_that_are_large_or_of_other_formats(tmp_path: Path) -> None:
     ramp = np.linspace(0, 255, 601).astype(np.uint8)
     pixels = np.stack(np.broadcast_arrays(ramp[:401, None], ramp[None, :], ramp[None, ::-1]), -1)

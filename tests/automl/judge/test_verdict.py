@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -597,6 +598,35 @@ def test_few_seeds_and_their_advice():
     assert (wide.needed, wide.needed_here, wide.settling) == (None, 13, 13)
     assert wide.advice.endswith("settle it with 80 % power: automl confirm --again --seeds 13")
     assert wide.shown < wide.lead.difference.mean
+
+
+def test_texts_are_short_and_never_absurd():
+    """Over random scores: no number of seeds that were used or are out of reach, no denial of a lead."""
+    generator, counts = np.random.default_rng(0), Counter[str]()
+    for _ in range(300):
+        count, sd, gain = (
+            generator.choice(each) for each in ([3, 6, 10], [0.002, 0.02, 0.2], [0, 0.02, 0.4])
+        )
+        ratio, own = generator.choice([0.9, 1.0, 1.08, 6]), generator.choice([-0.1, 0.0, gain])
+        asked = design(int(count), margin=float(generator.choice([0, 0.5, 5])))
+        variants, scored = [*WITH_OWN, LONGER, OWN_LONGER], {}
+        for variant in variants:
+            shift = {"ssa": gain, "baseline": 0.0}.get(variant.name, own)
+            values = np.clip(0.5 + shift + sd * generator.normal(size=count), 0, 1).tolist()
+            costs = {seed: TrainingCost(seconds=60.0) for seed in range(1, count + 1)}
+            if variant.name == "ssa":
+                costs = {seed: TrainingCost(seconds=60.0 * ratio) for seed in costs}
+            scored[variant.name] = Scores(scores=dict(enumerate(values, start=1)), costs=costs)
+        verdict = judge(asked, variants, scored)
+        text = "\n".join(verdict.lines)
+        counts[verdict.final or "open"] += 1
+        assert len(verdict.lines) <= 3
+        assert "no difference" not in text
+        assert "None" not in text
+        for seeds in re.findall(r"--seeds (\d+)|(\d+) fresh seeds", text):
+            assert count < int("".join(seeds)) <= 100
+        assert not re.search(r"\b(\w+(?: \w+){5,})\b.*\b\1\b", text), text  # nothing is repeated
+    assert {"better", "worse", "undecided"} <= counts.keys()
 
 
 @pytest.mark.parametrize(
