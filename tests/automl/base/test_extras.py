@@ -14,7 +14,6 @@ import pytest
 import backbones
 from automl.base.errors import InputError
 from automl.base.lazy import EXTRAS, optional
-from automl.tasks.code_retrieval.data import other_languages
 from automl.tasks.code_retrieval.data.tokenizer import train_tokenizer
 from automl.tasks.detection import score as detection_evaluator
 from automl.tasks.detection.data.masks import encode_masks
@@ -24,11 +23,6 @@ from automl.tasks.language_modelling.data.tokens import train_pairs
 ROOT = Path(__file__).parents[3]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT, PACKAGES = PYPROJECT["project"], PYPROJECT["tool"]["importlinter"]["root_packages"]
-GO = "package main\n\n// Adds one.\nfunc Add(a int) int {\n\treturn a + 1\n}\n"
-
-
-def read_go():
-    return other_languages.parse_functions(GO, "a.go", other_languages.BY_SUFFIX[".go"])
 
 
 @pytest.fixture
@@ -38,17 +32,13 @@ def missing(monkeypatch):
     def hide(*packages):
         for package in packages:
             monkeypatch.setitem(sys.modules, package, None)
-        other_languages._parser.cache_clear()
 
-    yield hide
-    other_languages._parser.cache_clear()
+    return hide
 
 
 @pytest.mark.parametrize(
     ("extra", "packages", "use"),
     [
-        ("code", ["tree_sitter"], read_go),
-        ("code", ["tree_sitter_go"], read_go),
         ("code", ["tokenizers"], lambda: train_tokenizer(["add one"], 10)),
         ("detection", ["pycocotools", "pycocotools.mask"], lambda: encode_masks(np.ones((1, 2, 2), bool))),
         ("detection", ["pycocotools", "pycocotools.coco"], lambda: detection_evaluator.coco.COCO),
@@ -70,17 +60,12 @@ def test_message_about_a_missing_package_names_the_install_command(extra, packag
     )
 
 
-def test_missing_packages_differ_from_others(tmp_path, monkeypatch, missing, cli):
+def test_missing_packages_differ_from_others(tmp_path, monkeypatch):
     (tmp_path / "mcp.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "mcp", raising=False)
     with pytest.raises(InputError, match=r"mcp, and Python finds .*mcp.py first, which has no mcp.lowlevel"):
         _ = optional("mcp.lowlevel", "mcp").Server
-    (tmp_path / "add.go").write_text(GO)
-    missing("tree_sitter")
-    code, out, err = cli("data", str(tmp_path))
-    assert (code, out) == (2, "")
-    assert err.count('pip install "attention-automl[code]"') == 1
 
 
 ALONE = """

@@ -1,7 +1,6 @@
 """Functions of source code and their queries: reading, cleaning, splits and tokens.
 
 python           A function, with its code and docstring; parses those of a Python file
-other_languages  Parses the functions of Go, Java, JavaScript, PHP and Ruby files with tree-sitter
 source_folder    Reads the functions of a folder of source files
 published        The published datasets: their addresses, and the files of CodeSearchNet and CoSQA
 corpus           All functions of a source with their splits and the real queries, and their summary

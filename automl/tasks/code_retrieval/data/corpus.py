@@ -1,4 +1,4 @@
-"""All functions of a source with their splits: CodeSearchNet, CoSQA, or a folder of source files.
+"""All functions of a source with their splits: CodeSearchNet, CoSQA, or a folder of Python files.
 
 A hash of the code up to names assigns functions to splits. Near duplicates are therefore in one split, and
 adding a function moves no other. If real queries are known, their functions are in the split of the query,
@@ -63,7 +63,7 @@ class Corpus:
 
 
 def is_code(path: str | Path) -> bool:
-    """Return whether a folder or archive has CodeSearchNet's or CoSQA's files, or more source files than
+    """Return whether a folder or archive has CodeSearchNet's or CoSQA's files, or more Python files than
     images.
 
     Raises InputError for a damaged archive.
@@ -82,7 +82,7 @@ def find_corpus_root(path: str | Path) -> Path:
 
 
 def list_corpus_files(path: str | Path) -> list[Path]:
-    """Return the files of a corpus. Raises InputError if there is no such folder or no source file in it."""
+    """Return the files of a corpus. Raises InputError if there is no such folder or no Python file in it."""
     root = find_corpus_root(path)
     if is_codesearchnet(root):
         return [file for file, _ in list_codesearchnet_files(root)]
@@ -90,7 +90,7 @@ def list_corpus_files(path: str | Path) -> list[Path]:
         return [root / name for name in (CORPUS, *QUERIES.values()) if (root / name).is_file()]
     files = list(list_source_files(root)) if root.is_dir() else []
     if not files:
-        raise InputError(f"{root} has no source files; pass a folder with some")
+        raise InputError(f"{root} has no Python files; pass a folder with some")
     return files
 
 

@@ -26,7 +26,6 @@ from automl.base.text import open_text, read_text
 from automl.data.download import read_datasets
 from automl.data.files import is_clutter, name_to_text
 from automl.data.splits import SPLITS
-from automl.tasks.code_retrieval.data.other_languages import LANGUAGES, parse_functions
 from automl.tasks.code_retrieval.data.python import Function, parse_python
 from automl.tasks.code_retrieval.data.source_folder import SourceFunctions
 
@@ -160,9 +159,9 @@ def _get_code(values: Mapping[str, Any]) -> tuple[str, bytes]:
             raise ValueError("code_tokens must be a list of tokens")
         tokens = [str(token) for token in tokens]
         return " ".join(tokens), compute_token_key(tokens)
-    source, name = dedent(str(values["code"])), str(values["language"] or "python").lower()
-    language = next((language for language in LANGUAGES if language.name.lower() == name), None)
-    functions = parse_python(source, "") if language is None else parse_functions(source, "", language)
+    if (language := str(values["language"] or "python").lower()) != "python":
+        raise ValueError(f"code in {language} needs its code_tokens, as only Python is parsed")
+    functions = parse_python(dedent(str(values["code"])), "")
     if not functions:
         raise ValueError("its code has no function that does something")
     return functions[0].code, functions[0].key

@@ -1,4 +1,4 @@
-"""Read the functions of a folder of source files."""
+"""Read the functions of a folder of Python files."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -10,14 +10,10 @@ from automl.base.text import NotUtf8, read_text
 from automl.base.units import pluralize
 from automl.data.files import OTHERS, is_clutter, name_to_text
 from automl.data.tally import join_examples
-from automl.tasks.code_retrieval.data.other_languages import BY_SUFFIX, LANGUAGES, parse_functions
 from automl.tasks.code_retrieval.data.python import Function, parse_python
 
-PYTHON = ".py"
-SUFFIXES = (PYTHON, *BY_SUFFIX)
-NAMES = ", ".join(["Python", *(language.name for language in LANGUAGES)])
+SUFFIX = ".py"
 MAX_BYTES = 2**20  # of a file; larger ones were not written by hand
-VENDORED = ("modules.txt", "autoload.php", "bundle")  # files of Go, Composer and Bundler in `vendor`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,10 +30,10 @@ class SourceFunctions:
 
 
 def read_source_folder(folder: str | Path) -> SourceFunctions:
-    """Read all functions of the files in and below `folder` whose suffixes are in SUFFIXES.
+    """Read all functions of the Python files in and below `folder`.
 
-    A file that is too large, minified, not UTF-8 or cannot be parsed is left out and reported. Hidden
-    folders, `site-packages`, `node_modules` and a `vendor` of downloaded packages are not entered.
+    A file that is too large, not UTF-8 or cannot be parsed is left out and reported. Hidden folders,
+    `site-packages` and `node_modules` are not entered.
 
     Raises InputError if there is no such folder, or no function in it.
     """
@@ -60,51 +56,40 @@ def resolve_code_folder(folder: str | Path) -> Path:
     """Return the path of a folder. Raises InputError if it does not exist."""
     root = Path(folder).expanduser()
     if not root.is_dir():
-        raise InputError(f"there is no folder {root}; pass a folder with source files")
+        raise InputError(f"there is no folder {root}; pass a folder with Python files")
     return root
 
 
 def read_source_file(path: Path, name: str) -> list[Function] | str:
     """Return the functions of a file, with `name` as their file; or the reason why it is left out."""
-    language = BY_SUFFIX.get(path.suffix)  # None for Python
     try:
         size = path.stat().st_size
         if not path.is_file():  # Reading from a pipe would wait forever.
             return "not a regular file"
         if size > MAX_BYTES:
             return f"{size / 2**20:.1f} MB; files above {MAX_BYTES // 2**20} MB are not read"
-        text = read_text(path)
-        return parse_python(text, name) if language is None else parse_functions(text, name, language)
+        return parse_python(read_text(path), name)
     except OSError as error:
         return str(error)
     except NotUtf8 as error:
         return str(error).partition(": it is ")[2]
-    except InputError:  # A package is missing.
-        raise
     except (SyntaxError, ValueError) as error:
-        return f"no {'Python' if language is None else language.name}: {error}"
+        return f"no Python: {error}"
 
 
 def no_functions_error(root: Path, skipped: Mapping[str, str]) -> InputError:
     """Return an error about a folder without functions."""
     files = f"; {pluralize(len(skipped), 'files were left out')}: {join_reasons(skipped)}" if skipped else ""
-    return InputError(f"{root} has no functions that do something in files of {NAMES}{files}")
+    return InputError(f"{root} has no functions that do something in Python files{files}")
 
 
 def list_source_files(root: Path) -> Iterator[Path]:
-    """Yield the source files of a folder in a fixed order."""
+    """Yield the Python files of a folder in a fixed order."""
     for folder, folders, files in os.walk(root):
-        folders[:] = sorted(name for name in folders if _is_own_code(Path(folder, name)))
+        folders[:] = sorted(name for name in folders if name not in OTHERS and not name.startswith("."))
         yield from (
-            Path(folder, name) for name in sorted(files) if name.endswith(SUFFIXES) and not is_clutter(name)
+            Path(folder, name) for name in sorted(files) if name.endswith(SUFFIX) and not is_clutter(name)
         )
-
-
-def _is_own_code(folder: Path) -> bool:
-    """Return whether a folder may contain the user's own code."""
-    if folder.name == "vendor" and any((folder / mark).exists() for mark in VENDORED):
-        return False
-    return folder.name not in OTHERS and not folder.name.startswith(".")
 
 
 def join_reasons(skipped: Mapping[str, str]) -> str:
