@@ -115,7 +115,7 @@ bench: setup
 	@for name in attention causal resolution step language data overhead quality; do \
 		echo "benchmarks/bench_$$name.py"; $(BIN)/python benchmarks/bench_$$name.py || exit 1; done
 
-# Measure the search: its regret on planted and recorded tables, how well shared partial trainings predict
+# Measure the search: its regret on planted and recorded tables, how well continued trainings predict
 # trainings from scratch, ten thousand trials, and associative recall. More than an hour on two cores.
 bench-search: setup
 	@for name in placements fidelity scale solve; do \

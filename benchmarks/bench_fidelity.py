@@ -2,9 +2,7 @@
 
 The table is that of `nette.py`, with trainings from scratch and branches after three, five and six of seven
 epochs. For each the benchmark reports whether the table can rank its placements (`reliability.py`), the
-spread of a placement's difference from plain, that of the replicates, and how the model of placements divides
-the variance of the scores: into effects of placements in all shared partial trainings, effects of a module in
-one of them, and noise.
+spread of a placement's difference from plain, and that of the replicates.
 
 The fidelity is the correlation between the true effects of placements in branches and from scratch, corrected
 for noise: covariances use different seeds only, which share no noise. Its interval comes from 2,000 bootstrap
@@ -26,15 +24,6 @@ from numpy.typing import NDArray
 from reliability import reliability
 
 from automl.base.errors import InputError
-from search.placement_effects import (
-    NOISE,
-    IndexedModule,
-    IndexedPlacement,
-    Term,
-    block_weights,
-    placement_weights,
-)
-from search.placement_model import UNKNOWN, EffectModel
 
 SAMPLES, COVERAGE = 2000, 0.9
 ENOUGH = 2  # seeds
@@ -125,42 +114,6 @@ def interval(scratch: Table, branch: Table) -> tuple[float, float, float]:
     return float(low), float(high), len(finite) / SAMPLES
 
 
-def variance_fractions(table: Table) -> dict[str, float]:
-    """Return fractions of the variance of scores within a seed, by the model of placements.
-
-    `worth` is the fraction of effects of placements in all seeds, `in_block` that of effects of modules in
-    one seed, and `noise` the rest. `evidence` is the log ratio of the model's evidence with and without
-    `in_block`.
-    """
-    trainings = [nette.Work(name, 0, 0) for name in [*nette.singles(), *nette.pairs()]]
-    placements = []
-    for work in trainings:
-        modules = (IndexedModule(nette.SITES.index(site), spec.type) for site, spec in work.placement.items())
-        placements.append(IndexedPlacement("", tuple(sorted(modules))))
-    trials, plain = [], []
-    for placement in placements:
-        for seed in table.seeds.tolist():
-            trials.append(placement_weights(placement) | block_weights(placement, seed))
-            plain.append({e: w for e, w in trials[-1].items() if e.term != Term.IN_BLOCK})
-    model = EffectModel(trials, table.scores.ravel())
-    without = EffectModel(plain, model.scores)
-    # Effects that all placements of a seed share are no variance within the seed.
-    columns = {effect: i for i, effect in enumerate(e for e in model.columns if e.term not in UNKNOWN)}
-    z = np.zeros((len(placements), len(table.seeds), len(columns)))
-    for row, trial in zip(z.reshape(-1, len(columns)), trials, strict=True):
-        for effect, weight in trial.items():
-            if effect in columns:
-                row[columns[effect]] = weight
-    deviation = ((z - z.mean(axis=0)) ** 2).mean(axis=(0, 1))  # (effects)
-    variances: dict[str, float] = {"worth": 0.0, "in_block": 0.0, "noise": float(np.exp(model.logs[NOISE]))}
-    for effect, i in columns.items():
-        name = "in_block" if effect.term == Term.IN_BLOCK else "worth"
-        variances[name] += model.variance(effect.term) * float(deviation[i])
-    total = sum(variances.values())
-    fractions = {name: variance / total for name, variance in variances.items()}
-    return {**fractions, "evidence": model.evidence() - without.evidence()}
-
-
 def to_json(value: float) -> float | None:
     """Return None for NaN, which JSON does not have."""
     return None if np.isnan(value) else value
@@ -182,7 +135,6 @@ def main() -> None:
             }
             if kind == "placements":
                 result |= asdict(reliability(scores - scores.mean(axis=0)))  # less the means of seeds
-                result["shares"] = variance_fractions(table)
                 if at:
                     low, high, defined = interval(scratch, table)
                     result["fidelity"] = to_json(fidelity(scratch, table))

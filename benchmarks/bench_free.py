@@ -52,7 +52,6 @@ from threadpoolctl import threadpool_limits
 from automl.tasks.language_modelling.space import contiguous, interleave
 from search import choices
 from search.placement_effects import (
-    SHARED_TRAINING,
     IndexedModule,
     IndexedPlacement,
     parse_placement,
@@ -98,9 +97,6 @@ class Layers:
             for i, layer in enumerate(layers, start=1)
         )
         return IndexedPlacement("", tuple(modules))
-
-    def shared_training(self, placement: IndexedPlacement) -> None:
-        """Return None: all trainings start from the same weights."""
 
     def score(self, placement: IndexedPlacement, params: Params) -> float:
         name = self._name(placement)
@@ -197,10 +193,7 @@ def regrets(work: tuple[str, str, int]) -> list[float]:
     for count in range(1, AT[-1] + 1):
         if method != "free" or count <= len(case.free):
             trial = study.ask()
-            placement = table.draw(trial)
-            if (shared := table.shared_training(placement)) is not None:
-                trial.set_user_attr(SHARED_TRAINING, shared)
-            study.tell(trial, table.score(placement, trial.params))
+            study.tell(trial, table.score(table.draw(trial), trial.params))
         if count in AT:
             returned = parse_placement(choose(study, table).params)
             assert returned is not None

@@ -81,10 +81,6 @@ class Table:
             ),
         )
 
-    def shared_training(self, placement: IndexedPlacement) -> None:
-        """Return None: all trainings start from new weights."""
-        return None
-
     def score(self, placement: IndexedPlacement, params: dict[str, float | str]) -> float:
         name = _name(placement)
         if not self._left.get(name):

@@ -1,8 +1,7 @@
 """Time the way to a verdict on digits: 16 trials, then 2 finalists and the baseline with 7 fresh seeds.
 
 This project runs `automl search --confirm` with an empty cache. It would train controls, which the peer does
-not have, if a finalist were better, which the printed verdict shows. It runs once from new weights and once
-with `--init shared`, whose verdict is on placements in shared partial trainings.
+not have, if a finalist were better, which the printed verdict shows.
 
 Two peers do the same job with fastai's Learner in Ray Tune, OptunaSearch with ASHA, and the seeds as further
 Tune trials. They choose fastai's xresnet18 at a quarter of its width, with or without fastai's
@@ -33,22 +32,14 @@ PEERS = {
 }
 
 
-def scratch(folder: Path) -> dict[str, float]:
-    return ours(folder)
-
-
-def shared_trainings(folder: Path) -> dict[str, float]:
-    return ours(folder, "--init", "shared", "--sampler", "placement")
-
-
-def ours(folder: Path, *options: str) -> dict[str, float]:
+def ours(folder: Path) -> dict[str, float]:
     """Return wall time, the search's time, seconds of training, and mean test accuracy of the variants."""
     automl = Path(sys.executable).parent / "automl"
     environment = {**os.environ, "AUTOML_CACHE": str(folder / "cache")}
     environment.pop("MLFLOW_TRACKING_URI", None)
 
     command = [
-        str(automl), "search", "--space", "digits", "--trials", str(TRIALS), "--name", "bench", *options,
+        str(automl), "search", "--space", "digits", "--trials", str(TRIALS), "--name", "bench",
         "--confirm", "--top", str(TOP), "--seeds", str(SEEDS), "--json",
     ]  # fmt: skip
     start = time.perf_counter()
@@ -289,9 +280,8 @@ def measure_peer(peer: str) -> list[Row]:
     """Return the rows of this project and a peer, measured in turn."""
     rounds: list[dict[str, dict[str, float]]] = []
     measures: dict[str, Callable[[Path], dict[str, float]]] = {
-        "scratch": scratch,
+        "ours": ours,
         "theirs": partial(theirs, peer=peer),
-        "shared_trainings": shared_trainings,
     }
     for i in range(int(os.environ.get("ROUNDS", "3"))):
         rounds.append({})
@@ -300,11 +290,11 @@ def measure_peer(peer: str) -> list[Row]:
                 rounds[-1][name] = measures[name](Path(folder))
             print(name, rounds[-1][name], flush=True)
 
-    def make_row(side: str, case: str, key: str, unit: str, better: int) -> Row:
-        pairs = [(times[side], times["theirs"]) for times in rounds]
+    def make_row(case: str, key: str, unit: str, better: int) -> Row:
+        pairs = [(times["ours"], times["theirs"]) for times in rounds]
         ratios = [(a[key] / b[key]) ** better for a, b in pairs]
         row = Row(
-            case=f"{case}, {'from new weights' if side == 'scratch' else 'into shared partial trainings'}",
+            case=f"{case}, from new weights",
             peer=PEERS[peer],
             ours=statistics.median(a[key] for a, _ in pairs),
             theirs=statistics.median(b[key] for _, b in pairs),
@@ -316,8 +306,7 @@ def measure_peer(peer: str) -> list[Row]:
         return row
 
     return [
-        make_row(side, case, key, unit, better)
-        for side in ("scratch", "shared_trainings")
+        make_row(case, key, unit, better)
         for case, key, unit, better in (
             ("from nothing to a verdict", "wall", "s", -1),
             ("of it, the search", "search", "s", -1),

@@ -3,7 +3,7 @@
 The model is a quarter-width xresnet18 on three tenths of Imagenette at 48 px. The placements are 25 single
 modules (five types at five sites), 20 pairs of them, and the plain model, with `SEEDS`. Each is trained from
 scratch for seven epochs, and branched from the plain training of its seed after three, five and six epochs
-(`automl.training.shared_training`). Branches of a seed have the same shared partial training, order and
+(`continue_training`). Branches of a seed have the same shared partial training, order and
 crops. Replicates are plain models with weights that differ by 1e-6.
 
     python benchmarks/nette.py --hours 2
@@ -41,8 +41,8 @@ from automl.task import Task, open_task
 from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.training import checkpoint
 from automl.training.loop import TrainingState, fit, start
-from automl.training.shared_training import continue_training
 from backbones import call
+from backbones.take_over import load_with_projections
 from search import choices
 from search.config import Model, TrialConfig
 
@@ -139,6 +139,24 @@ def train_shared(seed: int, folder: Path) -> None:
             checkpoint.save(storage, task.config, state, [])
         if record["epoch"] == max(BRANCHES):
             return
+
+
+def continue_training(task: Task, stem: TrainingState, *, perturb: float, seed: int) -> TrainingState:
+    """Start a training of the task's model from the epoch, weights and optimiser state of a plain one.
+
+    `perturb` is the relative size of normal noise on the copied weights, and `seed` that of the noise.
+    """
+    state = start(task)
+    load_with_projections(state.model, stem.model, source="of the shared partial training")
+    known = dict(stem.model.named_parameters())
+    noise = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in state.model.named_parameters():
+            if name in known:
+                state.optimizer.state[parameter] = dict(stem.optimizer.state.get(known[name], {}))
+                parameter.mul_(1 + perturb * torch.randn(parameter.shape, generator=noise))
+    state.epoch = stem.epoch
+    return state
 
 
 def train(arguments: tuple[Work, Path]) -> dict[str, Any]:

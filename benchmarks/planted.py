@@ -100,10 +100,6 @@ class Table:
     def draw(self, trial: optuna.Trial) -> IndexedPlacement:
         return draw(trial, self.kind)
 
-    def shared_training(self, placement: IndexedPlacement) -> int | None:
-        """Return None: all trainings start from new weights."""
-        return None
-
     def score(self, placement: IndexedPlacement, params: dict[str, float | str]) -> float:
         """Return the final score of a training."""
         return self.train(placement, params)(1.0)

@@ -8,7 +8,7 @@ slightly too large, equally for all methods.
 
 From scratch on Imagenette, scores and regrets are accuracies in points. In shared partial trainings, scores
 are validation losses in thousandths of a nat below the plain training of the same shared partial training,
-and trials know their shared partial training. On digits and sensors, scores are negative validation losses in
+of which each is one seed. On digits and sensors, scores are negative validation losses in
 thousandths of a nat. In both cases regrets are relative to a placement chosen at random: 0 is the best
 placement, 1 the mean of all.
 """
@@ -35,7 +35,8 @@ ENOUGH = 4  # seeds
 class Recording:
     """Recorded trainings of the plain model and of single modules.
 
-    at: As in `nette.Work`. None for a table of `record_singles.py`.
+    at: As in `nette.Work`. None for a table of `record_singles.py`. Scores of branches are
+        differences from the plain branch of their seed.
     score: `accuracy` or `loss`. With `loss`, regrets are relative.
     """
 
@@ -43,7 +44,6 @@ class Recording:
     says: str
     score: str
     at: int | None = None
-    shared_trainings: bool = False
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -65,7 +65,6 @@ RECORDINGS = {
             says="26 placements in shared partial trainings on Imagenette; regret relative to a blind choice",
             at=6,
             score="loss",
-            shared_trainings=True,
         ),
         Recording(name="digits", says="26 placements on digits, recorded; relative regret", score="loss"),
         Recording(
@@ -86,7 +85,7 @@ def scores(recording: Recording) -> np.ndarray:
     rows = {(row["at"], row["placement"], row["seed"]): row for row in nette.read() if row["at"] == at}
     seeds = complete_seeds(rows, at, names)
     table = np.array([[score_of(rows[at, name, seed], recording.score) for seed in seeds] for name in names])
-    return 1000 * (table - table[0]) if recording.shared_trainings else table
+    return 1000 * (table - table[0]) if at else table
 
 
 def _single_scores(recording: Recording) -> np.ndarray:
@@ -132,10 +131,6 @@ class Table:
         )
         return IndexedPlacement("", modules)
 
-    def shared_training(self, placement: IndexedPlacement) -> int | None:
-        """Return the shared partial training that the next training of a placement continues."""
-        return self._next(self._row(placement)) if self.recording.shared_trainings else None
-
     def score(self, placement: IndexedPlacement, params: dict[str, float | str]) -> float:
         """Return the score of the next training."""
         row = self._row(placement)
@@ -144,14 +139,8 @@ class Table:
         return float(self._shown[row, seed])
 
     def _next(self, row: int) -> int:
-        """Return the seed that a placement has had least often, and of these the one with the fewest trials.
-
-        Only shared partial trainings count the trials of other placements.
-        """
-        uses: Counter[int] = Counter()
-        for (_, seed), count in self._trained.items():
-            uses[seed] += count * self.recording.shared_trainings
-        return min(range(self._shown.shape[1]), key=lambda seed: (self._trained[row, seed], uses[seed], seed))
+        """Return the seed that a placement has had least often."""
+        return min(range(self._shown.shape[1]), key=lambda seed: (self._trained[row, seed], seed))
 
     def _row(self, placement: IndexedPlacement) -> int:
         if not placement.modules:

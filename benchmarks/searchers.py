@@ -20,7 +20,7 @@ from optuna.study import Study
 from optuna.trial import FixedTrial, FrozenTrial, TrialState, create_trial
 from pasha import Pasha
 
-from search.placement_effects import SHARED_TRAINING, IndexedPlacement, parse_placement
+from search.placement_effects import IndexedPlacement, parse_placement
 from search.placement_posterior import best_trial
 
 RUNGS = (1, 3, 9)  # ninths of a training's epochs
@@ -43,9 +43,6 @@ class Table(Protocol):
 
     def draw(self, trial: optuna.Trial) -> IndexedPlacement:
         """Draw a placement."""
-
-    def shared_training(self, placement: IndexedPlacement) -> int | None:
-        """Return the shared partial training that the next training of a placement continues, or None."""
 
     def score(self, placement: IndexedPlacement, params: Params) -> float:
         """Return the score of a training."""
@@ -88,10 +85,7 @@ def search_without_pruning(
     study = optuna.create_study(direction="maximize", sampler=sampler)
     for count in range(1, 10**9):
         trial = study.ask()
-        placement = table.draw(trial)
-        if (shared_training := table.shared_training(placement)) is not None:
-            trial.set_user_attr(SHARED_TRAINING, shared_training)
-        study.tell(trial, table.score(placement, trial.params))
+        study.tell(trial, table.score(table.draw(trial), trial.params))
         if when(count):
             yield count, choose(study, table).params
 

@@ -168,18 +168,11 @@ MUTANTS = [
         "tests/search/test_search_scheduler.py tests/search/test_placement_sampler.py",
     ),
     Mutant(
-        "seed-of-perturbation",
-        "automl/training/shared_training.py",
-        "torch.Generator().manual_seed(seed)",
-        "torch.Generator().manual_seed(0)",
-        "tests/automl/trials/test_shared_training_of_trials.py",
-    ),
-    Mutant(
         "order-of-first-epoch",
         "automl/training/loop.py",
         "islice(task.batches(state.epoch), steps)",
         "islice(task.batches(0), steps)",
-        "tests/automl/training/test_loop.py tests/automl/trials/test_shared_training_of_trials.py",
+        "tests/automl/training/test_loop.py",
     ),
     # Splits
     Mutant(
@@ -315,8 +308,8 @@ MUTANTS = [
     Mutant(
         "equal-time",
         "automl/training/loop.py",
-        "(training.epochs - training.insert_at) / time_ratio",
-        "(training.epochs - training.insert_at) * time_ratio",
+        "training.epochs / time_ratio",
+        "training.epochs * time_ratio",
         "tests/automl/training/test_loop.py",
     ),
     Mutant(
@@ -348,13 +341,6 @@ MUTANTS = [
         "max(0.0, progress - 0.72) / 0.28",
         "max(0.0, progress - 0.72) / 0.72",
         "tests/automl/training/test_optimiser.py",
-    ),
-    Mutant(
-        "schedule-after-sharing",
-        "automl/training/loop.py",
-        "return self.shared_fraction + (1 - self.shared_fraction) * after",
-        "return after",
-        "tests/automl/trials/test_shared_training_of_trials.py tests/automl/training/test_loop.py",
     ),
     # What is tried and what ends early
     Mutant(

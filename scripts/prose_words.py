@@ -41,16 +41,16 @@ NAME_PARTS = {
     "placebos": "replicates",
     "said": "message, reported",
     "told": "message, reported",
-    "trunk": "backbone, shared_training",
-    "trunks": "backbones, shared_trainings",
+    "trunk": "backbone",
+    "trunks": "backbones",
     "worth": "effect, score",
 }
 
 # Words and phrases of text: documents, messages, docstrings and comments. Each is a regular expression.
 PHRASES = {
-    r"trunks?": "backbone; shared partial training",
+    r"trunks?": "backbone",
     r"(?:re)?graft(?:s|ed|ing)?": "insert; continue",
-    r"placebos?": "baseline replicate",
+    r"placebos?": "repeated baseline",
     r"arms?": "variant",
     r"told": "reported; named",
     r"tells? (?:of|what|whether|how)": "shows; reports",

@@ -16,7 +16,6 @@ placement_posterior  The best trial of a study, effects of placements and their 
 placement_planner    The best placement by one draw of the effects
 solver               The best placement under limits, by exchanging modules
 placement_model      A hierarchical Gaussian model of the effects of placements on the score
-shared_trainings     Chooses the shared partial training that a trial continues
 halving              Asynchronous successive halving
 study                The Optuna study of a search: one file in its folder
 journal              The file of a study: Optuna's journal with a single writer, and checks of its lines

@@ -28,6 +28,7 @@ from automl.base import loading
 from automl.base.errors import InputError
 from search.choices import SITES
 from search.config import TrialConfig
+from search.config.sections import Training
 from search.grid import Cell, grid_cells
 from search.optuna_internals import identifier_of
 from search.record import placement_name
@@ -219,6 +220,8 @@ def _essence(config: TrialConfig) -> dict[str, Any]:
         model["backbone"] = model["backbone"].rpartition("/")[2]
     for spec in model["placement"].values():
         spec["type"] = loading.short_name(spec["type"])
+    if "optimizer" in value["training"]:  # Earlier versions have the same fingerprints.
+        value["training"] |= Training.REMOVED
     return value
 
 

@@ -11,7 +11,6 @@ from optuna.distributions import BaseDistribution
 from search.config import TrialConfig
 from search.grid import Cell
 from search.record import Role, State, TrialRecord
-from search.shared_trainings import SharedTrainings, is_shared_training
 from search.space import Space
 from search.study import CELLS, own_trials, read_record
 from search.trial_scheduler import Plan, TrialScheduler
@@ -40,8 +39,6 @@ class PlannedTrial:
 class FixedScheduler(TrialScheduler):
     """Scheduler that runs planned trials in order, each once over several runs.
 
-    A trial that continues a shared partial training among them waits until that is ready.
-
     Attributes:
         planned_trials: May change at any time. A trial that was removed is pruned after its epoch, and
             restarted if it is added again. With `retry`, trials that ended in an error in an earlier run
@@ -52,7 +49,6 @@ class FixedScheduler(TrialScheduler):
         self, study: optuna.Study, plan: Plan, planned_trials: Sequence[PlannedTrial], *, retry: bool = True
     ) -> None:
         super().__init__(study, plan)
-        self._shared_trainings = SharedTrainings(0, self.records)
         self.planned_trials = list(planned_trials)
         for trial in own_trials(study):
             record = read_record(trial)
@@ -82,11 +78,8 @@ class FixedScheduler(TrialScheduler):
         if self._unfinished:
             return self.records[self._unfinished.popleft()]
         remaining = self._waiting()
-        coming = {
-            t.config.seed for t in remaining if is_shared_training(t.config)
-        } | self._shared_trainings.coming
-        ready = (t for t in remaining if is_shared_training(t.config) or t.config.seed not in coming)
-        if (planned := next(ready, None)) is not None:
+        if remaining:
+            planned = remaining[0]
             return self._add(
                 planned.role,
                 planned.config,
@@ -94,7 +87,7 @@ class FixedScheduler(TrialScheduler):
                 params=planned.params,
                 distributions=planned.distributions,
             )
-        self.waiting = bool(remaining or self._open)  # more trials may be planned when a running one ends
+        self.waiting = bool(self._open)  # more trials may be planned when a running one ends
         return None
 
     @property

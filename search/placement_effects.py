@@ -27,14 +27,12 @@ Matrix = Any  # scipy.sparse.csr_array has no types
 SETTING = "setting:"  # a further term, followed by the name of the hyperparameter
 CURVE = 3  # number of cosines in a curve
 NOISE = "noise"
-SHARED_TRAINING = "shared_training"  # user attribute: the seed of the shared partial training
 
 
 class Term(StrEnum):
     """Term of the model."""
 
     INTERCEPT = "intercept"
-    BLOCK = "block"
     COST = "cost"
     SITE = "site"
     TYPE = "type"
@@ -42,7 +40,6 @@ class Term(StrEnum):
     OPTION = "option"
     PAIR = "pair"
     PLACEMENT = "placement"
-    IN_BLOCK = "block x site x type"
     COEFFICIENT = "coefficient"
 
 
@@ -56,7 +53,6 @@ PRIORS: Mapping[str, tuple[float, float]] = {
     Term.OPTION: (0.02, 1.5),
     Term.PAIR: (0.01, 1.5),
     Term.PLACEMENT: (0.01, 1.5),
-    Term.IN_BLOCK: (0.3, 1.5),
     Term.COEFFICIENT: (0.4, 1.5),  # around its mean
     NOISE: (0.5, 1.0),
 }
@@ -116,14 +112,6 @@ def total_weights(placement: IndexedPlacement, *, own: bool = True) -> Weights:
     return {effect: w for effect, w in placement_weights(placement).items() if effect.term not in dropped}
 
 
-def block_weights(placement: IndexedPlacement, block: Hashable) -> Weights:
-    """Return the weights of the effects that a block adds to a placement's score."""
-    block_effects = {Effect(Term.BLOCK, block): 1.0}
-    for module in placement.modules:
-        block_effects[Effect(Term.IN_BLOCK, (block, placement.prefix, module.site, module.type))] = 1.0
-    return block_effects
-
-
 def add_coefficient(sums: Sequence[Weights], prior: Prior) -> Sequence[Weights]:
     """Return sums of effects with the coefficient of the prior, weighted by what the prior predicts."""
     if not prior:
@@ -179,8 +167,6 @@ def trial_weights(trial: FrozenTrial) -> Weights | None:
     if placement is None:
         return None
     effects = placement_weights(placement)
-    if SHARED_TRAINING in trial.user_attrs:
-        effects |= block_weights(placement, trial.user_attrs[SHARED_TRAINING])
     for name, value in trial.params.items():
         if parse_parameter(name) is None:
             effects.update(setting_weights(name, value, trial.distributions[name]))

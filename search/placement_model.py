@@ -1,17 +1,13 @@
 """A hierarchical Gaussian model of the effects of placements on the score.
 
-    score = intercept + block + sum over modules (cost + site + type + site x type + options)
-            + sum over pairs of modules (sites + types) + sum over modules (block x site x type)
-            + placement + settings + coefficient x prediction of the prior + noise
+    score = intercept + sum over modules (cost + site + type + site x type + options)
+            + sum over pairs of modules (sites + types) + placement + settings
+            + coefficient x prediction of the prior + noise
 
 Thousands of placements share a few dozen effects, so a trial informs about all placements with a common
 module. Each term is Gaussian with mean 0 and its own variance. `placement` is the remainder of one placement
 that the other terms do not explain. Trials that repeat a placement separate it from noise. `settings` are the
 hyperparameters: an effect of each choice, and a smooth curve for numbers.
-
-A `block` consists of the trials of one shared partial training. Modules have different effects in different
-blocks, which `block x site x type` models: ten trials with a module in one block are not ten independent
-observations. Its size on Imagenette is in docs/explanation/placement-sampler.md.
 
 Variances are estimated from the scores by empirical Bayes: they maximise the marginal likelihood with a broad
 prior, which keeps them stable for few trials.
@@ -58,8 +54,7 @@ from search.placement_effects import (
 # With several threads, matrices this small take ten times as long while trials use the processor.
 _LIBRARIES = ThreadpoolController()
 
-WIDE = 10.0  # variance of UNKNOWN terms: they are practically unknown, as scores are centred in each block
-UNKNOWN = (Term.INTERCEPT, Term.BLOCK)
+WIDE = 10.0  # variance of the intercept, which is practically unknown
 LIMITS = (-9.0, 4.0)  # bounds of a variance's logarithm
 FLATTEST = 0.3  # smallest curvature by the logarithms of variances; the priors alone have 0.4 to 1
 OUTLIER = 4.0  # robust standard deviations below the prediction at which a score is cut off
@@ -180,7 +175,7 @@ class EffectModel:
 
     Attributes:
         logs: The logarithms of the variances of terms.
-        centres: For each trial, the mean score of its block, or of all trials. Predictions count from there.
+        centre: The mean score of all trials. Predictions count from there.
         scale: The standard deviation of the centred scores.
         mean: The posterior mean of each effect beyond the predictions of the prior, and of its coefficient,
             in units of the scale.
@@ -206,15 +201,11 @@ class EffectModel:
             columns_of_term[effect.term].append(column)
         self._means = np.array([prior_mean(effect.term) for effect in self.columns])
         self._offsets = self._z @ self._means
-        self._terms = [term for term in columns_of_term if term not in UNKNOWN]
-        unknown = [term for term in columns_of_term if term in UNKNOWN]
+        self._terms = [term for term in columns_of_term if term != Term.INTERCEPT]
+        unknown = [term for term in columns_of_term if term == Term.INTERCEPT]
         self._unknown = np.full(len(unknown), WIDE)
         self._likelihood = Likelihood(
             self._z, {term: columns_of_term[term] for term in [*self._terms, *unknown]}, Term.PLACEMENT
-        )
-        # Blocks differ more than placements do, so scores are centred in each block before they are scaled.
-        self._blocks = (
-            self._z[:, columns_of_term[Term.BLOCK]] if self.has_blocks else np.ones((len(trials), 1))
         )
         values = np.array(scores, float)
         self.logs = dict(logs or {})
@@ -228,9 +219,9 @@ class EffectModel:
                 values += self.scale * too_low
 
     def _fit(self, scores: Array) -> None:
-        self.centres = self._blocks @ ((self._blocks.T @ scores) / self._blocks.sum(axis=0))
-        self.scale = float((scores - self.centres).std()) or 1.0
-        self._y = (scores - self.centres) / self.scale
+        self.centre = float(scores.mean())
+        self.scale = float(scores.std()) or 1.0
+        self._y = (scores - self.centre) / self.scale
         if self._estimates:
             self.logs = self._estimate(self.logs)
         self.logs = {
@@ -245,11 +236,6 @@ class EffectModel:
         self._likelihood.factor(np.array(variances), float(np.exp(self.logs[NOISE])))
         self._solved = self._likelihood.solve(self._y - self._offsets)
         self.mean = self._means + self._variances * (self._z.T @ self._solved)
-
-    @property
-    def has_blocks(self) -> bool:
-        """Return True if trials have blocks. Their scores are then not comparable directly."""
-        return any(effect.term == Term.BLOCK for effect in self.columns)
 
     def predicts(self) -> bool:
         """Return True if the model predicts left-out scores better than the mean of the others does.
@@ -282,7 +268,7 @@ class EffectModel:
 
     def variance(self, term: str) -> float:
         """Return the variance of the effects of a term, relative to the variance of the scores."""
-        if term in UNKNOWN:
+        if term == Term.INTERCEPT:
             return WIDE
         return float(np.exp(self.logs[term])) if term in self.logs else prior_of(term)[0]
 
@@ -294,7 +280,7 @@ class EffectModel:
     @property
     def scores(self) -> Array:
         """Return the scores that the model was fitted to, cut off where they are too low."""
-        result: Array = self.centres + self.scale * self._y
+        result: Array = self.centre + self.scale * self._y
         return result
 
     def count(self, effect: Effect) -> int:
@@ -353,8 +339,7 @@ class EffectModel:
         member = self._z[:, list(columns.values())].tocoo()
         trials = np.zeros(len(columns), int)
         trials[member.col] = member.row  # any trial of the placement
-        left_out = (*UNKNOWN, Term.IN_BLOCK)
-        kept = np.array([not (e.term in left_out or is_setting(e)) for e in self.columns], float)
+        kept = np.array([not (e.term == Term.INTERCEPT or is_setting(e)) for e in self.columns], float)
         # Of a single row, the product is no csr_array and `@` gives a number.
         return [cast(IndexedPlacement, key) for key in columns], csr_array(self._z * kept)[trials]
 
@@ -368,8 +353,8 @@ class EffectModel:
     def predict(self, sums: Sequence[Weights]) -> tuple[Array, Array]:
         """Return means and covariance of sums of effects, such as placements' scores, in units of the score.
 
-        An intercept counts from the centre of the scores, or of a block's scores. Effects without trials have
-        mean 0 and the variance of their term, beyond the predictions of the prior.
+        An intercept counts from the centre of the scores. Effects without trials have mean 0 and the variance
+        of their term, beyond the predictions of the prior.
         """
         sums = add_coefficient(sums, self.prior)
         columns = dict(self.columns)

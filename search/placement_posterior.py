@@ -6,7 +6,7 @@ trials there are. Only completed trials are compared, since only their models ca
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -29,7 +29,7 @@ from search.placement_effects import (
     placement_weights,
     trial_weights,
 )
-from search.placement_model import UNKNOWN, EffectModel
+from search.placement_model import EffectModel
 from search.placement_sampler import GrowingModel, fit_model
 
 SHOWN = (Term.COST, Term.SITE, Term.TYPE, Term.CELL, Term.OPTION, Term.PAIR)
@@ -80,12 +80,9 @@ class Posterior:
     Attributes:
         effects: The effects, largest first.
         placements: The placements that were tried, best first, at most `LISTED`.
-        noise: The standard deviation of a trial's score, including the effects of its block on modules.
+        noise: The standard deviation of a trial's score.
         matters: The probability that some placement gains more than `margin`. A priori, the probability that
             placements make no difference is 1/2. Means and intervals assume that they do.
-        may_matter: The same, with 1/2 as the prior probability that scores have no effects at all, neither of
-            placements nor of blocks on modules. A few blocks cannot separate the two cases, so `is_null`
-            requires that both probabilities are small.
         spread: The standard deviation between the placements that were tried, from the estimated variances.
         coefficient: How much the prior counts (1 fully, 0 not at all), and its 90 % interval, if any.
     """
@@ -95,7 +92,6 @@ class Posterior:
     noise: float
     margin: float
     matters: float
-    may_matter: float
     spread: float
     coefficient: tuple[float, float, float] | None = None
 
@@ -108,11 +104,7 @@ class Posterior:
     @property
     def is_null(self) -> bool:
         """Return True if no placement makes a difference that matters, with certainty `LEVEL`."""
-        return self._may <= 1 - LEVEL
-
-    @property
-    def _may(self) -> float:
-        return max(self.matters, self.may_matter)
+        return self.matters <= 1 - LEVEL
 
     @property
     def is_decided(self) -> bool:
@@ -123,7 +115,9 @@ class Posterior:
     def verdict(self) -> str:
         """Return the verdict as a sentence with probabilities."""
         if self.is_null:
-            return f"no difference that matters: none adds more than {self.margin:g} with {1 - self._may:.0%}"
+            return (
+                f"no difference that matters: none adds more than {self.margin:g} with {1 - self.matters:.0%}"
+            )
         first = self.placements[0]
         near = f"the first is best, or within {self.margin:g} of it, with {first.near:.0%}"
         if self.is_decided:
@@ -161,10 +155,7 @@ def estimate_posterior(study: Study, margin: float) -> Posterior:
     mean, covariance = model.predict([gains[i] for i in listed])
     draws = np.random.default_rng(0).multivariate_normal(mean, covariance, DRAWS, check_valid="ignore")
     best = draws.max(axis=1)
-    placement_effect = any_effect = probability_of_effects(model, weights, without=(*UNKNOWN, Term.IN_BLOCK))
-    if Term.IN_BLOCK in model.logs:
-        any_effect = probability_of_effects(model, weights, without=UNKNOWN)
-    large = float((best > margin).mean())
+    placement_effect = probability_of_effects(model, weights)
     near = 1 - placement_effect * (draws < best[:, None] - margin).mean(axis=0)
     rows = [
         PlacementRow(placement=placements[i], **interval, near=probability, trials=tried[placements[i]])
@@ -173,11 +164,10 @@ def estimate_posterior(study: Study, margin: float) -> Posterior:
     return Posterior(
         effects=_effect_rows(model),
         placements=sorted(rows, key=lambda row: -row.mean),
-        noise=_noise(model, weights),
+        noise=model.noise,
         spread=_spread(model, placements),
         margin=margin,
-        matters=placement_effect * large,
-        may_matter=any_effect * large,
+        matters=placement_effect * float((best > margin).mean()),
         coefficient=_coefficient(model),
     )
 
@@ -214,16 +204,14 @@ def _fitted(
     return model, [(trial, effects) for trial in complete if (effects := trial_weights(trial)) is not None]
 
 
-def probability_of_effects(
-    model: EffectModel, trials: Sequence[Weights], *, without: Collection[str]
-) -> float:
+def probability_of_effects(model: EffectModel, trials: Sequence[Weights]) -> float:
     """Return the posterior probability that placements make any difference. A priori it is 1/2.
 
-    `trials` are the weights of all effects in each trial's score. `without` are the terms, beside
-    hyperparameters, that scores have if placements make no difference.
+    `trials` are the weights of all effects in each trial's score. Without a difference, a score has an
+    intercept and effects of hyperparameters alone.
     """
     reduced = [
-        {effect: weight for effect, weight in effects.items() if effect.term in without or is_setting(effect)}
+        {e: weight for e, weight in effects.items() if e.term == Term.INTERCEPT or is_setting(e)}
         for effects in trials
     ]
     return float(expit(model.evidence() - EffectModel(reduced, model.scores).evidence()))
@@ -235,17 +223,6 @@ def _gain(placement: IndexedPlacement) -> Weights:
     for effect, weight in placement_weights(IndexedPlacement("", ())).items():
         gain[effect] = gain.get(effect, 0.0) - weight
     return {effect: weight for effect, weight in gain.items() if effect.term != Term.INTERCEPT}
-
-
-def _noise(model: EffectModel, trials: Sequence[Weights]) -> float:
-    """Return the standard deviation of the score of a trial with modules, given their mean effects."""
-    modules = [
-        count for effects in trials if (count := sum(effect.term == Term.IN_BLOCK for effect in effects))
-    ]
-    block_variance = (
-        model.scale**2 * model.variance(Term.IN_BLOCK) * float(np.mean(modules)) if modules else 0.0
-    )
-    return float(np.sqrt(model.noise**2 + block_variance))
 
 
 def _spread(model: EffectModel, tried: Sequence[IndexedPlacement]) -> float:

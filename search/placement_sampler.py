@@ -34,7 +34,6 @@ from search.choices import MODULES, NO_TYPE, SITE, SITES, TYPE, PlacementParamet
 from search.optuna_internals import TrialLimit
 from search.placement_effects import (
     IndexedPlacement,
-    Term,
     Weights,
     is_setting,
     parse_placement,
@@ -111,14 +110,13 @@ class GrowingModel:
         """Return the posterior mean of the score of each completed trial with a placement, by number.
 
         Empty if the model does not predict scores better than their mean does; trials are then ranked by
-        their scores. With blocks the means are always returned, as if in a common block, since scores of
-        different blocks are not comparable.
+        their scores.
         """
         model = self(study)
         if model is None:
             return {}
         if self._predicts is None:
-            self._predicts = model.has_blocks or model.predicts()
+            self._predicts = model.predicts()
         if not self._predicts:
             return {}
         new = {}
@@ -128,13 +126,10 @@ class GrowingModel:
             if trial.number not in self._weights:
                 self._weights[trial.number] = trial_weights(trial)
             if (effects := self._weights[trial.number]) is not None:
-                new[trial.number] = {
-                    e: w for e, w in effects.items() if e.term not in (Term.BLOCK, Term.IN_BLOCK)
-                }
+                new[trial.number] = effects
         sign = -1 if study.direction is StudyDirection.MINIMIZE else 1
-        centre = float(model.centres.mean())
         means = model.expect(list(new.values()))
-        self._expected |= {n: sign * (centre + float(mean)) for n, mean in zip(new, means, strict=True)}
+        self._expected |= {n: sign * (model.centre + float(mean)) for n, mean in zip(new, means, strict=True)}
         return self._expected
 
 

@@ -11,7 +11,6 @@ from automl.base import loading
 from search.config import Model, TrialConfig
 
 TRIALS_FOLDER = "trials"  # in the search's folder
-SHARED_FOLDER = "shared_trainings"  # shared partial trainings, in the search's folder
 CHECKPOINT_FILE = "checkpoint.pt"  # in a trial's folder
 PLAIN, MIXED = "plain", "mixed"  # kinds of a trial that are no attention's name
 NOT_STARTED = "cannot start"  # begins the reason of a command's failure if it did not run at all
@@ -37,17 +36,15 @@ class Role(StrEnum):
     """Reason why a trial is run.
 
     In a search: the baseline and trials that tune it, free answers (placements of papers and of rules of
-    thumb, which cost no training to choose), the sampler's candidates, and baseline replicates. A replicate
-    perturbs the weights of a shared partial training, which shows the noise between trials. In a
-    confirmation: the finalists, the baseline, the best free answer, and the controls: a 1x1 convolution,
-    random placements, the plain backbone with a finalist's hyperparameters, what a finalist has to beat
-    trained longer, and the winner without one of its modules.
+    thumb, which cost no training to choose), and the sampler's candidates. In a confirmation: the finalists,
+    the baseline, the best free answer, and the controls: a 1x1 convolution, random placements, the plain
+    backbone with a finalist's hyperparameters, what a finalist has to beat trained longer, and the winner
+    without one of its modules.
     """
 
     BASELINE = "baseline"
     FREE = "free"
     CANDIDATE = "candidate"
-    REPLICATE = "replicate"
     FINALIST = "finalist"
     CONTROL = "control"
     RANDOM = "random"
@@ -147,7 +144,7 @@ class TrialRecord:
 
     @property
     def steps(self) -> int | None:
-        """Return the training steps so far, with a shared partial training. None before the first epoch."""
+        """Return the training steps so far. None before the first epoch."""
         return int(self.history[-1]["steps"]) if self.history and "steps" in self.history[-1] else None
 
     @property

@@ -61,8 +61,11 @@ def load_sampler(name: str, *, seed: int, objectives: int = 1) -> BaseSampler:
 
 def check_sampler(name: str, drawn: Drawn) -> None:
     """Raise InputError if the sampler cannot draw from the space."""
-    if name == "placement":
-        check_has_placements("--sampler placement", drawn, "use tpe")
+    if name == "placement" and not drawn.has_placements:
+        raise InputError(
+            f"--sampler placement needs a space that draws placements with search.choices; space "
+            f"{drawn.space.name!r} draws none: use tpe"
+        )
     if name == GRID:
         draws = [trial.distributions for trial in drawn.trials(FEW)]
         continuous = {
@@ -74,12 +77,3 @@ def check_sampler(name: str, drawn: Drawn) -> None:
                 f"{drawn.space.name!r} have no step. Use another sampler, or set a step."
             )
         _ = drawn.cells  # raises InputError
-
-
-def check_has_placements(option: str, drawn: Drawn, advice: str) -> None:
-    """Raise InputError if a space draws no placements with `search.choices`, which `option` needs."""
-    if not drawn.has_placements:
-        raise InputError(
-            f"{option} needs a space that draws placements with search.choices; space {drawn.space.name!r} "
-            f"draws none: {advice}"
-        )

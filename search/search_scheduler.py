@@ -11,12 +11,10 @@ from optuna.trial import FrozenTrial, TrialState
 
 from automl.base.errors import InputError
 from automl.base.units import pluralize
-from search.choices import parse_parameter
 from search.config import TrialConfig
-from search.placement_effects import SHARED_TRAINING, read_prior, write_prior
+from search.placement_effects import read_prior, write_prior
 from search.placement_sampler import GrowingModel, PlacementSampler
 from search.record import Role, State, TrialRecord
-from search.shared_trainings import PERTURB, SharedTrainings, is_shared_training
 from search.space import Space, memory_study
 from search.study import ENQUEUED, EXPECTED, WARM_START, read_record, update_expected
 from search.trial_scheduler import RESOURCE, Plan, TrialScheduler
@@ -24,9 +22,6 @@ from search.trial_scheduler import RESOURCE, Plan, TrialScheduler
 # Largest number of consecutive draws: that a space may reject, and that are discarded as repetitions (twice
 # as many for a forecast).
 REFUSED, REDRAWS = 1000, 20
-# Number of consecutive draws that every shared partial training has had, after which another one is started.
-NOTHING_NEW = 5
-
 # Number of trials over the limits, without any other end, after which the search stops.
 ALL_INFEASIBLE = 10
 
@@ -41,9 +36,6 @@ class SearchScheduler(TrialScheduler):
     Attributes:
         forecast: Returns by how much a configuration would violate each limit, as far as it is known before
             training. A violating draw is passed to the sampler as infeasible, and another one is drawn.
-        shared_trainings: The shared partial trainings; their initial number is 0 if each trial starts from
-            new weights. With them, configurations have `training.insert_at`, all trials share the
-            hyperparameters of trial 0, and nothing is pruned, since continuations are short.
     """
 
     def __init__(
@@ -54,12 +46,9 @@ class SearchScheduler(TrialScheduler):
         sampler: BaseSampler,
         *,
         forecast: Callable[[TrialConfig], Mapping[str, float]] = lambda config: {},
-        shared_trainings: int = 0,
     ) -> None:
         super().__init__(study, plan)
         self.space, self.forecast = space, forecast
-        self.shared_trainings = SharedTrainings(shared_trainings, self.records)
-        self._shared: dict[str, Any] = {}  # hyperparameters of trial 0, which continuations share
         # Fixed parameters of the trials after the baseline, in this order.
         self._fixed: list[tuple[Role, Mapping[str, Any]]] = [
             *((Role.CANDIDATE, params) for params in study.user_attrs.get(WARM_START, [])),
@@ -75,11 +64,8 @@ class SearchScheduler(TrialScheduler):
         self._enqueued = 0
         self._baselines = 0  # number of trials that are baselines
         self._tuned = True  # False once a baseline draw repeats
-        # Scores from different shared partial trainings, and the best of many scores, are compared by a model
-        # of placements.
-        self._models = len(plan.objectives) == 1 and (
-            shared_trainings > 0 or isinstance(sampler, PlacementSampler)
-        )
+        # The best of many scores is found by a model of placements.
+        self._models = len(plan.objectives) == 1 and isinstance(sampler, PlacementSampler)
         self._model = GrowingModel()
         if self._models and not study.user_attrs.get(EXPECTED):
             study.set_user_attr(EXPECTED, True)
@@ -101,7 +87,6 @@ class SearchScheduler(TrialScheduler):
                 continue
             self._enqueued += ENQUEUED in trial.system_attrs
             self._baselines += record.role is Role.BASELINE
-            self._keep_hyperparameters(trial.params)
             self._recover(trial, record, [(self._drawn, drawn_number)])
 
     @property
@@ -126,18 +111,12 @@ class SearchScheduler(TrialScheduler):
         is_full = self.plan.trials is not None and len(self.records) >= self.plan.trials
         if is_full:
             return None
-        if self.shared_trainings and self.shared_trainings.all_begun and not self.shared_trainings.ready:
-            self.waiting = bool(self.shared_trainings.coming)
-            return None
         enqueued = self._takes_enqueued
         for attempt in range(REFUSED):
             # If the space rejects the fixed parameters, sample instead.
             role, fixed = (Role.CANDIDATE, None) if attempt else self._next()
-            if attempt == NOTHING_NEW and self.shared_trainings:
-                role, fixed = Role.BASELINE, self._plain
-            params = {**(self.space.candidate if fixed is None else fixed), **self._shared}
-            if params:
-                self._drawn.enqueue_trial(params)
+            if params := self.space.candidate if fixed is None else fixed:
+                self._drawn.enqueue_trial(dict(params))
             # A sampler that keeps drawing the same point is replaced by random draws.
             self._drawn.sampler = self._sampler if attempt < REDRAWS // 2 else self._chance
             trial = self._drawn.ask()
@@ -146,11 +125,8 @@ class SearchScheduler(TrialScheduler):
             except optuna.TrialPruned:
                 self._reject(trial, {"space": 1.0})
                 continue
-            if role is Role.REPLICATE:
-                config = config.change(training={"perturb": PERTURB})
-            # Fixed parameters that repeat are used once with shared partial trainings. With new weights they
-            # get another seed.
-            if (fixed is None or self.shared_trainings) and attempt < REDRAWS and self._repeats(config):
+            # Fixed parameters that repeat get another seed.
+            if fixed is None and attempt < REDRAWS and self._repeats(config):
                 self._drawn.tell(trial, state=TrialState.FAIL)  # the sampler learns nothing from it
                 continue
             violations = self.forecast(config)
@@ -166,49 +142,25 @@ class SearchScheduler(TrialScheduler):
 
     @property
     def _takes_enqueued(self) -> bool:
-        """Return True if an enqueued trial is next, after the baseline and the shared partial trainings."""
-        return bool(self._waiting and self.records) and self.shared_trainings.all_begun
+        """Return True if an enqueued trial is next, after the baseline."""
+        return bool(self._waiting and self.records)
 
     def _next(self) -> tuple[Role, Mapping[str, Any] | None]:
         """Return the role of the next trial and its fixed parameters."""
         number, space = len(self.records), self.space
         if number == 0:
             return Role.BASELINE, space.baseline
-        begun = len(self.shared_trainings.begun) if self.shared_trainings else 0
-        if not self.shared_trainings.all_begun:
-            return Role.BASELINE, self._plain
         if self._takes_enqueued:
             return Role.CANDIDATE, self._waiting[0].system_attrs.get(ENQUEUED, {})
-        number -= max(0, begun - 1) + self._enqueued
+        number -= self._enqueued
         if number <= len(self._fixed):
             return self._fixed[number - 1]
-        if self.shared_trainings and self.shared_trainings.lacks_replicate:
-            return Role.REPLICATE, self._plain
-        if self.shared_trainings:
-            return Role.CANDIDATE, None
         if self._tuned and self._baselines < self.plan.baseline_share * (number + 1):
             return Role.BASELINE, space.plain
         return Role.CANDIDATE, None
 
-    def _keep_hyperparameters(self, params: Mapping[str, Any]) -> None:
-        """Keep the hyperparameters of trial 0, if trials continue shared partial trainings."""
-        if self.shared_trainings and not self._shared:
-            self._shared = {
-                name: value
-                for name, value in params.items()
-                if parse_parameter(name) is None and name not in self.space.placing
-            }
-
-    @property
-    def _plain(self) -> Mapping[str, Any]:
-        """Return the parameters of a shared partial training, which has the placement of trial 0."""
-        baseline = self.space.baseline
-        return {**self.space.plain, **{name: baseline[name] for name in self.space.placing}}
-
     def _repeats(self, config: TrialConfig) -> bool:
         """Return True if a trial of this configuration would bring nothing new."""
-        if self.shared_trainings:
-            return not is_shared_training(config) and self.shared_trainings.choose(config) is None
         # `PlacementSampler` repeats placements on purpose, as a second seed shows whether a score was luck.
         return self._seen[_key(config)] > 0 and not isinstance(self._sampler, PlacementSampler)
 
@@ -226,27 +178,16 @@ class SearchScheduler(TrialScheduler):
         repetitions = self._seen[key]
         self._seen[key] += 1
         config = config.change(seed=(config.seed + repetitions) % 2**32)
-        if self.shared_trainings and not is_shared_training(config):
-            shared_training = self.shared_trainings.choose(config)
-            assert shared_training is not None  # else the draw would have been discarded
-            config = config.change(seed=shared_training)
-        if role is Role.REPLICATE:
-            pass  # it is plain, but no baseline
-        elif self.space.as_baseline(config) == config:
+        if self.space.as_baseline(config) == config:
             self._tuned &= role is not Role.BASELINE or not repetitions
             role = Role.BASELINE  # also if the sampler drew it
         elif role is Role.BASELINE:
             role = Role.CANDIDATE  # the space ignores the fixed parameters
-        attributes = {SHARED_TRAINING: config.seed} if self.shared_trainings else {}
-        for name, value in attributes.items():
-            trial.set_user_attr(name, value)
-        self._keep_hyperparameters(trial.params)
         record = self._add(
             role,
             config,
             params=trial.params,
             distributions=trial.distributions,
-            attributes=attributes,
             waiting=waiting,
         )
         self._enqueued += waiting is not None
@@ -259,8 +200,6 @@ class SearchScheduler(TrialScheduler):
             update_expected(self.study, self.records, self._model)
 
     def _enter(self, record: TrialRecord) -> bool | None:
-        if self.shared_trainings:
-            return None
         group = str(Role.BASELINE if record.role is Role.BASELINE else Role.CANDIDATE)
         return self.rungs.enter(record.number, group, record.history[-1][RESOURCE], self.plan.score(record))
 

@@ -1,7 +1,7 @@
 """Search spaces: pure functions from an Optuna trial to a TrialConfig, with their settings, and by name."""
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib import import_module
@@ -53,7 +53,6 @@ class Space:
         plain: Parameters that make a trial plain, for trials that tune the baseline.
         candidate: Parameters of the trials that the sampler draws, and of the cells of a grid. By default all
             are drawn.
-        placing: Names of parameters that choose the placement, besides those of `search.choices`.
         as_baseline: Returns the configuration with the model of the baseline and its own hyperparameters. A
             configuration that it leaves unchanged is a baseline.
         with_backbone: Returns the space of another backbone, given its name, the image side in pixels, or
@@ -85,7 +84,6 @@ class Space:
     free: Callable[[], Sequence[Mapping[str, Any]]] = tuple
     plain: Mapping[str, Any] = field(default_factory=lambda: {"modules": 0})
     candidate: Mapping[str, Any] = field(default_factory=dict)
-    placing: Collection[str] = ()
     as_baseline: Callable[[TrialConfig], TrialConfig] = without_attention
     with_backbone: Callable[[str, int | None, Mapping[str, Any]], "Space"] | None = None
     controls: Callable[[TrialConfig], Mapping[str, TrialConfig]] | None = None

@@ -186,15 +186,14 @@ class TrialScheduler(ABC):
         variant: str = "",
         params: Mapping[str, Any] | None = None,
         distributions: Mapping[str, BaseDistribution] | None = None,
-        attributes: Mapping[str, Any] | None = None,
         waiting: FrozenTrial | None = None,
     ) -> TrialRecord:
-        """Add a trial with further `attributes` to the study, in place of the enqueued trial `waiting`."""
+        """Add a trial to the study, in place of the enqueued trial `waiting`."""
         new = create_trial(
             state=TrialState.RUNNING,
             params=dict(params or {}),
             distributions=dict(distributions or {}),
-            user_attrs={**(attributes or {}), **trial_attributes(role, config, variant)},
+            user_attrs=trial_attributes(role, config, variant),
         )
         trial = add_trial(self.study, new) if waiting is None else begin_waiting(self.study, waiting, new)
         self._open[trial.number] = [(self.study, trial)]
@@ -309,12 +308,12 @@ def select_leaders(
 
 
 def rank_trials(records: Iterable[TrialRecord], plan: Plan) -> list[TrialRecord]:
-    """Return the finished trials without replicates, the best first, those that may guess last."""
+    """Return the finished trials, the best first, those that may guess last."""
 
     def score(record: TrialRecord) -> tuple[bool, float]:
         return not plan.guesses(record), plan.signed_value(record)
 
-    finished = [r for r in records if r.state is State.COMPLETE and r.role is not Role.REPLICATE]
+    finished = [r for r in records if r.state is State.COMPLETE]
     return sorted(finished, key=score, reverse=True)
 
 

@@ -79,14 +79,12 @@ class Limits:
 
 COSTS = ("latency", "params", "macs")  # objectives beside the task's metric
 REFEREE = "referee"  # in place of a space: the trainings are commands, which `automl referee` compares
-INSERT_AT = 3 / 4  # of the epochs of a shared partial training: in the flat part of its schedule
 TRIALS = 16  # the default if neither trials nor a budget is set
 EQUAL = ("time", "epochs")
-INIT = ("scratch", "shared")
 # Options that the user's own training function does not get.
 OF_TASKS = (
     "backbone", "backbone_option", "weights", "subset", "size", "batch_size", "mixup", "flip", "augment",
-    "class_weights", "init", "compile", "max_cache", "context", "full", "vocabulary", "distil",
+    "class_weights", "compile", "max_cache", "context", "full", "vocabulary", "distil",
 )  # fmt: skip
 # Options of the metric of a training function.
 OF_FUNCTIONS = ("minimize", "margin", "unit", "chance")
@@ -113,7 +111,6 @@ class Question(declared.QuestionOptions):
             raise InputError(f"--chance must be a finite number; got {self.chance:g}")
         if self.distil is not None and not 0 <= self.distil <= 1:
             raise InputError(f"--distil must lie between 0 and 1; got {self.distil:g}")
-        _check_choice("value of --init", self.init, INIT)
         _check_choice("augmentation", self.augment, tuple(AUGMENT))
         _check_choice("class weights", self.class_weights, get_args(ClassWeights))
         if self.study is not None:  # It names a folder.
@@ -218,11 +215,6 @@ class Question(declared.QuestionOptions):
         """The names in `attention`."""
         return split_names(self.attention)
 
-    @property
-    def shares_training(self) -> bool:
-        """True if trials continue shared partial trainings."""
-        return self.init == "shared"
-
     def _adjust(self, config: TrialConfig) -> TrialConfig:
         """Apply the user's choices to a configuration that the space drew."""
         data: dict[str, Any] = {} if self.subset is None else {"subset": self.subset}
@@ -245,8 +237,7 @@ class Question(declared.QuestionOptions):
             training |= AUGMENT[self.augment]
         model = {"weights": self.weights, "weights_digest": self.weights_digest} if self.weights else {}
         metric = config.metric if self.metric is None else self.metric
-        config = config.change(data=data, model=model, training=training, metric=metric, seed=self.seed)
-        return with_shared_training(config) if self.shares_training else config
+        return config.change(data=data, model=model, training=training, metric=metric, seed=self.seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,7 +246,7 @@ class SearchPlan(declared.PlanOptions):
 
     def __post_init__(self) -> None:
         _check_types(self)
-        _check_counts(self, "trials", "shared_trainings", "seeds")
+        _check_counts(self, "trials", "seeds")
         if not 0 <= self.baseline_share <= 1:
             raise InputError(f"--baseline-share must be between 0 and 1; got {self.baseline_share:g}")
         if self.is_grid and self.warm_start is not None:
@@ -385,20 +376,6 @@ class Place(declared.PlaceOptions):
             custom=parse_amounts(self.resource, "--resource"),
             labels=parse_labels(self.label, "--label"),
         )
-
-
-def with_shared_training(config: TrialConfig) -> TrialConfig:
-    """Return `config` with its placement inserted late in the flat phase of the baseline's schedule.
-
-    Raise InputError if it has a single epoch.
-    """
-    epochs = config.training.epochs
-    if epochs < 2:
-        raise InputError(
-            f"--init shared needs 2 epochs or more, as placements are inserted after one; got {epochs}"
-        )
-    at = min(max(1, round(INSERT_AT * epochs)), epochs - 1)
-    return config.change(training={"insert_at": at, "schedule": "flat-cosine"})
 
 
 def split_names(text: str | None) -> list[str] | None:

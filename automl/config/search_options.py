@@ -62,9 +62,6 @@ class QuestionOptions:
         augment: Augmentation, instead of the space's: light, standard or strong.
         class_weights: Class weights of the loss, instead of the space's: none or balanced.
         seed: Seed of the sampler and of every trial.
-        init: Start of each trial: scratch, or shared (a shared partial training). `scratch`: new weights, or
-            `weights`. `shared`: a shared partial training of the baseline, continued with the trial's
-            placement and the baseline's hyperparameters.
         metric: accuracy, balanced_accuracy, macro_f1, auc or loss. It is the primary metric. Default: the
             task's.
         minimize: With --train, a lower metric is better, or a higher one. By default higher, but a name such
@@ -101,7 +98,6 @@ class QuestionOptions:
     augment: str | None = option(None, TRAINING, shown=False, rare=True)
     class_weights: str | None = option(None, TRAINING, shown=False, rare=True)
     seed: int = option(0, SEARCH)
-    init: str = option("scratch", TRAINING, rare=True)
     metric: str | None = option(None, SPACE, shown="the task's")
     minimize: bool | None = option(None, SPACE, "--minimize/--maximize", shown="by name", rare=True)
     margin: float | None = option(None, SPACE, shown=False, rare=True)
@@ -132,8 +128,6 @@ class PlanOptions:
         objective: Comma-separated list of 1 to 3: the metric, latency, params, macs. Default: the metric.
         baseline_share: Fraction of the trials that tune the baseline.
         pruning: Stop weak trials at rungs. Without it, every trial gets all of its epochs.
-        shared_trainings: With --init shared, initial number of shared partial trainings. A placement that
-            was inserted into all of them gets another one.
     """
 
     trials: int | None = option(None, SEARCH, shown="16", kind=str | None)
@@ -145,7 +139,6 @@ class PlanOptions:
     objective: str | None = option(None, SEARCH, rare=True)
     baseline_share: float = option(0.2, SEARCH, rare=True)
     pruning: bool = option(True, SEARCH, "--pruning/--no-pruning", rare=True)
-    shared_trainings: int = option(3, TRAINING, rare=True)
 
 
 @dataclass(frozen=True, kw_only=True)

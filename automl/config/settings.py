@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from os import PathLike, fspath
-from typing import Any
+from typing import Any, ClassVar
 
 from automl.base import live_objects, loading
 from automl.base.errors import InputError, unknown
@@ -37,6 +37,8 @@ class Settings(SearchOptions):
         >>> automl.Settings(space="digits", max_params=5e6).max_params
         '5000000'
     """
+
+    REMOVED: ClassVar = {"init": "scratch", "shared_trainings": 3}
 
     def __init__(self, *arguments: object, **settings: Any) -> None:
         # Reject unknown settings, as the command line rejects unknown options.
@@ -86,13 +88,6 @@ class ParsedSettings:
             raise InputError(f"{option_name(others[0])} needs --train; built-in tasks have their metrics")
         if others := [key for key in OF_TASKS if key in changed and question.train is not None]:
             raise InputError(f"{option_name(others[0])} is for built-in tasks; leave it out with --train")
-        if question.shares_training and "," in (plan.objective or ""):
-            raise InputError(
-                f"--init shared allows one objective; got --objective {plan.objective}. Give one objective, "
-                f"or leave --init shared out"
-            )
-        if plan.is_grid and question.shares_training:
-            raise InputError("--sampler grid trains each cell from scratch; leave --init shared out")
         if not plan.is_grid and terms.test:
             raise InputError(
                 "--test needs --sampler grid, which selects nothing by its scores. Add --sampler grid, "

@@ -113,8 +113,6 @@ class Design:
         sequential: Stop as soon as the verdict is final.
         inputs: The number of inputs of the test split. 0 if only the user's code knows it.
         chance: The score of guessing on the test split, or None if it is not known.
-        shared_trainings: True if placements are inserted into shared partial trainings, one for each seed,
-            which all variants continue.
     """
 
     seeds: Sequence[int]
@@ -124,7 +122,6 @@ class Design:
     metric: Metric
     inputs: int
     chance: Chance | None
-    shared_trainings: bool = False
     kind: TrainingKind = MODELS
 
     @property

@@ -27,7 +27,6 @@ class ConfirmOptions:
         margin: Least difference that matters, in the metric's unit. By default the metric's own, and at least
             the effect of one test input.
         sequential: Stop as soon as the verdict is certain. True by default.
-        init: Start: scratch, or shared (one shared partial training per seed). By default as in the search.
         solve: Finalist, in a file of solve --out. No trial may have had its placement.
         controls: Train controls even if no finalist is better.
         ablate: Also train the winner without each of its modules. Without a winner, the leading finalist.
@@ -46,7 +45,6 @@ class ConfirmOptions:
     seeds: int | None = option(None, shown="10")
     margin: float | None = option(None, shown="the task's")
     sequential: bool | None = option(None, None, "--sequential/--no-sequential", shown="sequential")
-    init: str | None = option(None, shown="the search's")
     solve: str | None = option(None)
     controls: bool = option(False, None, "--controls")
     ablate: bool = option(False, None, "--ablate")

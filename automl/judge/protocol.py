@@ -7,16 +7,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import optuna
 from optuna.study import StudyDirection
 
-from automl.base.errors import InputError, unknown
+from automl.base.errors import InputError
 from automl.base.escape import redact_all
 from automl.base.serialise import parse_json, read_file, read_json, to_json
 from automl.base.units import pluralize
-from automl.config.nouns import INIT
 from automl.judge.design import COMMANDS, MODELS, OWN_MODELS, Design, TrainingKind
 from automl.judge.statistics import ALPHA, least_pairs
 from automl.judge.variants import CONTROL_ROLES, VariantSet
@@ -46,11 +45,12 @@ class Options:
         noise: True if the baseline is trained alone, to measure its noise.
     """
 
+    REMOVED: ClassVar = {"init": None}
+
     top: int = 3
     seeds: int = 10
     margin: float | None = None
     sequential: bool = True
-    init: str | None = None
     screen: int = 0
     noise: bool = False
 
@@ -63,8 +63,6 @@ class Options:
             raise InputError(f"--seeds must be {MAX_SEEDS} or less; got {self.seeds}")
         if self.margin is not None and not 0 <= self.margin < inf:
             raise InputError(f"--margin must be 0 or more; got {self.margin:g}")
-        if self.init is not None and self.init not in INIT:
-            raise unknown("kind of start", self.init, INIT)
 
     def check_new(self) -> "Options":
         """Return these options. Raise InputError if a new confirmation with them cannot show a difference."""
@@ -143,7 +141,6 @@ class Confirmation:
         return Design(
             seeds=self.seeds,
             equal=equal,
-            shared_trainings=self.variant_set.variants[0].config.training.insert_at > 0,
             margin=metric.margin_over(step) if self.options.margin is None else self.options.margin,
             sequential=self.options.sequential,
             metric=metric,

@@ -35,7 +35,7 @@ from search.record import Role, TrialRecord
 from search.space import Space
 from search.study import read_records, score_noise
 
-OF_SEARCHES = ("top", "init", "solve", "controls", "ablate")  # options that a referee does not have
+OF_SEARCHES = ("top", "solve", "controls", "ablate")  # options that a referee does not have
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,7 +214,6 @@ def _plan(
         search=(metadata.name, metadata.storage),
         top=options.top,
         seeds=options.seeds,
-        init=options.init,
         noise=score_noise(folder, metadata.name) if records else None,
         finalist=finalist,
     )

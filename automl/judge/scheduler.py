@@ -30,7 +30,6 @@ from automl.storage.trial_files import read_answers, read_left
 from search.config.tasks import find_spec
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
 from search.record import NOT_STARTED, Callback, Metrics, Role, State, TrialRecord
-from search.shared_trainings import is_shared_training
 
 PAIRS = 10  # of a referee
 MIN_SECONDS, MIN_PROCESSOR_SHARE = 10, 0.05  # processor time below that share of a longer run is doubtful
@@ -119,10 +118,6 @@ class ConfirmationScheduler(Callback):
         trials = [*selection, *own_trials, *awaited, *compared]
         unique = {trial.key: trial for trial in reversed(trials)}  # the first of each variant and seed
         planned.planned_trials = list(unique.values())[::-1]
-        # Continuations wait for shared partial trainings, which take longest, so these are first.
-        planned.planned_trials.sort(
-            key=lambda t: not (is_shared_training(t.config) and t.config.seed in needed)
-        )
         if self.verdict.winner is not None:
             planned.planned_trials += _planned_trials(later, seeds)
         if self.verdict.complete and self.verdict.leader is not None:

@@ -20,10 +20,8 @@ GATE = "gate."  # prefix of a site's name in the metrics of an epoch
 class TrainingCost:
     """Cost of a training: steps, and seconds of its epochs by the clock and of the processor.
 
-    For a training that continues a shared partial training, seconds count from the epoch of insertion. For
-    the plain training they count from the same epoch. Earlier epochs are common to all variants. A value is
-    None if it was not recorded for the whole training. Processor time is measured on the CPU, also for GPU
-    trainings.
+    A value is None if it was not recorded for the whole training. Processor time is measured on the CPU, also
+    for GPU trainings.
     """
 
     steps: float | None = None
@@ -142,12 +140,11 @@ def unequal_failures(ours: Scores, theirs: Scores, seeds: Iterable[int]) -> list
 
 def training_cost(record: TrialRecord) -> TrainingCost:
     """Return the cost of a training from the records of its epochs."""
-    own = [metrics for metrics in record.history if metrics["epoch"] > record.config.training.insert_at]
 
     def total(name: str) -> float | None:
-        if not own or any(name not in metrics for metrics in own):
+        if not record.history or any(name not in metrics for metrics in record.history):
             return None
-        return sum(metrics[name] for metrics in own)
+        return sum(metrics[name] for metrics in record.history)
 
     steps = record.history[-1].get("steps") if record.history else None
     return TrainingCost(steps=steps, seconds=total("seconds"), processor_seconds=total("processor_seconds"))

@@ -73,11 +73,9 @@ def run_trainings(
     scheduler = ConfirmationScheduler(folder, metadata, confirmation, controls=controls)
     planned, signal = scheduler.planned, None
     scheduler.update(ablate)
-    # Its epoch is the unit of time. With shared partial trainings this is the plain training's.
-    unit = confirmation.variant_set.variants[0].config
+    unit = confirmation.variant_set.variants[0].config  # Its epoch is the unit of time.
     if planned.left and baseline is not None:
-        drawn = baseline()  # Report a missing space before anything begins.
-        unit = unit if scheduler.design.shared_trainings else drawn
+        unit = baseline()  # Report a missing space before anything begins.
     callbacks.on_confirmation_start(metadata.record(folder))
     with MlflowProcess(confirmation.run_spec(scheduler.location, metadata)) as writer:
         tracker = Tracker(writer)

@@ -15,7 +15,7 @@ from attention import Spec
 from attention.spec import Placement
 from automl.base.errors import InputError
 from automl.base.options import format_command
-from automl.config.nouns import Question, with_shared_training
+from automl.config.nouns import Question
 from search.config import Model, TrialConfig
 from search.record import Role, State, TrialRecord, model_name, placement_name, placement_names
 from search.space import Space, draw_randomly
@@ -97,7 +97,6 @@ def select_variants(
     search: tuple[str, str],
     top: int,
     seeds: int = 1,
-    init: str | None = None,
     noise: float | None = None,
     finalist: TrialRecord | None = None,
 ) -> VariantSet:
@@ -117,19 +116,17 @@ def select_variants(
     Args:
         search: The name of the search, and its storage.
         seeds: The number of seeds, which is the largest number of random placements.
-        init: `scratch` or `shared`, as in `Settings`. By default the search's own.
         noise: The standard deviation of a score over seeds. By default from trials that repeat a
             configuration.
         finalist: The only finalist, instead of the best trials. It has the number of the trial with its
             hyperparameters, but may have another placement.
 
     Raises:
-        InputError: The search has no finished baseline or no other finished trial, or a finalist cannot
-            continue the shared partial training of the baseline.
+        InputError: The search has no finished baseline or no other finished trial.
     """
     metric = plan.metric.name
     done = sorted(
-        (r for r in records if r.state is State.COMPLETE and r.role is not Role.REPLICATE),
+        (r for r in records if r.state is State.COMPLETE),
         key=lambda r: plan.signed_value(r, metric),
         reverse=True,
     )
@@ -183,12 +180,7 @@ def select_variants(
             config = first.change(model={"placement": drawn[0]})
             name = f"random placement: {len(drawn)} drawn"
             variants.append(Variant(name=name, role=Role.RANDOM, config=config, placements=drawn))
-    others = baselines[1:]
-    if (init or question.init) == "shared":
-        variants, others = _with_shared_trainings(variants), []
-    elif question.shares_training:
-        variants, others = _from_scratch(variants), _from_scratch(others)
-    return VariantSet(variants=variants, baseline_candidates=others, warnings=warnings)
+    return VariantSet(variants=variants, baseline_candidates=baselines[1:], warnings=warnings)
 
 
 def _different(records: Iterable[TrialRecord]) -> list[TrialRecord]:
@@ -273,25 +265,6 @@ def _plain_of(
     config = space.as_baseline(record.config)
     name = f"baseline: {placement_name(config, options=False)} as trial {record.number}"
     return Variant(name=name, role=Role.BASELINE, config=config)
-
-
-def _from_scratch(variants: list[Variant]) -> list[Variant]:
-    return [replace(variant, config=variant.config.change(training={"insert_at": 0})) for variant in variants]
-
-
-def _with_shared_trainings(variants: list[Variant]) -> list[Variant]:
-    """Give all variants the baseline's hyperparameters, so that they continue its partial training."""
-    shared_training = with_shared_training(variants[0].config)
-    continued = []
-    for variant in variants:
-        if replace(variant.config.model, placement={}) != shared_training.model:
-            raise InputError(
-                f"{variant.name} cannot continue the shared partial training of the baseline, which has "
-                f"another backbone or other options. Confirm it with --init scratch."
-            )
-        config = shared_training.change(model={"placement": variant.config.model.placement})
-        continued.append(replace(variant, config=config, plain=variants[0].name if variant.plain else ""))
-    return continued
 
 
 def with_placement(space: Space, config: TrialConfig, params: Mapping[str, Any]) -> TrialConfig:

@@ -1,13 +1,12 @@
 """Effect of each module on the score, by the model of placements, with a check that scores can rank them.
 
-Where attention belongs, and which. The model separates the effects of several modules of a trial, its
-hyperparameters and its shared partial training, with intervals. A mean over the trials with a module would
-mix them.
+Where attention belongs, and which. The model separates the effects of several modules of a trial and its
+hyperparameters, with intervals. A mean over the trials with a module would mix them.
 """
 
 from collections import Counter
 from collections.abc import Sequence
-from math import ceil, isfinite, sqrt
+from math import ceil, isfinite
 
 import altair as alt
 
@@ -18,8 +17,7 @@ from automl.report.figure import Figure, Plot, Table, absent
 from automl.report.read import SearchData
 from search.placement_effects import Term, parse_placement
 from search.placement_posterior import EffectRow, Posterior, estimate_posterior
-from search.record import Role, TrialRecord
-from search.shared_trainings import is_shared_training
+from search.record import TrialRecord
 from search.study import open_study
 
 NAME, TITLE = "parts", "What parts of placements add"
@@ -56,16 +54,12 @@ def parts(search: SearchData) -> Plot:
         name=NAME,
         title=TITLE,
         figure=_draw(search, rows[:SHOWN]),
-        says=(
-            f"{_verdict(search, posterior)} {_best(search, posterior, sites)}{_replicates(search)}"
-            f"{_sensitivity(posterior)}"
-        ),
+        says=f"{_verdict(search, posterior)} {_best(search, posterior, sites)}{_sensitivity(posterior)}",
         warnings=[_audit(posterior)] if _audit(posterior) else [],
         table=table,
         note=(
             "Means and 90 % intervals of a Gaussian model in which a score is the sum of what sites, types, "
-            "both together, options and pairs of them add, beside hyperparameters and shared partial "
-            "trainings. Above 0 is better."
+            "both together, options and pairs of them add, beside hyperparameters. Above 0 is better."
         ),
     )
 
@@ -88,22 +82,6 @@ def _best(search: SearchData, posterior: Posterior, sites: Sites) -> str:
     span = f"{search.plan.metric.scale * first.low:+.3g} to {search.plan.metric.scale * first.high:+.3g}"
     trials = pluralize(first.trials, "trials")
     return f"Highest expectation: {where or 'no attention'}, {adds} ({span}) in {trials}."
-
-
-def _replicates(search: SearchData) -> str:
-    """Return the sentence on the noise between replicates of one shared partial training."""
-    metric = search.plan.metric.name
-    plain = {t.config.seed: t.value(metric) for t in search.done if is_shared_training(t.config)}
-    replicates = [t for t in search.done if t.role is Role.REPLICATE and t.config.seed in plain]
-    apart = [trial.value(metric) - plain[trial.config.seed] for trial in replicates]
-    if not apart:
-        return ""
-    size = search.plan.metric.scale * sqrt(sum(difference**2 for difference in apart) / len(apart))
-    return (
-        f" {pluralize(len(apart), 'replicates')}, plain trainings from a shared partial training changed by "
-        f"a millionth: {size:.2g} {search.plan.metric.gap_unit} from that shared partial training's own "
-        f"(root mean square)."
-    )
 
 
 def _sensitivity(posterior: Posterior) -> str:

@@ -180,7 +180,6 @@ def _open_scheduler(
         plan,
         load_sampler(asked.sampler, seed=seed, objectives=len(plan.objectives)),
         forecast=forecast,
-        shared_trainings=asked.shared_trainings if question.shares_training else 0,
     )
 
 

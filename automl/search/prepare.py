@@ -35,7 +35,7 @@ from automl.task.opening import read_manifest
 from search.config import PUBLISHED, TASKS, TrialConfig
 from search.drawn import Drawn, same_parameters
 from search.grid import GRID, Cell
-from search.samplers import check_has_placements, check_sampler, choose_sampler, load_sampler
+from search.samplers import check_sampler, choose_sampler, load_sampler
 from search.space import SPACES
 from search.study import open_study, warm_start_study
 from search.trial_scheduler import Plan
@@ -106,11 +106,6 @@ def prepare(settings: ParsedSettings) -> Prepared:
         drawn = question.draw(drawn.space)
         task = open_task(drawn.baseline, runtime)
     baseline = drawn.baseline
-    if question.shares_training and baseline.model.placement:
-        raise InputError(
-            "--init shared continues a training of the model without a placement, but the baseline of this "
-            "space has one. Leave --full or --init shared out"
-        )
     trials = make_plan(plan, question, task)
     if plan.is_grid:
         trials = replace(trials, trials=len(cells_of(plan, drawn)) * plan.seeds)
@@ -145,8 +140,6 @@ def _with_sampler(plan: SearchPlan, question: Question, drawn: Drawn) -> SearchP
     if sampler != GRID:
         load_sampler(sampler, seed=question.seed, objectives=objectives)  # raises InputError
     check_sampler(sampler, drawn)
-    if question.shares_training:
-        check_has_placements("--init shared", drawn, "use --init scratch")
     return replace(plan, sampler=sampler)
 
 
@@ -159,7 +152,7 @@ def make_plan(plan: SearchPlan, question: Question, task: Task) -> Plan:
         metric=task.metric,
         objectives=plan.objectives(task.metric.name),
         baseline_share=plan.baseline_share,
-        pruning=plan.pruning and not plan.is_grid and not question.shares_training,
+        pruning=plan.pruning and not plan.is_grid,
         guessing=None if chance is None else task.metric.guessing(chance, task.size("validation")),
     )
 

@@ -74,7 +74,6 @@ class Preview:
         epoch: Wall time of an epoch of the baseline [s]. None if it is unknown.
         timed: Number of trainings timed at once.
         resource: Expected epochs of a trial under successive halving.
-        shared_trainings: Number of shared partial trainings that the other trials continue.
         prunes: True if weak trials are pruned.
         slots: Number of trials at a time.
         hours: Duration of the search [h]. None if the time is limited, not the trials.
@@ -94,7 +93,6 @@ class Preview:
     timed: int
     epochs: float
     resource: float
-    shared_trainings: int
     prunes: bool
     trials: int | None
     slots: int
@@ -120,8 +118,6 @@ class Preview:
         else:
             yield f"epoch       {self.epoch:.1f} s for the baseline, measured with {load}"
         reason = "weak trials are pruned" if self.prunes else "no trial is pruned"
-        if self.shared_trainings:
-            reason = f"trials continue {self.shared_trainings} shared partial trainings"
         yield (
             f"trial       {self.epochs:g} epochs in the baseline's time; {self.resource:.2g} on average, "
             f"as {reason}"
@@ -265,12 +261,7 @@ def _time_trainings(
 
 def _forecast(ready: Prepared, models: Sequence[ExampleModel], timing: Timing) -> Preview:
     question, plan, baseline, pace = ready.settings.question, ready.plan, ready.baseline, timing.pace
-    shared_trainings = ready.settings.plan.shared_trainings if question.shares_training else 0
-    resource = (
-        continued_resource(plan.budget, baseline.training.insert_at, shared_trainings, plan.trials)
-        if shared_trainings
-        else expected_resource(plan)
-    )
+    resource = expected_resource(plan)
     epoch = measuring = hours = None
     if pace is not None:
         # A training function has its data itself.
@@ -298,12 +289,11 @@ def _forecast(ready: Prepared, models: Sequence[ExampleModel], timing: Timing) -
         timed=timing.timed,
         epochs=plan.budget,
         resource=resource,
-        shared_trainings=shared_trainings,
         prunes=plan.pruning,
         trials=plan.trials,
         slots=timing.slots,
         hours=hours,
-        disk=checkpoint * (ready.settings.place.keep + 1 + shared_trainings + 2 * timing.slots),
+        disk=checkpoint * (ready.settings.place.keep + 1 + 2 * timing.slots),
         gpus=timing.fraction,
         detectable=None if error is None else detectable(error, SEEDS),
     )
@@ -325,15 +315,6 @@ def _epoch(task: Task, pace: measurements.Pace, shape: TrialResources) -> float:
     inputs = 2 * make_worker_config(task.config, shape.workers).training.batch_size
     passes = ceil(task.size("validation") / (inputs * shape.workers))
     return task.steps() * pace.step + passes * pace.validation + pace.checkpoint
-
-
-def continued_resource(budget: float, insert_at: int, shared_trainings: int, trials: int | None) -> float:
-    """Return the mean resource of a trial if all except shared partial trainings start at `insert_at`.
-
-    `trials` is None if only the time is limited.
-    """
-    fraction = 0.0 if trials is None else min(1.0, shared_trainings / trials)
-    return budget - insert_at + fraction * insert_at
 
 
 def detectable(error: float, seeds: int) -> float:

@@ -49,7 +49,7 @@ from search.placement_effects import (
     placement_weights,
     trial_weights,
 )
-from search.placement_model import UNKNOWN, EffectModel
+from search.placement_model import EffectModel
 from search.placement_planner import DrawnChoices, PlacementChoices, list_modules
 from search.placement_posterior import LEVEL, best_trial, probability_of_effects
 from search.placement_sampler import fit_model
@@ -207,7 +207,7 @@ def fit_costs(
         weights.pop(next(effect for effect in weights if effect.term == Term.INTERCEPT))
     plain, *added = model.predict([_weights(IndexedPlacement("", ())), *alone])[0].tolist()
     return AdditiveCost(
-        plain=-(plain + float(model.centres.mean())),
+        plain=-(plain + model.centre),
         modules={module: max(least, -cost) for module, cost in zip(modules, added, strict=True)},
     )
 
@@ -484,12 +484,12 @@ def _describe(
         base = {effect: -weight for effect, weight in placement_weights(IndexedPlacement("", ())).items()}
         score, noise = 0.0, 0.0
         trials = [effects for trial in problem.complete if (effects := trial_weights(trial)) is not None]
-        matters = probability_of_effects(model, trials, without=(*UNKNOWN, Term.IN_BLOCK))
+        matters = probability_of_effects(model, trials)
     else:
         name = f"{describe_placement(baseline.config)} (trial {baseline.number})"
         own = trial_weights(problem.best) or {}
         base = {effect: weight for effect, weight in own.items() if is_setting(effect)}
-        score = metric.sign * baseline.value(metric.name) - float(model.centres.mean())
+        score = metric.sign * baseline.value(metric.name) - model.centre
         noise, matters = model.noise, 1.0
     weights = {**placement_weights(placement)}
     for effect, weight in base.items():

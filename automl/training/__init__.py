@@ -4,7 +4,6 @@ loop             The training loop: a generator that yields one record of metric
 step             One training step, the modes of running it, and the compiled layers
 optimiser        Optimisers and learning-rate schedules, as functions of the training's configuration
 checkpoint       Checkpoints: configuration, weights and optimiser state in one file
-shared_training  Stores and loads shared partial trainings, and continues them with attention inserted
 clock            Timers that are robust to other load: processor time on a CPU, events on a GPU
 sync_norm        Batch norm over the batches of all workers
 lr_find          A learning-rate range test

@@ -143,42 +143,34 @@ def fit(
 
 @dataclass(frozen=True)
 class Course:
-    """Steps of a training, and the fraction of the training's time at each step.
+    """Steps of a training.
 
     Attributes:
-        shared_training: Number of steps before the placement is inserted. 0 if it is inserted at the start.
-        shared_fraction: Fraction of the time that these steps take.
         total: Number of all steps.
         epoch: Number of steps of an epoch.
     """
 
-    shared_training: int
-    shared_fraction: float
     total: int
     epoch: int
 
     @property
     def epochs(self) -> float:
-        """Return the number of epochs with the placement. Those of a shared partial training do not count."""
-        return (self.total - self.shared_training) / self.epoch
+        """Return the number of epochs."""
+        return self.total / self.epoch
 
     def fraction(self, steps: int) -> float:
         """Return the fraction of the training's time, 0 to 1, that its first `steps` steps take."""
-        if steps < self.shared_training:
-            return self.shared_fraction * steps / self.shared_training
-        after = (steps - self.shared_training) / (self.total - self.shared_training)
-        return self.shared_fraction + (1 - self.shared_fraction) * after
+        return steps / self.total
 
 
 def plan_course(task: Task, time_ratio: float = 1.0, validation: float = 0.0) -> Course:
     """Plan the steps of a training, as `fit` counts them."""
     training = task.config.training
-    shared_training = training.insert_at * task.steps()
-    epochs = (training.epochs - training.insert_at) / time_ratio
+    epochs = training.epochs / time_ratio
     whole = int(epochs + 1e-9)
     rest = (epochs - whole - validation) / (1 - validation) if validation < 1 else 0.0
-    left = max(1, round((whole + max(0.0, rest)) * task.steps() * task.config.longer))
-    return Course(shared_training, training.insert_at / training.epochs, shared_training + left, task.steps())
+    total = max(1, round((whole + max(0.0, rest)) * task.steps() * task.config.longer))
+    return Course(total, task.steps())
 
 
 def train_epoch(

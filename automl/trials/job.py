@@ -18,13 +18,13 @@ from automl.storage.cache_folder import cache_root
 from automl.storage.storage import Storage
 from automl.storage.trial_files import EpochProgress
 from automl.task import open_task
-from automl.training import checkpoint, shared_training
+from automl.training import checkpoint
 from automl.training.loop import Course, TooSlow, evaluate, fit, plan_course, start
 from search.config import TrialConfig
 from search.config.tasks import find_spec
 from search.record import Metrics, Report
 
-# Minimum number of epochs with the placement. With fewer steps, the score does not depend on it enough.
+# Minimum number of epochs. With fewer steps, the score does not depend on the placement enough.
 LEAST_EPOCHS = 0.5
 # Minimum in a confirmation. Its finalists have passed the search, and a time ratio that varies from seed to
 # seed must not drop one.
@@ -37,7 +37,6 @@ class Job:
 
     Attributes:
         folder: The folder of the trial, for its checkpoint.
-        shared_trainings: The folder of the shared partial trainings.
         history: The metrics of the epochs so far.
         content: The checkpoint to continue from, or None. The loop drops it when it has loaded it.
         equal: The time ratio, and the fraction of an epoch's time that its validation takes.
@@ -47,7 +46,6 @@ class Job:
     config: TrialConfig
     runtime: Runtime
     folder: Storage
-    shared_trainings: Storage
     history: list[Metrics] = field(default_factory=list)
     content: dict[str, Any] | None = None
     profile: Mapping[str, float] = field(default_factory=dict)
@@ -56,7 +54,7 @@ class Job:
 
     @property
     def least_epochs(self) -> float:
-        """Return the least number of epochs with the placement."""
+        """Return the least number of epochs."""
         return LEAST_CONFIRMED if self.test else LEAST_EPOCHS
 
     def is_spent(self, history: list[Metrics]) -> bool:
@@ -87,7 +85,7 @@ def train_with_loop(job: Job) -> Iterator[list[Metrics]]:
         raise TooSlow(course.epochs, job.least_epochs, _too_slow(course, job.equal[0]))
     # A resumed trial loads its checkpoint. Its initial weights may no longer exist.
     if job.content is None:
-        state = shared_training.start_from_shared(task, job.shared_trainings)
+        state = start(task)
     else:
         state = start(task, task.model())
         checkpoint.restore(state, job.content)
@@ -108,17 +106,14 @@ def train_with_loop(job: Job) -> Iterator[list[Metrics]]:
                 if answers is not None and runtime.rank == 0:
                     answers.save(folder)  # Before the checkpoint, which marks the trial as complete.
             if runtime.rank == 0:
-                # Before the checkpoint, after which the shared partial training would not be stored any more.
-                shared_training.store_state(task, state, job.shared_trainings, history)
                 checkpoint.save(folder, job.config, state, history, job.profile, finished=finished)
             yield history
 
 
 def _too_slow(course: Course, time_ratio: float) -> str:
-    suffix = " after the shared partial training" if course.shared_training else ""
     return (
-        f"too slow for this budget: {course.total - course.shared_training} of the {course.epoch} steps "
-        f"of an epoch and its validation fit into it{suffix}, at {time_ratio:.2g} times the baseline's time; "
+        f"too slow for this budget: {course.total} of the {course.epoch} steps "
+        f"of an epoch and its validation fit into it, at {time_ratio:.2g} times the baseline's time; "
         f"give more --epochs"
     )
 

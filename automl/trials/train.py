@@ -37,7 +37,7 @@ from backbones import sites
 from search import record
 from search.config import TrialConfig
 from search.metric import Metric
-from search.record import CHECKPOINT_FILE, SHARED_FOLDER, Metrics
+from search.record import CHECKPOINT_FILE, Metrics
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,6 @@ def _epochs(
         config=config,
         runtime=runtime,
         folder=location,
-        shared_trainings=location / SHARED_FOLDER,
         history=[] if content is None else content["history"],
         content=content,
     )

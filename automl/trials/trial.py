@@ -35,7 +35,7 @@ from automl.training import checkpoint
 from automl.training.loop import Diverged, NotStopped, TooSlow
 from automl.trials.job import Job, classify_error, train
 from search.config import TrialConfig
-from search.record import CHECKPOINT_FILE, SHARED_FOLDER, Metrics, Report
+from search.record import CHECKPOINT_FILE, Metrics, Report
 from search.tuner import NODE, REPORT
 
 # Ray's own folder of a job that brings its files, or of a cluster. Tune then moves to a temporary one.
@@ -54,7 +54,7 @@ class Trainings:
     """Common part of the trainings of a search, a confirmation or a command.
 
     Attributes:
-        location: Folder of the trials' folders, with their checkpoints, and of the shared partial trainings.
+        location: Folder of the trials' folders, with their checkpoints.
         baseline: Configuration whose epochs are the unit of time.
         terms: How each training runs.
         data: Result of `session.share_data` if the data come from the storage.
@@ -85,7 +85,6 @@ def build_assignment(
         "code": send({**config.code(), **baseline.code()}),
         "trial": config.to_json(),
         "folder": str(folder),
-        "shared_trainings": str(of.location / SHARED_FOLDER),
         "baseline": baseline.to_json(),
         "equal": terms.equal if of.profile else "epochs",
         "limits": dict(vars(terms.limits)),
@@ -158,7 +157,6 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Generator[Report
             config=trial,
             runtime=runtime,
             folder=folder,
-            shared_trainings=Storage(config["shared_trainings"]),
             history=history,
             content=content,
             profile=profile,

@@ -198,12 +198,9 @@ class Training:
         accumulate: The number of batches whose gradients are averaged for one step, if a larger batch does
             not fit the device. The last step of an epoch may have fewer.
         average: The decay of a running average of the weights, which is then scored and kept; 0 is off.
-        insert_at: The epoch after which the placement is inserted into the model, which has no attention
-            before. With 0 it is inserted at the start.
-        perturb: The relative size of normal noise on the weights at that epoch; 0 is none. A training with
-            1e-6 and without a placement is a baseline replicate: it differs from one without noise by chance
-            only.
     """
+
+    REMOVED: ClassVar[Mapping[str, Any]] = {"insert_at": 0, "perturb": 0.0}
 
     epochs: int = 5
     batch_size: int = 64
@@ -221,8 +218,6 @@ class Training:
     clip: float = 0.0
     accumulate: int = 1
     average: float = 0.0
-    insert_at: int = 0
-    perturb: float = 0.0
 
     @property
     def reported(self) -> Metric | None:
@@ -243,10 +238,6 @@ class Training:
                 yield f"training.{name} must {rule}; got {value}"
         if self.decayed == "all" and self.layer_decay < 1:
             yield "training.decayed 'all' does not go with training.layer_decay; leave one of them out"
-        if not 0 <= self.insert_at < max(1, self.epochs):
-            yield f"insert_at must be 0 or more and less than epochs, {self.epochs}; got {self.insert_at}"
-        if not 0 <= self.perturb < 1 or (self.perturb and not self.insert_at):
-            yield f"training.perturb must be 0 or more, below 1, and 0 without insert_at; got {self.perturb}"
 
 
 ClassWeights = Literal["none", "balanced"]
@@ -307,8 +298,6 @@ class OwnTraining(Training):
     def problems(self) -> Iterator[str]:
         if self.epochs < 1:
             yield f"training.epochs must be 1 or more; got {self.epochs}"
-        if self.insert_at:
-            yield "training.insert_at must be 0, as own code cannot continue a shared partial training"
 
     def to_json(self) -> dict[str, Any]:
         """Convert to dictionaries and values, without the fields that own code does not use."""

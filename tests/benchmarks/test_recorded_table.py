@@ -44,7 +44,6 @@ def test_trainings_show_one_half_of_the_seeds_and_effects_use_the_other(recorded
     scratch = recorded.RECORDINGS["nette"]
     assert recorded.seeds(scratch) == SEEDS
     table, scores = recorded.Table(scratch, 3), recorded.scores(scratch)
-    assert table.shared_training(table.draw(optuna.trial.FixedTrial({"modules": 0}))) is None
     placement = single(table, 2, "sagan")
     row = recorded.RECORDINGS["nette"].names.index("sagan@stage2.block2")
     shown = [table.score(placement, {}) for _ in range(4)]

@@ -174,7 +174,7 @@ def fake_search(
         planned = FixedScheduler(study, PLAN, [])
         for trial in records:
             role = Role.CANDIDATE if trial.config.model.placement else Role.BASELINE
-            role = trial.role if trial.role in (Role.REPLICATE, Role.FREE) else role
+            role = trial.role if trial.role is Role.FREE else role
             added = planned._add(role, trial.config)
             report = Report(history=trial.history, finished=trial.state is State.COMPLETE)
             if trial.state is State.RUNNING:

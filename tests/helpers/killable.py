@@ -101,10 +101,7 @@ class Search:
         histories = [read_history(trial.user_attrs) for trial in study.trials]  # one may diverge at once
         for history in histories:
             epochs = [record["epoch"] for record in history]
-            first = (
-                epochs[0] if epochs else 1
-            )  # of what goes into a shared partial training, the one after that
-            assert epochs == [first + i for i in range(len(epochs))]
+            assert epochs == [1 + i for i in range(len(epochs))]
 
         store = sqlite3.connect(self.folder / "mlflow.db")
         runs = store.execute("select run_uuid, value from tags where key = 'automl.trial'").fetchall()

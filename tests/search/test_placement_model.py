@@ -15,7 +15,6 @@ from search.placement_effects import (
     Prior,
     Term,
     Weights,
-    block_weights,
     curve_weights,
     make_matrix,
     placement_weights,
@@ -177,7 +176,6 @@ PLACED = some(40)
 CASES: dict[str, list[Weights]] = {
     "placements": [placement_weights(placement) for placement in PLACED],
     "hyperparameters": [placement_weights(p) | curve_weights("rate", RANDOM.random()) for p in PLACED],
-    "blocks": [placement_weights(p) | block_weights(p, i % 3) for i, p in enumerate(PLACED)],
     "some placements": [
         placement_weights(p) if i % 2 else curve_weights("rate", RANDOM.random())
         for i, p in enumerate(PLACED)

@@ -94,8 +94,6 @@ CONFIGS = st.builds(
         layer_decay=_from(0, 1, open=True),
         clip=_from(0, 10),
         average=_from(0, 0.999),
-        insert_at=st.just(0),
-        perturb=st.just(0.0),
         mixup=_from(0, 10),
         cutmix=_from(0, 10),
         flip=st.sampled_from([None, True, False]),

@@ -153,7 +153,6 @@ class HybridSpace:
             baseline={"uniform": True, "kind": self._uniform[0], **self.baseline},
             plain={"uniform": True},
             candidate={"uniform": False},
-            placing=("uniform", "kind", "window"),
             free=self._free,
             as_baseline=as_uniform,
             controls=interleaved_control,

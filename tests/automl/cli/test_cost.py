@@ -22,7 +22,7 @@ from automl.config.settings import Settings
 from automl.costs import time_ratio
 from automl.costs.profile import measure_costs
 from automl.search import preview as module
-from automl.search.preview import NOISE, continued_resource, detectable, expected_resource, preview
+from automl.search.preview import NOISE, detectable, expected_resource, preview
 from automl.task.subject import Subject
 from automl.tasks.function.space import function_space
 from automl.trials.measurements import PaceWorker, average_paces

@@ -121,14 +121,6 @@ def test_settings_that_are_left_out_keep_the_choices_of_the_space(name: str) -> 
     assert adjust(config) == config
 
 
-@pytest.mark.parametrize(("epochs", "at"), [(2, 1), (4, 3), (5, 4), (8, 6), (20, 15)])
-def test_placements_are_inserted_late_in_the_flat_phase(epochs: int, at: int) -> None:
-    adjusted = adjust(TrialConfig(), init="shared", epochs=epochs)
-    assert (adjusted.training.insert_at, adjusted.training.schedule) == (at, "flat-cosine")
-    with pytest.raises(InputError, match="--init shared needs 2 epochs or more"):
-        adjust(TrialConfig(), init="shared", epochs=1)
-
-
 def test_settings_are_written_read_and_changed() -> None:
     settings = Settings(
         space="a.py:f",

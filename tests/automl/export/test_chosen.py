@@ -82,16 +82,6 @@ def test_the_best_trial_is_chosen_without_a_verdict(search: Storage, tmp_path: P
         InputError, match=r"no trial of search 'mine' has a checkpoint in .*mine.*; check whether"
     ):
         choose("mine", str(search))
-    repeated, trial = (
-        Storage(tmp_path / "repeated"),
-        replace(RECORDS[0], number=len(RECORDS), role=Role.REPLICATE),
-    )
-    fake_search(
-        tmp_path / "repeated", [*RECORDS, replace(trial, history=[{**trial.history[-1], "accuracy": 1.0}])]
-    )
-    for each in (*RECORDS, trial):
-        (repeated / "mine" / each.folder).write("checkpoint.pt", b"")
-    assert choose("mine", str(repeated)).number == 1
     equal = [record(0, 0.8), record(1, 0.9, SSA), record(2, 0.9, SSA, training={"learning_rate": 2e-3})]
     fake_search(tmp_path / "equal", equal)
     for trial in equal:

@@ -21,12 +21,12 @@ from automl.report.run_report import write_page
 from automl.storage.folder import old_folder
 from automl.storage.trial_files import Answers
 from automl.tasks.detection import BOX_AP
-from search.config import Model, TrialConfig
+from search.config import TrialConfig
 from search.grid import grid_cells
 from search.metric import Metric
 from search.record import Role, State
 from search.space import load_space
-from search.study import CELLS, ROLE, STUDY_FILE, read_history, resume_study
+from search.study import CELLS, STUDY_FILE, read_history, resume_study
 from tests.helpers.report_cases import (
     frozen,
     made_up,

@@ -34,7 +34,7 @@ BASE: dict[str, Any] = {"space": "digits", "trials": 4, "epochs": 4, "name": "mi
 # Another value of each setting that a comparison must see.
 OTHER: dict[str, Any] = {
     "epochs": 5, "size": 24, "subset": 0.5, "batch_size": 64, "mixup": 0.4, "flip": True, "augment": "strong",
-    "class_weights": "balanced", "equal": "epochs", "init": "shared", "metric": "loss",
+    "class_weights": "balanced", "equal": "epochs", "metric": "loss",
     "objective": "latency",
     "weights": "weights.pt", "weights_digest": "abc", "precision": "fp32", "max_params": "1M",
     "max_macs": "1G", "max_memory": "1GB", "max_latency_ms": 9.0, "max_cache": "1MB",
@@ -44,7 +44,7 @@ OTHER: dict[str, Any] = {
 
 # And of those that it need not see.
 SAME: dict[str, Any] = {
-    "data": "elsewhere", "trials": 9, "budget": "1h", "name": "another", "seed": 7, "shared_trainings": 5,
+    "data": "elsewhere", "trials": 9, "budget": "1h", "name": "another", "seed": 7,
     "sampler": "random", "baseline_share": 0.5, "warm_start": "old", "prior": "none", "keep": 1,
     "cpus_per_trial": 2, "gpus_per_trial": 1, "workers_per_trial": 2, "resource": ("A=1",),
     "label": ("a=b",), "concurrent": 1, "compile": "off", "storage": "there", "seeds": 3, "test": True,
@@ -61,7 +61,6 @@ REASONS: Mapping[str, str] = {
     "it is a name, a place or a duration": "name storage study trials budget pruning seeds callbacks",
     "scores vary with it but keep their meaning": "seed",
     "the test split is not used for ranking": "test",
-    "trials are compared within a shared partial training": "shared_trainings",
     "it chooses configurations or checkpoints": "sampler baseline_share warm_start prior keep",
     "time ratios are relative to the baseline on the same device": "cpus_per_trial gpus_per_trial",
     "batches and their statistics are shared by all workers": "workers_per_trial",
@@ -94,12 +93,12 @@ def test_each_setting_is_compared_or_has_no_influence_on_scores(field: str) -> N
     if field in ("context", "vocabulary", "distil"):
         base = {**BASE, "space": "recall"}
     if field == "weights_digest":
-        base = {**BASE, "weights": "shared_training.pt", "weights_digest": "xyz"}
+        base = {**BASE, "weights": "trained.pt", "weights_digest": "xyz"}
     other = {**base, field: {**OTHER, **SAME}[field]}
     reasons = incomparable(metadata(other), metadata(base), Drawn(SPACES[base["space"]]))
     assert (field in NOT_COMPARED) != bool(reasons), reasons
     if field in OTHER:
-        assert field in reasons[0] or field in ("init", "augment", "context")
+        assert field in reasons[0] or field in ("augment", "context")
 
 
 def test_path_of_weights_is_not_compared() -> None:

@@ -12,7 +12,7 @@ from automl.base.errors import InputError
 from automl.storage.storage import Storage
 from automl.task import Task, open_task
 from automl.training import checkpoint
-from automl.training.loop import Course, Diverged, evaluate, fit, plan_course, rate_at, start
+from automl.training.loop import Diverged, evaluate, fit, plan_course, rate_at, start
 from automl.training.lr_find import find_learning_rate, plot
 from search.class_metrics import CLASSIFICATION
 from search.record import Metrics
@@ -219,11 +219,6 @@ def test_partial_epoch_includes_the_time_of_its_validation(time_ratio: float, va
     total = plan_course(task, time_ratio, validation).total
     taken = (1 - validation) * total / 10 + validation * -(-total // 10)
     assert 6 / time_ratio - validation - 0.06 <= taken <= 6 / time_ratio + 0.06
-
-
-def test_the_schedule_continues_after_a_shared_training() -> None:
-    course = Course(shared_training=20, shared_fraction=0.5, total=30, epoch=10)
-    assert [course.fraction(steps) for steps in (0, 10, 20, 25, 30)] == [0, 0.25, 0.5, 0.75, 1]
 
 
 def test_records_have_times_and_the_split_is_the_given_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ from mlflow import MlflowClient
 from ray.exceptions import RayActorError
 from ray.train import WorkerGroupError
 
-from attention import Spec
 from automl.base.errors import InputError
 from automl.config.device import find_device
 from automl.config.runtime import Runtime
@@ -80,15 +79,6 @@ def test_a_stopped_training_keeps_its_checkpoint(store: MlflowClient) -> None:
     assert run.info.status == "FAILED"
     file = Path(run.data.tags["automl.checkpoint"]) / checkpoint.CHECKPOINT_FILE
     assert checkpoint.read(Storage(file.parent), CPU)["epoch"] == 1
-
-
-def test_a_placement_inserted_later_is_trained_without_a_search(store: MlflowClient) -> None:
-    placed = {"stage1.block2.branch": Spec("ssa")}
-    late = tiny(training={"epochs": 3, "insert_at": 2}, model={"placement": placed})
-    result = run_train(late, runtime=HERE)
-    assert [record["epoch"] for record in result.history] == [3]
-    assert "gate.stage1.block2.branch" in result.history[0]
-    assert len(list((result.checkpoint.parent / "shared_trainings").iterdir())) == 1
 
 
 def test_a_training_is_resumed_after_its_last_epoch(store: MlflowClient, cli: Cli) -> None:

@@ -45,7 +45,7 @@ def run(folder: Path, command: str, seed: int = 7, **training: Any) -> Metrics:
         training=CommandTraining(**training),
         seed=seed,
     )
-    job = Job(config=config, runtime=HERE, folder=trial, shared_trainings=trial, test=True)
+    job = Job(config=config, runtime=HERE, folder=trial, test=True)
     (history,) = train(job)
     (metrics,) = history
     assert job.is_spent(history)

@@ -70,7 +70,7 @@ def run(program: str, guarded: Guard | None = None, number: int = 0, metric: str
     config = TrialConfig.from_json(config.to_json())
     runtime = Runtime(device=torch.device("cpu"))
     try:
-        ((metrics,),) = train(Job(config=config, runtime=runtime, folder=trial, shared_trainings=trial))
+        ((metrics,),) = train(Job(config=config, runtime=runtime, folder=trial))
     finally:
         assert not (Path(trial.local or "") / "out").exists()
     return metrics["acc"]

@@ -26,7 +26,6 @@ from automl.tasks.language_modelling.space import mixer
 from automl.tasks.language_modelling.task import LanguageModelling, measure_sensitivity, score
 from automl.training import checkpoint
 from automl.training.loop import fit, start
-from automl.training.shared_training import continue_training
 from search.config import TrialConfig
 from tests.helpers import others_slow
 from tests.helpers.automl_cases import CPU, HERE, timeless
