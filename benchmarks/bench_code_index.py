@@ -3,8 +3,7 @@
 The vectors are random unit vectors of 128 numbers, in the file that `automl predict --corpus` maps. The
 benchmark times the product with the choice of the ten best, and opening and checking the file. It compares
 the answers with those of products in float64. An approximate index such as faiss or usearch is not needed:
-the rest of the command, from importing onnxruntime to checking files for changes, takes longer than this
-product.
+the rest of the command, from importing onnxruntime to reading the code, takes longer than this product.
 """
 
 import argparse
@@ -17,7 +16,7 @@ import numpy as np
 import torch
 from harness import seconds, write_values
 
-from automl.tasks.code_retrieval.search import CodeIndex, Indexed, write_index
+from automl.tasks.code_retrieval.search import CodeVectors, find_nearest, write_vectors
 
 CPU = torch.device("cpu")
 CHUNK = 50_000  # functions per float64 product
@@ -30,23 +29,13 @@ def unit_vectors(draw: np.random.Generator, count: int, channels: int) -> np.nda
     return vectors
 
 
-def rank_exactly(index: CodeIndex, query: np.ndarray) -> np.ndarray:
+def rank_exactly(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
     """Return the rows of the best functions, by products in float64."""
     products = [
-        index.vectors[begin : begin + CHUNK].astype(np.float64) @ query.astype(np.float64)
-        for begin in range(0, len(index), CHUNK)
+        vectors[begin : begin + CHUNK].astype(np.float64) @ query.astype(np.float64)
+        for begin in range(0, len(vectors), CHUNK)
     ]
     return np.argsort(-np.concatenate(products), kind="stable")[:TOP]
-
-
-def write(file: Path, draw: np.random.Generator, count: int, channels: int) -> float:
-    """Write an index and return the seconds that it took."""
-    vectors = unit_vectors(draw, count, channels)
-    functions = [
-        Indexed(f"package{i // 500}/module{i // 20}.py", i % 20 * 9 + 1, f"function{i}", "", i.to_bytes(32))
-        for i in range(1, count + 1)
-    ]
-    return seconds(lambda: write_index(file, functions, vectors, {}), CPU)
 
 
 def main() -> None:
@@ -58,14 +47,18 @@ def main() -> None:
     draw = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "index.arrow"
-        writing = write(file, draw, options.functions, options.channels)
-        opening = [seconds(lambda: CodeIndex(file), CPU) for _ in range(5)]
-        index = CodeIndex(file)
+        made = unit_vectors(draw, options.functions, options.channels)
+        writing = seconds(lambda: write_vectors(file, made), CPU)
+        opening = [seconds(lambda: CodeVectors(file), CPU) for _ in range(5)]
+        vectors = CodeVectors(file).vectors
         queries = unit_vectors(draw, options.rounds, options.channels)
         times, agreed = [], 0
         for query in queries:
-            times.append(seconds(lambda query=query: index.best(query[None], TOP), CPU))  # type: ignore[misc]
-            agreed += list(index.best(query[None], TOP)[0][0]) == list(rank_exactly(index, query))
+            times.append(
+                seconds(lambda query=query: find_nearest(vectors, query[None], TOP), CPU)  # type: ignore[misc]
+            )
+            rows, _ = find_nearest(vectors, query[None], TOP)
+            agreed += list(rows[0]) == list(rank_exactly(vectors, query))
         values = {
             "functions": options.functions,
             "channels": options.channels,

@@ -16,7 +16,7 @@ from automl.cli.main import app
 CLI = """# Command line
 
 Every command has `--help` with the options that most searches need. `--help-all` lists all of them, as
-this page does. `--config FILE` reads options from a YAML file, and `--save-config FILE` writes them.
+this page does.
 """
 API = """# Python
 

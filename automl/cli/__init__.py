@@ -1,7 +1,7 @@
 """The command line: options and output of each command.
 
 main              The commands, and the handling of errors
-command           Options of every command, such as `--config` and `--json`, and of several commands
+command           Options of several commands, such as `--json`
 search_command    `automl search`, `automl studies` and `automl study`, with their final output
 judge_commands    `automl confirm`, `referee`, `ledger`, `compare`, `solve`, `mcp` and `skill`
 train_command     `automl train`

@@ -1,4 +1,4 @@
-"""Options of every command: `--config`, `--save-config`, `--json`, and `--help-all` if it hides options.
+"""Options of several commands, such as `--json`, and `--help-all` of those that hide options.
 
 A command for a search takes its name as an argument and as `--search`.
 """
@@ -17,71 +17,16 @@ from pathlib import Path
 from typing import Annotated, Any, TextIO, TypeVar
 
 import typer
-import yaml
 from typer.core import TyperCommand
 from typer.models import ArgumentInfo
 
-from automl.base.errors import InputError, describe_error, is_raised_by_user, unknown
+from automl.base.errors import InputError, describe_error, is_raised_by_user
 from automl.base.options import STORAGE, WRITES, Option, options_of
 from automl.base.terminal import escaped_output
-from automl.base.text import check_ends, read_text
+from automl.base.text import check_ends
 
-NOT_SAVED = ("as_json", "dry_run", "watch", "yes")  # they concern a single call
-COMMON = ("config", "save_config", "help_all", "same")  # options of every command, not allowed in a file
+COMMON = ("help_all", "same")  # options of every command
 _output: ContextVar[TextIO | None] = ContextVar("_output", default=None)
-
-
-def _read(context: typer.Context, path: Path | None) -> None:
-    """Use the file's values as defaults of the command's options."""
-    if path is None:
-        return
-    parameters = {
-        parameter.opts[0].lstrip("-"): parameter
-        for parameter in context.command.params
-        if parameter.name not in COMMON
-    }
-    values = {}
-    for key, value in _mapping(path).items():
-        option = str(key).replace("_", "-")
-        if value == "" and option in parameters and parameters[option].default != "":
-            raise InputError(f"{key} in {path} must not be empty; leave it out, or give a value")
-        if option not in parameters:
-            raise unknown(f"option in {path}", str(key), sorted(parameters))
-        parameter: Any = parameters[option]
-        if isinstance(value, list) and not (parameter.multiple or parameter.nargs == -1):
-            value = ",".join(map(str, value))  # --attention ssa,sagan, for example
-        values[parameter.name] = value
-    context.default_map = values
-
-
-def _mapping(path: Path) -> dict[Any, Any]:
-    _check_files(path)
-    try:
-        content = yaml.safe_load(read_text(path))
-    except OSError as error:
-        raise InputError(f"--config {path} cannot be read: {error}") from error
-    except yaml.YAMLError as error:
-        raise InputError(f"--config {path} is not valid YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict):
-        raise InputError(f"--config {path} must have a line such as `trials: 8` for each option")
-    return content
-
-
-def write(path: Path, values: dict[str, Any]) -> None:
-    """Write the values of a command's options to a file. Raise InputError if it cannot be written."""
-    plain = {
-        name: value if isinstance(value, bool | int | float) else _text(value)
-        for name, value in values.items()
-        if value not in (None, [], ())
-    }
-    try:
-        path.write_text(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
-    except OSError as error:
-        raise InputError(f"--save-config {path} cannot be written: {error}") from error
-
-
-def _text(value: Any) -> str | list[str]:
-    return [str(item) for item in value] if isinstance(value, list | tuple) else str(value)
 
 
 def _show_all(context: typer.Context, asked: bool) -> None:
@@ -92,13 +37,6 @@ def _show_all(context: typer.Context, asked: bool) -> None:
         raise typer.Exit
 
 
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--config", callback=_read, is_eager=True, expose_value=False, help="Read options from a YAML file."
-    ),
-]
-SaveOption = Annotated[Path | None, typer.Option("--save-config", help="Write the options to a YAML file.")]
 HelpAll = Annotated[
     bool,
     typer.Option(
@@ -137,28 +75,20 @@ class Command(TyperCommand):
 def as_command(function: Callable[..., None]) -> Callable[..., None]:
     """Return `function` with the common options added to its signature, for Typer."""
     signature = inspect.signature(function, eval_str=True)
-    options = {
-        name: _option_name(parameter)
-        for name, parameter in signature.parameters.items()
-        if parameter.annotation is not typer.Context and name not in NOT_SAVED
-    }
-
     contexts = [
         name for name, parameter in signature.parameters.items() if parameter.annotation is typer.Context
     ]
 
     @functools.wraps(function)
-    def run(*, save_config: Path | None = None, same: str | None = None, **values: Any) -> None:
+    def run(*, same: str | None = None, **values: Any) -> None:
         if same is not None:
             if values["search"] not in (None, same):
                 raise InputError(f"two searches are named, {values['search']} and {same}; give one of them")
             values["search"] = same
             for context in contexts:
                 values[context].params["search"] = same
-        for value in (save_config, *(values[name] for name in options)):
+        for value in values.values():
             _check_files(value)
-        if save_config is not None:
-            write(save_config, {option: values[name] for name, option in options.items()})
         with escaped_output(), json_alone() if values.get("as_json") else nullcontext():
             try:
                 function(**{name: values[name] for name in signature.parameters})
@@ -167,7 +97,7 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
                     raise
                 raise InputError(f"code of yours ended the program: {describe_error(error)}") from error
 
-    added: dict[str, Any] = {"config": ConfigOption, "save_config": SaveOption}
+    added: dict[str, Any] = {}
     if "search" in signature.parameters:
         added["same"] = NameArgument
         if isinstance(declaration_of(signature.parameters["search"]), ArgumentInfo):
@@ -192,14 +122,6 @@ def _check_files(value: Any) -> None:
 def declaration_of(parameter: inspect.Parameter) -> Any:
     """Return what declares an option or argument for Typer."""
     return next(iter(getattr(parameter.annotation, "__metadata__", ())), parameter.default)
-
-
-def _option_name(parameter: inspect.Parameter) -> str:
-    """Return the name of an option without dashes, as config files have it."""
-    for flag in getattr(parameter.default, "param_decls", None) or ():
-        if flag.startswith("--"):
-            return str(flag).partition("/")[0].lstrip("-")
-    return parameter.name.replace("_", "-")
 
 
 @contextmanager
@@ -306,8 +228,8 @@ def only(context: typer.Context, option: str, *allowed: str) -> None:
     flags = {parameter.name: parameter.opts[0] for parameter in context.command.params}
     for name, value in context.params.items():
         source = context.get_parameter_source(name)
-        explicit = source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP")
-        if explicit and name not in (option, *allowed, "save_config"):
+        explicit = source is not None and source.name == "COMMANDLINE"
+        if explicit and name not in (option, *allowed):
             names = ", ".join(flags[other] for other in allowed if other not in ("as_json", "space"))
             raise InputError(
                 f"{flags[name]} {value} cannot be combined with --{option}, which keeps the settings. "

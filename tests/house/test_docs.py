@@ -47,7 +47,6 @@ def test_every_command_is_understood(
 ) -> None:
     """Parse a command with its values. One that is named without arguments only has to exist."""
     monkeypatch.chdir(tmp_path)
-    Path("photos.yaml").write_text("trials: 8\n")
     words = shlex.split(re.sub(r" N$", " 8", line))
     command = COMMANDS[words[1]]
     if len(words) > 2:

@@ -56,7 +56,6 @@ READERS: dict[str, tuple[str, Callable[[Any, Path], Any], str, Any]] = {
         "def f(a):\n    return a + 'é'\n",
         1,
     ),
-    "options.yaml": ("cli.command", lambda m, f: m._mapping(f), "name: é\n", {"name": "é"}),
     "prompt.md": ("export.predict", lambda m, f: m._prompt(str(f)), "é", "é"),
     "metrics.csv": ("tasks.command.loop", metric, "acé\n0.5\n", 0.5),
     "val_annotations.txt": (

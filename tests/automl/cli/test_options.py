@@ -3,19 +3,16 @@
 import inspect
 from collections.abc import Iterator
 from dataclasses import fields
-from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, get_args
+from typing import Any, get_args
 
 import pytest
 import typer
 import typer.main
 import typer.rich_utils
-import yaml
 from typer.testing import CliRunner
 
 import automl
-from automl.base.errors import InputError
 from automl.base.options import options_of
 from automl.cli.command import as_command
 from automl.cli.main import app
@@ -65,7 +62,7 @@ def test_commands_and_functions_with_declared_options() -> None:
 
 @pytest.mark.parametrize(("command", "source", "name", "kind", "default", "option", "text"), declarations())
 def test_an_option_is_the_same_everywhere(
-    command: str, source: type, name: str, kind: Any, default: Any, option: Any, text: str, tmp_path: Path
+    command: str, source: type, name: str, kind: Any, default: Any, option: Any, text: str
 ) -> None:
     parameter = find_parameter(command, name)
     assert parameter.help == text
@@ -77,12 +74,6 @@ def test_an_option_is_the_same_everywhere(
 
     key = parameter.opts[0].lstrip("-")
     assert key == (option.flags[0].partition("/")[0] if option.flags else name).lstrip("-").replace("_", "-")
-    file = tmp_path / "options.yaml"
-    value = [1] if get_args(plain(kind)) else 1
-    file.write_text(yaml.safe_dump({key: value}))
-    context = typer.Context(COMMANDS[command])
-    find_parameter(command, "config").callback(context, None, file)
-    assert context.default_map == {name: value}
 
     for keywords, function in FUNCTIONS.items():
         if issubclass(keywords, source) and function.__name__.endswith(f"_{command}"):

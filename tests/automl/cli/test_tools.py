@@ -99,7 +99,6 @@ def test_every_output_stays_in_the_folder(tmp_path: Path, monkeypatch: pytest.Mo
     ("name", "call", "message"),
     [
         ("status", {"serch": "a"}, "unknown argument of status 'serch'; choose from .*Did you mean 'search'"),
-        ("referee", {"config": "a.yaml"}, "unknown argument"),
         ("referee", {"seeds": "ten"}, 'seeds of referee must be an integer; got "ten"'),
         ("referee", {"candidate": ["a", 1]}, "must be a list, each a text"),
         ("referee", {"metric": "a\0b"}, "zero byte"),

@@ -37,7 +37,9 @@ def read_source_folder(folder: str | Path) -> SourceFunctions:
 
     Raises InputError if there is no such folder, or no function in it.
     """
-    root = resolve_code_folder(folder)
+    root = Path(folder).expanduser()
+    if not root.is_dir():
+        raise InputError(f"there is no folder {root}; pass a folder with Python files")
     functions: list[Function] = []
     skipped: dict[str, str] = {}
     for path in list_source_files(root):
@@ -48,16 +50,11 @@ def read_source_folder(folder: str | Path) -> SourceFunctions:
         else:
             functions += result
     if not functions:
-        raise no_functions_error(root, skipped)
+        files = (
+            f"; {pluralize(len(skipped), 'files were left out')}: {join_reasons(skipped)}" if skipped else ""
+        )
+        raise InputError(f"{root} has no functions that do something in Python files{files}")
     return SourceFunctions(functions=functions, skipped=skipped)
-
-
-def resolve_code_folder(folder: str | Path) -> Path:
-    """Return the path of a folder. Raises InputError if it does not exist."""
-    root = Path(folder).expanduser()
-    if not root.is_dir():
-        raise InputError(f"there is no folder {root}; pass a folder with Python files")
-    return root
 
 
 def read_source_file(path: Path, name: str) -> list[Function] | str:
@@ -75,12 +72,6 @@ def read_source_file(path: Path, name: str) -> list[Function] | str:
         return str(error).partition(": it is ")[2]
     except (SyntaxError, ValueError) as error:
         return f"no Python: {error}"
-
-
-def no_functions_error(root: Path, skipped: Mapping[str, str]) -> InputError:
-    """Return an error about a folder without functions."""
-    files = f"; {pluralize(len(skipped), 'files were left out')}: {join_reasons(skipped)}" if skipped else ""
-    return InputError(f"{root} has no functions that do something in Python files{files}")
 
 
 def list_source_files(root: Path) -> Iterator[Path]:

@@ -14,12 +14,11 @@ from automl.tasks.code_retrieval import search as code_index
 from automl.tasks.code_retrieval.data.source_folder import MAX_BYTES, read_source_folder
 from automl.tasks.code_retrieval.data.tokenizer import Tokenizer
 from automl.tasks.code_retrieval.search import (
-    BATCH,
-    CodeIndex,
-    Indexed,
+    CodeVectors,
     TextEncoder,
+    find_nearest,
     run_code_search,
-    write_index,
+    write_vectors,
 )
 from tests.helpers.code_cases import CODE, LENGTHS, QUERIES, QUERY, TOKENIZER, export_search
 
@@ -34,7 +33,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "code-index"
+    return tmp_path / "cache"
 
 
 @pytest.fixture
@@ -108,9 +107,9 @@ def test_best_of_many_functions(count: int, tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     vectors = draw.integers(-2, 3, (50, 4)).astype(np.float32)
     vectors[~vectors.any(axis=1)] = 1
-    write_index(tmp_path / "a", [Indexed("a.py", i, "f", "", bytes(32)) for i in range(50)], vectors, {})
+    write_vectors(tmp_path / "a", vectors)
     queries = draw.normal(size=(3, 4)).astype(np.float32)
-    rows, scores = CodeIndex(tmp_path / "a").best(queries, count)
+    rows, scores = find_nearest(CodeVectors(tmp_path / "a").vectors, queries, count)
     for query, some, values in zip(queries, rows, scores, strict=True):
         expected = np.sort(vectors @ query)[::-1][:count]
         np.testing.assert_allclose(values, expected, atol=1e-6)
@@ -118,68 +117,16 @@ def test_best_of_many_functions(count: int, tmp_path: Path) -> None:
         assert len(set(some.tolist())) == min(count, 50)
 
 
-def test_more_functions_than_a_batch_keep_their_vectors(model: Path, tmp_path: Path, cache: Path) -> None:
-    """They are encoded by length, and stay where they are."""
-    bodies = [" + ".join(["csv", *["rows"] * (i * 7 % 13)]) for i in range(BATCH + 9)]
-    (tmp_path / "c").mkdir()
-    (tmp_path / "c" / "a.py").write_text(
-        "\n".join(f"def f{i}(x):\n    return {b}" for i, b in enumerate(bodies))
-    )
-    run_code_search(model, ["read"], corpus=tmp_path / "c")
-    (file,) = cache.glob("*.arrow")
-    expected = by_hand(model, tmp_path / "c", "read")
-    index = CodeIndex(file)
-    _, scores = index.best(TextEncoder(model, QUERY, graphs(model)[QUERY]).encode(["read"]), 1000)
-    np.testing.assert_allclose(np.sort(scores[0]), np.sort(list(expected.values())), atol=1e-4)
-    assert [function.location for function in index.functions] == list(expected)
-
-
-def graphs(model: Path) -> dict[str, Any]:
-    graphs: dict[str, Any] = json.loads((model / "config.json").read_text())["graphs"]
-    return graphs
-
-
 def test_index_is_reused(model: Path, corpus: Path, encoded: list[str], capfd: Any) -> None:
     first = find_functions(model, corpus)
-    assert "indexed 3 functions of 2 files in" in capfd.readouterr().err
+    assert "encoded 3 functions into" in capfd.readouterr().err
     encoded.clear()
     assert find_functions(model, corpus) == first
     assert encoded == ["read a csv file"]
     assert capfd.readouterr().err == ""
-
-
-def test_only_new_functions_are_encoded(model: Path, corpus: Path, encoded: list[str], capfd: Any) -> None:
-    find_functions(model, corpus)
-    encoded.clear()
     (corpus / "c.py").write_text("def get_http_server(port):\n    return HTTPServer(port)\n")
-    (corpus / "a.py").write_text(
-        "\n\n\ndef first(rows):\n    return rows[0]\n\ndef load(path):\n    return 1\n"
-    )
-    (corpus / "deep" / "b.py").unlink()
-    assert set(find_functions(model, corpus)) == {
-        ("a.py", 4, "first"),
-        ("a.py", 7, "load"),
-        ("c.py", 1, "get_http_server"),
-    }
-    assert sorted(encoded[:-1]) == [
-        "def get_http_server(port):\n    return HTTPServer(port)",
-        "def load(path):\n    return 1",
-    ]
-    assert "updated the index: 2 functions encoded\n" in capfd.readouterr().err
-    expected = by_hand(model, corpus, "read a csv file")
-    (answer,) = run_code_search(model, ["read a csv file"], corpus=corpus).answers
-    assert {f"{hit.file}:{hit.line}": pytest.approx(hit.score, abs=1e-4) for hit in answer.hits} == expected
-
-
-@pytest.mark.slow("indexes of several models")
-def test_each_model_and_folder_has_an_index(model: Path, corpus: Path, cache: Path, tmp_path: Path) -> None:
-    find_functions(model, corpus)
-    other = Path(str(export_search(tmp_path / "other", shared=True)[2].folder))
-    (other / "code.onnx").write_bytes((other / "query.onnx").read_bytes())
-    find_functions(other, corpus)
-    find_functions(model, corpus / "deep")
-    find_functions(model, corpus / "deep" / "..")  # the first one's
-    assert len(list(cache.glob("*.arrow"))) == 3
+    assert ("c.py", 1, "get_http_server") in find_functions(model, corpus)
+    assert len(encoded) == 1 + 4 + 1
 
 
 def cut(file: Path) -> None:
@@ -189,7 +136,7 @@ def cut(file: Path) -> None:
 def zeros(file: Path) -> None:
     """Zero a page of vectors, as after a crash."""
     content = file.read_bytes()
-    vector = CodeIndex(file).vectors[1].tobytes()
+    vector = CodeVectors(file).vectors[1].tobytes()
     assert content.count(vector) == 1
     file.write_bytes(content.replace(vector, bytes(len(vector))))
 
@@ -204,9 +151,9 @@ def test_damage_rebuilds(
     capfd.readouterr()
     assert find_functions(model, corpus) == first
     lines = capfd.readouterr().err.splitlines()
-    assert lines[0] == f"the index {file} is damaged and will be rebuilt"
-    assert lines[1].startswith("indexed 3 functions of 2 files")
-    assert CodeIndex.is_sound(file)
+    assert lines[0] == f"{file} was damaged and is built again"
+    assert lines[1].startswith("encoded 3 functions")
+    assert CodeVectors.is_sound(file)
 
 
 def test_unreadable_files_are_named(model: Path, corpus: Path, cli: Cli) -> None:
@@ -215,7 +162,7 @@ def test_unreadable_files_are_named(model: Path, corpus: Path, cli: Cli) -> None
     (corpus / "large.py").write_bytes(b"#" * (50 * MAX_BYTES))
     (corpus / "gone.py").symlink_to(corpus / "nothing.py")
     os.mkfifo(corpus / "pipe.py")
-    for _ in range(2):  # the index remembers
+    for _ in range(2):
         code, _, err = cli("predict", str(model), "read", "--corpus", str(corpus))
         assert code == 0, err
         (line,) = [line for line in err.splitlines() if line.startswith("skipped: ")]
