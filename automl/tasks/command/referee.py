@@ -92,7 +92,6 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
         seeds=seeds,
         margin=asked.margin,
         sequential=asked.sequential,
-        init="scratch",
         screen=0 if asked.ledger is None else SCREEN,
         noise=asked.noise,
     ).check_new()
