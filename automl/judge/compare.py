@@ -16,7 +16,7 @@ from automl.judge.decision import Outcome, holm_factors, step_down
 from automl.judge.options import CompareOptions
 from automl.judge.protocol import confirmations
 from automl.judge.scheduler import read_verdicts
-from automl.judge.statistics import ALPHA, Difference, paired, unpaired
+from automl.judge.statistics import ALPHA, Difference, paired
 from automl.storage.folder import find_model_search, resolve_search
 from automl.task.opening import check_same_manifests, read_manifest
 from search.config import TrialConfig
@@ -88,7 +88,6 @@ class Compared:
         variant: The scores of the model.
         reference: The scores of the first model.
         outcome: `better`, `worse`, `equivalent`, `undecided` or `cannot tell`.
-        paired: True if both were trained with the same seeds.
         difference: The difference with its interval.
         p_holm: The p-value, adjusted for all comparisons of the call.
         sentence: The comparison in words.
@@ -104,7 +103,6 @@ class Compared:
     variant: VariantScores
     reference: VariantScores
     outcome: Outcome
-    paired: bool
     difference: Difference
     p_holm: float
     sentence: str
@@ -113,7 +111,7 @@ class Compared:
         """Return the comparison as JSON."""
         d = self.difference
         return {
-            **{key: getattr(self, key) for key in ("name", "outcome", "paired", "p_holm", "sentence")},
+            **{key: getattr(self, key) for key in ("name", "outcome", "p_holm", "sentence")},
             "difference": d.mean,
             "interval": d.bounds,
             "p": d.p,
@@ -125,20 +123,20 @@ class Compared:
 def run_compare(*searches: Any, **options: Any) -> list[Compared]:
     """Compare the second and further models with the first.
 
-    Models are variants of confirmations, which have scores of the test split. Those with two or more common
-    seeds are compared pair by pair. Holm's procedure covers all comparisons of the call. It does not cover
+    Models are variants of confirmations, which have scores of the test split. They are compared pair by pair
+    of two or more common seeds. Holm's procedure covers all comparisons of the call. It does not cover
     the choice of a finalist by the scores of its confirmation: for that, see the verdict.
 
     Returns:
         A comparison for each model after the first.
 
     Raises:
-        InputError: A model does not exist, or models cannot be compared: other tasks or data, a single seed.
+        InputError: A model does not exist, or models cannot be compared: other tasks, data or seeds.
 
     Example:
         >>> import automl
         >>> (compared,) = automl.run_compare(["example:baseline", "example"])
-        >>> compared.paired
+        >>> compared.difference.count >= 2
         True
     """
     asked = CompareOptions(*searches, **options)
@@ -173,14 +171,13 @@ def _compare(samples: Sequence[Sample], margin: float | None) -> list[Compared]:
     comparisons = []
     for i, sample in enumerate(others):
         d = tests[i](alpha=ALPHA / factors[i])
-        p, is_paired = min(1.0, factors[i] * d.p), tests[i].func is paired
+        p = min(1.0, factors[i] * d.p)
         outcome = _outcome(
             d, is_claimed=step_down(ps, lambda alpha: alpha)[i], is_coarse=0 < margin < resolution
         )
-        seeds = f"{d.count} paired seeds" if is_paired else f"{d.count} or more seeds each, not paired"
         sentence = (
             f"{sample.name} against {first.name}: {outcome}, {d.mean:+.{digits}f} {gap} "
-            f"({d.in_words(digits)}, p = {p:.2g}{details}, {seeds}, test split{coarse})"
+            f"({d.in_words(digits)}, p = {p:.2g}{details}, {d.count} paired seeds, test split{coarse})"
         )
         comparisons.append(
             Compared(
@@ -188,7 +185,6 @@ def _compare(samples: Sequence[Sample], margin: float | None) -> list[Compared]:
                 variant=sample.summary,
                 reference=first.summary,
                 outcome=outcome,
-                paired=is_paired,
                 difference=d,
                 p_holm=p,
                 sentence=sentence,
@@ -198,20 +194,17 @@ def _compare(samples: Sequence[Sample], margin: float | None) -> list[Compared]:
 
 
 def _test(first: Sample, other: Sample, margin: float, resolution: float) -> partial[Difference]:
-    """Return the test of two models' difference, which takes its level: pair by pair if possible."""
+    """Return the test of two models' difference, which takes its level."""
     sign = first.metric.sign * first.metric.scale
     reference, scores = first.scores, other.scores
     both = sorted(scores.keys() & reference.keys())
-    if len(both) >= 2:
-        gaps = [sign * (scores[seed] - reference[seed]) for seed in both]
-        return partial(paired, gaps, margin=margin, resolution=resolution)
-    if min(len(scores), len(reference)) < 2:
+    if len(both) < 2:
         raise InputError(
-            f"one seed does not show the spread over seeds: {first.name} has {len(reference)} and "
-            f"{other.name} has {len(scores)}. Name variants with two or more seeds each."
+            f"{first.name} and {other.name} must have two or more seeds in common; they have {len(both)}. "
+            f"Compare their trainings with automl referee, or confirmations with the same seeds"
         )
-    ours, theirs = ([sign * score for score in by_seed.values()] for by_seed in (scores, reference))
-    return partial(unpaired, ours, theirs, margin=margin)
+    gaps = [sign * (scores[seed] - reference[seed]) for seed in both]
+    return partial(paired, gaps, margin=margin, resolution=resolution)
 
 
 def _outcome(d: Difference, *, is_claimed: bool, is_coarse: bool) -> Outcome:

@@ -184,31 +184,6 @@ def count_failures(
     return replace(scored, p=max(scored.p, *p), p_margin=1.0, interval=interval, as_scored=scored)
 
 
-def unpaired(
-    ours: Sequence[float], theirs: Sequence[float], *, margin: float, alpha: float = ALPHA
-) -> Difference:
-    """Compare scores without common seeds: Welch's p and interval, and two one-sided Welch tests.
-
-    Each side has two or more scores.
-    """
-    a, b = np.asarray(ours, float), np.asarray(theirs, float)
-    mean = float(a.mean() - b.mean())
-    if max(a.std(), b.std()) <= 1e-12 * max(1.0, abs(mean)):
-        low, high, p, p_margin = -math.inf, math.inf, 1.0, 1.0  # nothing is known of the spread
-    else:
-        parts = [float(side.var(ddof=1)) / len(side) for side in (a, b)]
-        error = math.sqrt(sum(parts))
-        spread = sum(part**2 / (len(side) - 1) for part, side in zip(parts, (a, b), strict=True))
-        free = sum(parts) ** 2 / spread
-        reach = float(stdtrit(free, 1 - alpha / 2)) * error
-        low, high, p = mean - reach, mean + reach, 2 * float(stdtr(free, -abs(mean) / error))
-        p_margin = float(stdtr(free, (abs(mean) - margin) / error)) if margin > 0 else 1.0
-    count = min(len(a), len(b))
-    return Difference(
-        mean=mean, sd=None, p=p, p_margin=p_margin, count=count, interval=Interval(lambda: (low, high))
-    )
-
-
 def sign_flip(differences: Sequence[float] | np.ndarray) -> float:
     """Return the two-sided p of the mean if each difference could have had the other sign.
 

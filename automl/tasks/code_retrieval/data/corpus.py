@@ -7,8 +7,7 @@ with all near duplicates.
 Docstrings that are repeated in the searched code would make the search too easy, so the summary counts them.
 """
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,33 +138,6 @@ def assign_splits(keys: list[bytes], answers: dict[str, list[int]]) -> np.ndarra
     return splits
 
 
-RUN = 5  # consecutive words of a docstring; shorter runs occur by chance
-
-
-def find_leaks(functions: Iterable[Function]) -> Iterator[tuple[Function, str]]:
-    """Yield functions whose code has RUN consecutive words of their docstring, or all of one of 3 or 4 words.
-
-    The words follow the function.
-
-    The remaining matches are string constants, such as messages with the same text. They are code.
-    """
-    for function in functions:
-        query, code = _words(function.query), _words(function.code)
-        run = min(RUN, len(query))
-        if run < 3:
-            continue
-        runs = {tuple(code[i : i + run]) for i in range(len(code) - run + 1)}
-        for i in range(len(query) - run + 1):
-            if tuple(query[i : i + run]) in runs:
-                yield function, " ".join(query[i : i + run])
-                break
-
-
-def _words(text: str) -> list[str]:
-    """Return the words in lower case. Underscores are part of a word, so that names stay whole."""
-    return re.findall(r"\w+", text.lower())
-
-
 def summarise_code(path: str | Path) -> Overview:
     """Return the overview of a folder. Raises InputError like `open_corpus`."""
     corpus = open_corpus(path)
@@ -180,19 +152,15 @@ def summarise_code(path: str | Path) -> Overview:
     alike = [locations for locations in by_key.values() if len(locations) > 1]
     same = pluralize(sum(map(len, alike)), "functions are the same as another up to names")
     pairs = join_examples([" and ".join(locations[:2]) for locations in alike])
-    repeated = [function.location for function, _ in find_leaks(corpus.functions)]
-    strings = f"{len(repeated)} docstrings in strings of their own code: {join_examples(repeated)}"
     return Overview(
         {name: row for name, row in counts.items() if any(row.values())},
         how={},
         notes={
             "splits": HOW,
             "duplicates": f"{same}: {pairs}" if alike else "",
-            "repeated": strings if repeated else "",
             "left out": f"{len(corpus.skipped)}: {join_reasons(corpus.skipped)}" if corpus.skipped else "",
         },
         **counts,
         alike=alike,
-        repeated=repeated,
         skipped=corpus.skipped,
     )
