@@ -47,9 +47,10 @@ class Settings(SearchOptions):
                 f"settings must be given by name, as in run_search(space='digits'); got {arguments[0]!r} "
                 f"without a name"
             )
+        known = [field.name for field in fields(Settings)]
         for key in settings:
-            if key not in self.__dataclass_fields__:
-                raise unknown("setting", key, self.__dataclass_fields__)
+            if key not in known:
+                raise unknown("setting", key, known)
         super().__init__(**normalise(settings))
         _ = self.parsed  # raises InputError for an invalid value
 

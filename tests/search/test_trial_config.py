@@ -53,6 +53,14 @@ def test_writes_and_reads_the_format() -> None:
     assert TrialConfig.from_json(json.loads(LITERAL)) == CONFIG
 
 
+def test_reads_the_fields_of_earlier_versions_where_they_have_no_effect() -> None:
+    value = json.loads(LITERAL)
+    earlier = {**value, "training": {**value["training"], "insert_at": 0, "perturb": 0.0}}
+    assert TrialConfig.from_json(earlier) == TrialConfig.from_json(value)
+    with pytest.raises(InputError, match="insert_at"):
+        TrialConfig.from_json({**value, "training": {**value["training"], "insert_at": 3}})
+
+
 def test_missing_keys_get_their_defaults() -> None:
     assert TrialConfig.from_json({}) == TrialConfig()
     wide = {"options": {"width": 0.5}}
