@@ -12,7 +12,6 @@ from automl.base.errors import InputError
 from search.class_metrics import ACCURACY
 from search.config import TrialConfig
 from search.placement_effects import (
-    SHARED_TRAINING,
     Effect,
     IndexedModule,
     IndexedPlacement,
@@ -89,59 +88,6 @@ def test_a_difference_is_named_with_its_interval() -> None:
     assert sum(row.trials for row in result.placements) == 40
     assert first.near > 0.9
     assert result.verdict.startswith("decided: the first is best, or within 0.5 of it, with")
-
-
-def in_shared_trainings(
-    effect: Callable[[Drawn], float], trials: int, *, quirk: float, seed: int = 0
-) -> optuna.Study:
-    """Return a study of random placements in three shared partial trainings with different effects."""
-    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler(seed))
-    random = np.random.default_rng(seed)
-    quirks: defaultdict[tuple[int, tuple[int, str]], float] = defaultdict(
-        lambda: quirk * random.standard_normal()
-    )
-    for number in range(trials):
-        trial, shared_training = study.ask(), number % 3
-        trial.set_user_attr(SHARED_TRAINING, shared_training)
-        drawn = draw(trial)
-        value = effect(drawn) + sum(quirks[shared_training, module] for module in drawn)
-        study.tell(trial, 10 * shared_training + value + 0.2 * random.standard_normal())
-    return study
-
-
-def test_an_effect_in_one_shared_training_is_no_effect_in_all() -> None:
-    """Modules have no mean effect: many agreeing trials of one shared partial training show nothing."""
-    posteriors = [
-        estimate_posterior(in_shared_trainings(lambda drawn: 0.0, 60, quirk=1.0, seed=seed), margin=0.5)
-        for seed in range(6)
-    ]
-    assert np.mean([row.low <= 0 <= row.high for result in posteriors for row in result.placements]) > 0.9
-    assert np.mean([result.noise for result in posteriors]) > 0.8, (
-        "what shared partial trainings do is a part of it"
-    )
-    assert {result.verdict.partition(":")[0] for result in posteriors} == {"not decided"}, "three cannot tell"
-
-
-def test_an_effect_in_all_shared_trainings_is_found() -> None:
-    study = in_shared_trainings(of_type("b", 3.0), 60, quirk=0.3)
-    result = estimate_posterior(study, margin=0.5)
-    assert [module.type for module in result.placements[0].placement.modules] == ["b", "b"]
-    assert result.placements[0].low < 6.0 < result.placements[0].high
-    assert result.matters > 0.9
-    placement = parse_placement(best_trial(study).params)
-    assert [module.type for module in placement.modules] == ["b", "b"]
-
-
-def test_no_effect_in_any_shared_training_shows_no_difference() -> None:
-    """Both probabilities must be small, and neither is always the larger one."""
-    posteriors = [
-        estimate_posterior(in_shared_trainings(lambda drawn: 0.0, 40, quirk=0.0, seed=seed), margin=0.1)
-        for seed in range(6)
-    ]
-    assert any(result.is_null for result in posteriors)
-    for result in posteriors:
-        assert result.is_null == (max(result.matters, result.may_matter) <= 0.1)
-        assert 0.01 < result.may_matter < 0.99, "a margin that is near what is uncertain"
 
 
 def test_the_luckiest_trial_is_not_the_best_once_the_model_predicts() -> None:

@@ -130,13 +130,6 @@ def test_models_of_every_task_have_costs_and_sites(
 MARKS = FOLDER / "train_marks.py"
 
 
-@pytest.mark.parametrize(
-    ("trials", "expected"), [(3, 8), (12, (3 * 8 + 9 * 2) / 12), (2, 8), (None, 2)], ids=str
-)
-def test_resource_of_continued_trials(trials: int | None, expected: float) -> None:
-    assert continued_resource(8, 6, 3, trials) == pytest.approx(expected)
-
-
 def test_expected_resource_matches_a_simulation_of_halving() -> None:
     budget, drawn = 27, random.Random(0)
     rungs = Rungs(budget)

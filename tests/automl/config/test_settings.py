@@ -22,11 +22,6 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"trials": 0}, "--trials must be 1 or more; got 0"),
     ({"budget": "banana"}, "--budget must be a time such as 90s, 30m, 2h or 1h30m; got 'banana'"),
     ({"equal": "tim"}, "unknown value of --equal 'tim'"),
-    (
-        {"init": "shard"},
-        "unknown value of --init 'shard'; choose from scratch, shared. Did you mean 'shared'?",
-    ),
-    ({"init": "shared", "objective": "accuracy,macs"}, "--init shared allows one objective"),
     ({"max_params": "lots"}, "--max-params must be a number"),
     ({"name": "a/b"}, "--name may hold up to 100 letters"),
     ({"seed": -1}, "seed must lie between 0"),

@@ -6,7 +6,6 @@ from itertools import combinations
 import pytest
 
 from attention import Spec
-from automl.base.errors import InputError
 from automl.base.serialise import from_json, to_json
 from automl.config.nouns import Question
 from automl.judge.variants import Variant, ablations, select_variants
@@ -201,20 +200,3 @@ def test_a_placement_drawn_for_other_options_counts_where_it_fits():
     (variant,) = (variant for variant in variant_set.variants if variant.role is Role.RANDOM)
     assert variant.config.model.options["depth"] == 2
     assert set(variant.config.model.placement) <= {"stage1.block1", "stage1.block2"}
-
-
-def test_on_a_shared_training_all_variants_have_the_baselines_hyperparameters():
-    longer = [replace(r, config=r.config.change(training={"epochs": 8})) for r in RECORDS]
-    variant_set = choose(*longer, init="shared")
-    baseline = variant_set.variants[0]
-    shared_training = baseline.config.training
-    settings = (shared_training.insert_at, shared_training.schedule, shared_training.learning_rate)
-    assert settings == (6, "flat-cosine", 1e-3)
-    assert all(variant.config.training == shared_training for variant in variant_set.variants)
-    assert variant_set.baseline_candidates == []
-    plain = [variant.plain for variant in variant_set.variants if variant.role is Role.FINALIST]
-    assert plain == [baseline.name] * 2
-    assert [len(variant.config.model.placement) for variant in variant_set.variants] == [0, 2, 1, 1, 2]
-    wide = longer[3].config.change(model={"options": {"width": 0.5}})
-    with pytest.raises(InputError, match=r"cannot continue the shared partial training.*--init scratch"):
-        choose(*longer[:3], replace(longer[3], config=wide), init="shared")

@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
-from optuna.distributions import IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 from sklearn.metrics import confusion_matrix, f1_score, precision_recall_fscore_support
 
-from attention import Spec
 from automl.report.curves import costs, pareto
 from automl.report.grid_table import grid, read_grid
 from automl.report.module_effects import parts
@@ -24,7 +22,7 @@ from automl.tasks.detection import BOX_AP
 from search.config import TrialConfig
 from search.grid import grid_cells
 from search.metric import Metric
-from search.record import Role, State
+from search.record import State
 from search.space import load_space
 from search.study import CELLS, STUDY_FILE, read_history, resume_study
 from tests.helpers.report_cases import (
@@ -298,31 +296,6 @@ def test_where_scores_are_noise_one_seed_ranks_nothing(tmp_path: Path) -> None:
             trial.values = [0.9 + 0.01 * float(chance.standard_normal())]
     (warning,) = parts(make_search(tmp_path, trials)).warnings
     assert "One seed cannot rank these placements" in warning
-
-
-def test_replicates_tell_how_far_trainings_of_one_shared_training_are_apart(tmp_path: Path) -> None:
-    def trial(seed: int, score: float, perturb: float = 0.0, **placement: Spec) -> FrozenTrial:
-        config = TrialConfig(model=Model(placement=placement), seed=seed)
-        config = config.change(training={"insert_at": 3, "perturb": perturb})
-        params = {"modules": 1, "site1": 0} if placement else {"modules": 0}
-        kinds = {name: IntDistribution(0, 1) for name in params}
-        history = [{"epoch": 6, "resource": 6.0, "accuracy": score}]
-        trial_of = frozen(params, kinds, config, plan_of(), State.COMPLETE, history)
-        if perturb:
-            trial_of.set_user_attr(ROLE, str(Role.REPLICATE))
-        return trial_of
-
-    placed = {"stage1.block1": Spec("ssa")}
-    trials = [trial(0, 0.90), trial(1, 0.80), *(trial(i % 2, 0.87, **placed) for i in range(4))]
-    assert "replicate" not in parts(make_search(tmp_path / "none", trials)).says
-    trials += [trial(0, 0.897, 1e-6), trial(1, 0.804, 1e-6)]
-    search = make_search(tmp_path / "two", trials)
-    says = parts(search).says  # the root of (0.3 ** 2 + 0.4 ** 2) / 2 is 0.354
-    assert (
-        "2 replicates, plain trainings from a shared partial training changed by a "
-        "millionth: 0.35 points from that" in says
-    )
-    assert search.baseline.config.training.perturb == 0
 
 
 def test_worst_ten_of_many_classes_are_shown(trials: list[FrozenTrial], tmp_path: Path) -> None:

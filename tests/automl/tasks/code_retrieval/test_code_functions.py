@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from automl.tasks.code_retrieval.data import is_code, open_corpus
-from automl.tasks.code_retrieval.data.corpus import find_leaks
 from automl.tasks.code_retrieval.data.dataset import iterate_vocabulary_texts
 from automl.tasks.code_retrieval.data.python import compute_shape_key, parse_python
 from automl.tasks.code_retrieval.data.source_folder import MAX_BYTES, read_source_folder
@@ -60,20 +59,6 @@ def test_functions_have_their_lines_and_no_docstrings_or_comments() -> None:
     close, _ = parse_python(SOURCE, "a.py")
     assert "open files" not in close.code.replace("'close all the open files now'", "")
     assert "return inner()" in close.code
-
-
-@pytest.mark.parametrize(
-    ("code", "words"),
-    [
-        ("def f(x):\n    # removes what is older than a day\n    return x", "removes what is older than"),
-        ("def f(x):\n    return g('It REMOVES what is older than')", "removes what is older than"),
-        ("def f(x):\n    return removes(x.older, 'a day')", None),
-    ],
-)
-def test_docstring_repeated_in_the_code_is_found(code: str, words: str | None) -> None:
-    (function,) = parse_python('def f():\n    """Removes what is older than a day."""\n    g()', "a.py")
-    planted = [type(function)(**{**vars(function), "code": code})]
-    assert [words for _, words in find_leaks(planted)] == ([words] if words else [])
 
 
 def test_key_ignores_names_and_constants() -> None:

@@ -81,21 +81,6 @@ def test_training_continues_after_a_checkpoint(folder: Path, texts: Path, tmp_pa
     assert expected[1]["train_loss"] < expected[0]["train_loss"]
 
 
-def test_a_shared_training_hands_over_its_projections(folder: Path, texts: Path) -> None:
-    """The scores of a window over the context equal those of full attention, but not those of new weights."""
-    task = opened(folder, texts)
-    wide = replace(task.config.model.placement["block2.mixer"], options={"window": CONTEXT})
-    spec = {**task.config.model.placement["block2.mixer"].options, **wide.options}
-    config = task.config.change(model={"placement": {"block2.mixer": replace(wide, options=spec)}})
-    shared = start(plain(task))
-    list(islice(fit(plain(task), shared), 1))
-    branch = continue_training(open_task(config, HERE), shared)
-    tokens = task.example(2) + torch.arange(CONTEXT)
-    with torch.no_grad():
-        difference = (branch.model.eval()(tokens) - shared.model.eval()(tokens)).abs().max()
-    assert difference < 1e-4
-
-
 @pytest.mark.parametrize("folder", others_slow(DECODERS, "gpt2"), indirect=True)
 def test_distillation_keeps_the_original(folder: Path, texts: Path) -> None:
     task = opened(folder, texts, distil=1.0, epochs=1)
