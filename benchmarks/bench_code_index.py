@@ -47,8 +47,8 @@ def main() -> None:
     draw = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "index.arrow"
-        made = unit_vectors(draw, options.functions, options.channels)
-        writing = seconds(lambda: write_vectors(file, made), CPU)
+        drawn = unit_vectors(draw, options.functions, options.channels)
+        writing = seconds(lambda: write_vectors(file, drawn), CPU)
         opening = [seconds(lambda: CodeVectors(file), CPU) for _ in range(5)]
         vectors = CodeVectors(file).vectors
         queries = unit_vectors(draw, options.rounds, options.channels)
