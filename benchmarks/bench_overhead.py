@@ -37,7 +37,8 @@ from automl.storage.storage import Storage
 from automl.task import open_task
 from automl.tasks.function import FunctionModel
 from automl.training.loop import fit, start
-from automl.trials.trial import Trainings, build_assignment, train_trial
+from automl.trials.job import Trainings
+from automl.trials.trial import build_assignment, train_trial
 from search.config import TrialConfig
 from search.config.sections import OwnTraining
 from search.metric import Metric

@@ -92,11 +92,6 @@ def connect(*, dashboard: bool = False) -> Iterator[None]:
             ray.shutdown()
 
 
-def joins_cluster() -> bool:
-    """Return whether `connect` joins a cluster, so that trials may run on other machines."""
-    return bool(os.environ.get("RAY_ADDRESS"))
-
-
 def set_cluster_address() -> None:
     """Set RAY_ADDRESS to the cluster that this process of a local Ray belongs to.
 

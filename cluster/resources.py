@@ -12,6 +12,11 @@ STANDARD = ("CPU", "GPU", "memory", "object_store_memory")  # Ray's names of the
 NAMED = 5  # maximum number of nodes that a message names
 
 
+def joins_cluster() -> bool:
+    """Return whether `cluster.connect.connect` joins a cluster, so that trials may run on other machines."""
+    return bool(os.environ.get("RAY_ADDRESS"))
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrialResources:
     """Resources of one trial.

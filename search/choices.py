@@ -1,12 +1,12 @@
 """Building blocks of spaces: draw a placement and hyperparameters from a trial, and read them back."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import gcd
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
-
-from optuna import Trial
 
 from attention.options import OptionValue
 from attention.spec import Placement, Spec
@@ -15,6 +15,8 @@ from search.config import TASKS, Optimizer, Schedule, Training, TrialConfig
 from search.config.sections import ClassWeights
 
 if TYPE_CHECKING:
+    from optuna import Trial
+
     from backbones.site import Site
 
 AnyTraining = TypeVar("AnyTraining", bound=Training)
@@ -105,7 +107,7 @@ def types_of(parameters: Mapping[str, Any]) -> set[str]:
 
 
 def free(
-    sites: Sequence["Site"], prefix: str = "", *, baseline: Mapping[str, Any] = PUBLISHED
+    sites: Sequence[Site], prefix: str = "", *, baseline: Mapping[str, Any] = PUBLISHED
 ) -> list[dict[str, Any]]:
     """Return parameters of the free answers, in stages that exist, with the baseline's hyperparameters.
 
@@ -129,7 +131,12 @@ def free(
 
 
 def placement(
-    trial: Trial, sites: Sequence["Site"], *, most: int = MOST, prefix: str = "", kinds: Sequence[str] = TYPES
+    trial: Trial,
+    sites: Sequence[Site],
+    *,
+    most: int = MOST,
+    prefix: str = "",
+    kinds: Sequence[str] = TYPES,
 ) -> Placement:
     """Draw up to `most` modules at different sites, of the attention types `kinds`.
 

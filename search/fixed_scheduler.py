@@ -1,19 +1,23 @@
 """Schedulers of a fixed list of trials, for confirmations, and of the cells of a grid."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
-
-import optuna
-from optuna.distributions import BaseDistribution
+from typing import TYPE_CHECKING, Any
 
 from search.config import TrialConfig
-from search.grid import Cell
 from search.record import Role, State, TrialRecord
-from search.space import Space
 from search.study import CELLS, own_trials, read_record
 from search.trial_scheduler import Plan, TrialScheduler
+
+if TYPE_CHECKING:
+    import optuna
+    from optuna.distributions import BaseDistribution
+
+    from search.grid import Cell
+    from search.space import Space
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,11 +50,16 @@ class FixedScheduler(TrialScheduler):
     """
 
     def __init__(
-        self, study: optuna.Study, plan: Plan, planned_trials: Sequence[PlannedTrial], *, retry: bool = True
+        self,
+        study: optuna.Study | Callable[[], optuna.Study],
+        plan: Plan,
+        planned_trials: Sequence[PlannedTrial],
+        *,
+        retry: bool = True,
     ) -> None:
         super().__init__(study, plan)
         self.planned_trials = list(planned_trials)
-        for trial in own_trials(study):
+        for trial in [] if callable(study) else own_trials(study):
             record = read_record(trial)
             if record is not None:
                 self._recover(trial, record)
@@ -89,6 +98,13 @@ class FixedScheduler(TrialScheduler):
             )
         self.waiting = bool(self._open)  # more trials may be planned when a running one ends
         return None
+
+    def first(self) -> TrialRecord | None:
+        remaining = self._waiting()
+        if "study" in vars(self) or not callable(self._given) or not remaining:
+            return None
+        planned = remaining[0]
+        return TrialRecord(0, planned.config, planned.role, variant=planned.variant)
 
     @property
     def standing(self) -> list[TrialRecord]:

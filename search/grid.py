@@ -23,7 +23,6 @@ from automl.base.errors import InputError
 from search.config import TrialConfig
 from search.space import Space, memory_study
 
-GRID = "grid"  # the sampler's name; `search.fixed_scheduler` replaces the sampler
 MOST_CELLS = 10_000
 
 

@@ -1,11 +1,7 @@
-"""The file of a study: Optuna's journal with a single writer, and checks of its lines.
+"""The lines of a study's file: checks of each, and its trials, without Optuna, which takes a quarter second.
 
-The file has the format of Optuna's `JournalFileBackend`: one line of JSON for each change. That backend
-locks, appends and waits for the disk for each change: about 25 changes for a trial of ten epochs, 16 ms on a
-local disk. Here the search has already locked its folder, so all changes of a step are one write (2 ms a
-trial). A kill leaves no half of a step, and a failed write leaves no half line. Writes do not wait for the
-disk: they survive the process at once, and a crash of the machine after a second. See
-docs/decisions/0012-journal-writer.md.
+The file has the format of Optuna's `JournalFileBackend`: one line of JSON for each change. The `Journal` of
+`search.optuna_internals` writes it.
 
 Optuna skips a change that it cannot apply, so a study that has lost a line looks like one with fewer trials.
 `StudyLines` therefore checks that each line is a change that a search makes to an existing, open trial. Only
@@ -13,105 +9,17 @@ the leftovers of a kill or a full disk are accepted: an incomplete last line, or
 """
 
 import json
-import os
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
+from enum import IntEnum
 from functools import lru_cache
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
-import optuna
-from optuna.distributions import json_to_distribution
-from optuna.storages.journal import BaseJournalBackend
-from optuna.trial import TrialState
-
 from automl.base.errors import InputError
 from automl.base.serialise import parse_json, read_file
-from search.optuna_internals import backend_of
-
-LAG = 1.0  # seconds until writes are flushed to the disk
-
-
-class Journal(BaseJournalBackend):
-    """Journal in the file `path`, which other processes may read at the same time."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        if not path.exists():
-            path.touch()
-        self._read = (0, 0)  # lines read so far, and the offset of the next one
-        self._held: list[dict[str, Any]] = []  # changes that are not yet written
-        self._blocks = 0
-        self._flusher: threading.Thread | None = None
-        self._trouble: OSError | None = None  # error of the flusher, raised by the next write
-
-    def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
-        """Yield the changes from this number on. Raises InputError if a line is damaged."""
-        if log_number_from < self._read[0]:
-            self._read = (0, 0)
-        with open(self.path, "rb") as file:
-            file.seek(self._read[1])
-            for line in file:
-                if not line.endswith(b"\n"):  # the line is being written
-                    break
-                number, offset = self._read
-                try:
-                    change = parse_json(line) if number >= log_number_from else None
-                except InputError as error:
-                    raise damaged_line(self.path, number + 1, str(error)) from error
-                self._read = (number + 1, offset + len(line))
-                if change is not None:
-                    yield change
-        yield from self._held[max(0, log_number_from - self._read[0]) :]
-
-    def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Append changes. Raises OSError if they, or earlier ones, cannot be written."""
-        self._held += logs
-        if not self._blocks:
-            self._write()
-
-    @contextmanager
-    def batch_writes(self) -> Iterator[None]:
-        """Write the changes of the block at its end, even if it fails. Raises OSError."""
-        self._blocks += 1
-        try:
-            yield
-        finally:
-            self._blocks -= 1
-            if not self._blocks and self._held:
-                self._write()
-
-    def _write(self) -> None:
-        if self._trouble is not None:
-            trouble, self._trouble = self._trouble, None
-            raise trouble
-        lines = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in self._held)
-        before = self.path.stat().st_size
-        try:
-            with open(self.path, "ab") as file:
-                file.write(lines.encode())
-        except OSError:
-            with suppress(OSError):
-                os.truncate(self.path, before)  # half a line would damage the next one
-            raise
-        self._held.clear()
-        if self._flusher is None:
-            self._flusher = threading.Timer(LAG, self._flush)
-            self._flusher.daemon = True  # the kernel has the data even if this process dies
-            self._flusher.start()
-
-    def _flush(self) -> None:
-        self._flusher = None  # later writes start a new flusher
-        try:
-            with open(self.path, "rb") as file:
-                os.fsync(file.fileno())
-        except FileNotFoundError:  # the search was aborted before its first trial
-            pass
-        except OSError as error:
-            self._trouble = error
 
 
 def damaged_line(file: Path, number: int, reason: str) -> InputError:
@@ -122,12 +30,6 @@ def damaged_line(file: Path, number: int, reason: str) -> InputError:
     )
 
 
-def batch_writes(study: optuna.Study) -> AbstractContextManager[None]:
-    """Write all changes to a study in the block at once, if it has a `Journal`. Raises OSError."""
-    backend = backend_of(study)
-    return backend.batch_writes() if isinstance(backend, Journal) else nullcontext()
-
-
 def truncate_incomplete_line(path: Path) -> None:
     """Remove an incomplete last line, left by a full disk or a kill. Raises OSError."""
     with open(path, "rb+") as file:
@@ -136,6 +38,35 @@ def truncate_incomplete_line(path: Path) -> None:
 
 
 BEGIN = b'{"op_code":'  # the beginning of every line
+
+
+class TrialState(IntEnum):
+    """State of a trial, with the number that Optuna writes for it."""
+
+    RUNNING, COMPLETE, PRUNED, FAIL, WAITING = range(5)
+
+    def is_finished(self) -> bool:
+        """Return True if the trial does not change any more."""
+        return self not in (TrialState.RUNNING, TrialState.WAITING)
+
+
+@dataclass
+class StoredTrial:
+    """A trial as its lines describe it: the part of a `FrozenTrial` that records are made of."""
+
+    number: int
+    state: TrialState
+    params: dict[str, Any] = field(default_factory=dict)
+    user_attrs: dict[str, Any] = field(default_factory=dict)
+    constraints: dict[str, float] = field(default_factory=dict)
+
+    def constrain(self, attributes: Mapping[str, Any]) -> None:
+        """Add the constraints among system attributes. Earlier versions wrote a list of them."""
+        for key, value in attributes.items():
+            if key.startswith("constraints"):
+                values = enumerate(value) if isinstance(value, list) else [("", value)]
+                self.constraints |= {f"{key}{i}": each for i, each in values}
+
 
 Check = Callable[[Any], bool]
 
@@ -208,7 +139,8 @@ class StudyLines:
     def __init__(self, file: Path) -> None:
         self.file, self.name = file, ""  # the name of the study in the file
         self.values = 0  # the number of scores of a trial
-        self.open: list[bool] = []  # True for each trial that may still change
+        self.trials: list[StoredTrial] = []
+        self.user_attrs: dict[str, Any] = {}  # of the study
         # The line that set a trial's attribute; "" for the trial's first line.
         self.lines: dict[tuple[int, str], int] = {}
 
@@ -252,44 +184,51 @@ class StudyLines:
             self._create(change, number)
         elif "trial_id" in change:
             self._change(change, number)
+        else:
+            self.user_attrs |= change.get("user_attr", {})
 
     def _create(self, change: Mapping[str, Any], number: int) -> None:
         state = TrialState(change.get("state", TrialState.RUNNING))
         if state.is_finished() and "datetime_complete" not in change:
             raise InputError("datetime_complete is missing or of the wrong kind")
-        trial, distributions = len(self.open), change.get("distributions", {})
+        trial, distributions = StoredTrial(len(self.trials), state), change.get("distributions", {})
         for name, value in change.get("params", {}).items():
             if name not in distributions:
                 raise InputError(f"parameter {name!r} has no distribution")
-            _check_parameter(name, value, distributions[name])
+            trial.params[name] = _read_parameter(name, value, distributions[name])
         for step, value in change.get("intermediate_values", {}).items():
             if not step.isdecimal() or not (value is None or _is_number(value)):
                 raise InputError("intermediate_values is missing or of the wrong kind")
         value = change.get("value")  # used if there is a single score
         self._check_values(state, change.get("values") if value is None else [value])
         _check_constraints(change.get("system_attrs", {}))
-        self.open.append(not state.is_finished())
-        self.lines[trial, ""] = number
-        self.lines |= {(trial, key): number for key in change.get("user_attrs", {})}
+        trial.constrain(change.get("system_attrs", {}))
+        trial.user_attrs |= change.get("user_attrs", {})
+        self.trials.append(trial)
+        self.lines[trial.number, ""] = number
+        self.lines |= {(trial.number, key): number for key in trial.user_attrs}
 
     def _change(self, change: Mapping[str, Any], number: int) -> None:
-        trial = change["trial_id"]
-        if trial >= len(self.open):
-            raise InputError(f"it changes trial {trial}, which no line before it creates")
-        if not self.open[trial]:
-            raise InputError(f"it changes trial {trial}, which has ended")
+        if (key := change["trial_id"]) >= len(self.trials):
+            raise InputError(f"it changes trial {key}, which no line before it creates")
+        trial = self.trials[key]
+        if trial.state.is_finished():
+            raise InputError(f"it changes trial {key}, which has ended")
         if change["op_code"] == SET_PARAM:
-            _check_parameter(change["param_name"], change["param_value_internal"], change["distribution"])
+            name, value = change["param_name"], change["param_value_internal"]
+            trial.params[name] = _read_parameter(name, value, change["distribution"])
         elif change["op_code"] == SET_STATE:
             state = TrialState(change["state"])
             needed = "datetime_complete" if state.is_finished() else "datetime_start"
             if state is not TrialState.WAITING and needed not in change:
                 raise InputError(f"{needed} is missing or of the wrong kind")
             self._check_values(state, change["values"])
-            self.open[trial] = not state.is_finished()
-            self.lines[trial, "values"] = number
+            trial.state = state
+            self.lines[key, "values"] = number
         _check_constraints(change.get("system_attr", {}))
-        self.lines |= {(trial, key): number for key in change.get("user_attr", {})}
+        trial.constrain(change.get("system_attr", {}))
+        trial.user_attrs |= change.get("user_attr", {})
+        self.lines |= {(key, name): number for name in change.get("user_attr", {})}
 
     def _check_values(self, state: TrialState, values: list[float] | None) -> None:
         counts = (self.values,) if state is TrialState.COMPLETE else (0, self.values)
@@ -297,15 +236,26 @@ class StudyLines:
             raise InputError(f"values must be {self.values} numbers; got {json.dumps(values)}")
 
 
-_read_distribution = lru_cache(maxsize=4096)(json_to_distribution)
+@lru_cache(maxsize=4096)
+def _read_distribution(text: str) -> tuple[str, Any]:
+    """Return the name of a distribution, and its choices if it has a list of them."""
+    value = json.loads(text)
+    name, attributes = value["name"], value["attributes"]
+    if name != "CategoricalDistribution" and not attributes["low"] <= attributes["high"]:
+        raise ValueError
+    return name, attributes.get("choices")
 
 
-def _check_parameter(name: str, value: Any, distribution: Any) -> None:
+def _read_parameter(name: str, value: Any, distribution: Any) -> Any:
+    """Return the value of a parameter from the number that Optuna writes for it."""
     try:
         if not _is_text(distribution) or not _is_number(value):
             raise TypeError
-        _read_distribution(distribution).to_external_repr(value)
-    except Exception as error:  # Optuna raises errors of many types
+        kind, choices = _read_distribution(distribution)
+        if kind == "CategoricalDistribution":
+            return choices[int(value)]
+        return {"FloatDistribution": float, "IntDistribution": int}[kind](value)
+    except Exception as error:  # values of any kind in the file
         raise InputError(f"parameter {name!r} has a value or a distribution of the wrong kind") from error
 
 

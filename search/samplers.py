@@ -8,8 +8,9 @@ from optuna.samplers import BaseSampler
 from automl.base.errors import InputError, unknown
 from automl.base.loading import load_module
 from search.drawn import FEW, Drawn
-from search.grid import GRID, list_values
+from search.grid import list_values
 from search.placement_sampler import PlacementSampler
+from search.space import GRID
 
 AUTO = "auto"
 

@@ -6,23 +6,28 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any
-
-import optuna
-from optuna.samplers import BaseSampler
-from optuna.study import StudyDirection
+from typing import TYPE_CHECKING, Any
 
 from automl.base import loading
 from automl.base.errors import InputError, describe_error
-from automl.base.lazy import LazyTable, contributed, isolated
+from automl.base.lazy import LazyTable, contributed, isolated, later
 from automl.base.loading import load_object
 from search.choices import types_of
 from search.config import TrialConfig
 from search.config.tasks import TASKS, TaskSpec, registered_specs
 
-SpaceFunction = Callable[[optuna.Trial], TrialConfig]
+if TYPE_CHECKING:
+    import optuna
+    from optuna.samplers import BaseSampler
+    from optuna.study import StudyDirection
+
+    SpaceFunction = Callable[[optuna.Trial], TrialConfig]
+else:
+    optuna = later("optuna")  # `automl status` does not need it
+    SpaceFunction = Callable[..., TrialConfig]
 
 
+GRID = "grid"  # the name of a sampler, which `search.fixed_scheduler` replaces
 KINDS = "kinds"  # parameter of a space function that gets the attention types
 
 # Attributes of a space function that provenance records, since their values can be written as text.
@@ -78,7 +83,7 @@ class Space:
     """
 
     name: str
-    draw: Callable[[optuna.Trial], TrialConfig]
+    draw: SpaceFunction
     baseline: Mapping[str, Any]
     summary: str
     free: Callable[[], Sequence[Mapping[str, Any]]] = tuple
@@ -137,7 +142,7 @@ class Space:
             raise InputError(f"--full is for hybrid decoders; leave it out with --space {self.name}")
         return replace(self.with_layers(full=full), controls=self.controls)
 
-    def __call__(self, trial: optuna.Trial) -> TrialConfig:
+    def __call__(self, trial: "optuna.Trial") -> TrialConfig:
         """Draw a configuration. Errors of a user-defined function become an InputError."""
         try:
             config: object = self.draw(trial)
@@ -152,7 +157,9 @@ class Space:
         return self.adjust(config.load())
 
 
-def memory_study(sampler: BaseSampler, *, directions: Sequence[StudyDirection] | None = None) -> optuna.Study:
+def memory_study(
+    sampler: "BaseSampler", *, directions: "Sequence[StudyDirection] | None" = None
+) -> "optuna.Study":
     """Create an empty study in memory, by default to minimise one objective, without a log message."""
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -164,7 +171,7 @@ def memory_study(sampler: BaseSampler, *, directions: Sequence[StudyDirection] |
 
 def draw_randomly(
     space: Space, count: int, *, seed: int = 0, first: Mapping[str, Any] | None = None
-) -> Iterator[tuple[optuna.Trial, TrialConfig | None]]:
+) -> Iterator[tuple["optuna.Trial", TrialConfig | None]]:
     """Yield random trials, with parameters `first` at first, and their configurations, None if rejected."""
     study = memory_study(optuna.samplers.RandomSampler(seed))
     if first is not None:

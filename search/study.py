@@ -8,24 +8,30 @@ storage. It also works on the network file systems that a cluster's nodes share,
 log does not.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import optuna
-from optuna.study import StudyDirection
-from optuna.trial import FrozenTrial, TrialState
-
 from automl.base.errors import InputError
+from automl.base.lazy import later
 from automl.base.serialise import read_value
 from search.config import TrialConfig
-from search.journal import Journal, StudyLines, batch_writes, damaged_line, truncate_incomplete_line
-from search.optuna_internals import identifier_of, storage_of
+from search.journal import StoredTrial, StudyLines, TrialState, damaged_line, truncate_incomplete_line
 from search.record import Metrics, Role, State, TrialRecord, chosen_options, model_name, placement_key
 
 if TYPE_CHECKING:
+    import optuna
+    from optuna.study import StudyDirection
+    from optuna.trial import FrozenTrial
+
+    from search import optuna_internals
     from search.placement_sampler import GrowingModel
+else:  # `automl status` reads records without Optuna
+    optuna, optuna_internals = later("optuna"), later("search.optuna_internals")
 
 STUDY_FILE = "study.journal"
 
@@ -38,9 +44,6 @@ CELLS = "cells"  # of a grid's study: the parameters of its cells by label, in o
 EXPECTED = "expected"  # of the study: True if a model of placements ranks its trials
 PLACEMENT, MODEL = "placement", "model"  # as text, for users of Optuna's own tools
 
-# A sampler that is never used: nothing is drawn on the study itself.
-_UNUSED_SAMPLER = optuna.samplers.RandomSampler()
-
 ENQUEUED = "fixed_params"  # Optuna's system attribute of an enqueued trial
 
 # Constraint of a trial whose training fails (out of memory, divergence).
@@ -51,8 +54,9 @@ def create_study(
     folder: Path, *, name: str, directions: Sequence[StudyDirection], objectives: Sequence[str] = ()
 ) -> optuna.Study:
     """Create a study in `folder`. optuna-dashboard shows the names of the objectives."""
+    sampler = optuna.samplers.RandomSampler()  # it is never used: nothing is drawn on the study itself
     study = optuna.create_study(
-        study_name=name, storage=_storage(folder), directions=list(directions), sampler=_UNUSED_SAMPLER
+        study_name=name, storage=_storage(folder), directions=list(directions), sampler=sampler
     )
     if objectives:
         study.set_metric_names(list(objectives))
@@ -74,7 +78,8 @@ def _open(folder: Path, name: str) -> tuple[optuna.Study, StudyLines]:
     if not lines.check():
         raise KeyError(name)
     try:
-        study = optuna.load_study(study_name=lines.name, storage=_storage(folder), sampler=_UNUSED_SAMPLER)
+        sampler = optuna.samplers.RandomSampler()
+        study = optuna.load_study(study_name=lines.name, storage=_storage(folder), sampler=sampler)
         study.get_trials(deepcopy=False)
     except InputError:
         raise
@@ -89,23 +94,18 @@ def resume_study(folder: Path, *, name: str, needed: Collection[str] = ()) -> op
     Each completed trial must have the metrics `needed`. Raises KeyError if there is no study yet, and
     InputError if the file is damaged.
     """
-    study, _ = open_records(folder, name=name, needed=needed)
+    study, lines = _open(folder, name)
+    _read_records(lines, needed)
     truncate_incomplete_line(folder / STUDY_FILE)
     return study
 
 
-def open_records(
-    folder: Path, *, name: str, needed: Collection[str] = (), configs: bool = True
-) -> tuple[optuna.Study, list[TrialRecord]]:
-    """Return the study in `folder`, and the trials that this search created.
-
-    Each completed trial must have the metrics `needed`. Without `configs`, that of records
-    is None. Raises KeyError if there is no study yet, and InputError, which names the line, if the file
-    is damaged.
-    """
-    study, lines = _open(folder, name)
+def _read_records(lines: StudyLines, needed: Collection[str], *, configs: bool = True) -> list[TrialRecord]:
+    """Return the trials that this search created. Raises InputError for a damaged line, which it names."""
     records = []
-    for trial in own_trials(study):
+    for trial in lines.trials:
+        if WARM_START in trial.user_attrs:
+            continue
         try:
             record = read_record(trial, configs=configs)
             if record is None:
@@ -116,9 +116,9 @@ def open_records(
                 raise _DamagedAttributeError(trial, attribute, f"{', '.join(missing)} is missing")
         except _DamagedAttributeError as error:
             line = lines.line_of(trial.number, error.attribute)
-            raise damaged_line(folder / STUDY_FILE, line, str(error)) from error
+            raise damaged_line(lines.file, line, str(error)) from error
         records.append(record)
-    return study, records
+    return records
 
 
 def add_trial(study: optuna.Study, trial: FrozenTrial) -> optuna.Trial:
@@ -127,13 +127,13 @@ def add_trial(study: optuna.Study, trial: FrozenTrial) -> optuna.Trial:
     `Study.add_trial` does not return the trial, and `get_trials` reads every open trial again, which takes a
     second with 512 of them.
     """
-    storage, key = storage_of(study)
+    storage, key = optuna_internals.storage_of(study)
     return optuna.Trial(study, storage.create_new_trial(key, template_trial=trial))
 
 
 def begin_waiting(study: optuna.Study, waiting: FrozenTrial, trial: FrozenTrial) -> optuna.Trial:
     """Start a waiting trial with the parameters and attributes of `trial`. Return it running."""
-    (storage, _), identifier = storage_of(study), identifier_of(waiting)
+    storage, identifier = optuna_internals.storage_of(study)[0], optuna_internals.identifier_of(waiting)
     with batch_writes(study):
         for name, value in trial.params.items():
             distribution = trial.distributions[name]
@@ -141,18 +141,23 @@ def begin_waiting(study: optuna.Study, waiting: FrozenTrial, trial: FrozenTrial)
             storage.set_trial_param(identifier, name, internal, distribution)
         for key, value in trial.user_attrs.items():
             storage.set_trial_user_attr(identifier, key, value)
-        storage.set_trial_state_values(identifier, TrialState.RUNNING)
+        storage.set_trial_state_values(identifier, optuna.trial.TrialState.RUNNING)
     return optuna.Trial(study, identifier)
+
+
+def batch_writes(study: optuna.Study) -> AbstractContextManager[None]:
+    """Write all changes to a study in the block at once, if it has a `Journal`. Raises OSError."""
+    return optuna_internals.batch_writes(study)
 
 
 def open_trial(study: optuna.Study, number: int) -> optuna.Trial:
     """Return a running trial of a study."""
-    storage, key = storage_of(study)
+    storage, key = optuna_internals.storage_of(study)
     return optuna.Trial(study, storage.get_trial_id_from_study_id_trial_number(key, number))
 
 
 def _storage(folder: Path) -> optuna.storages.JournalStorage:
-    return optuna.storages.JournalStorage(Journal(folder / STUDY_FILE))
+    return optuna.storages.JournalStorage(optuna_internals.Journal(folder / STUDY_FILE))
 
 
 def warm_start_study(study: optuna.Study, other: optuna.Study, *, name: str, comparable: bool) -> None:
@@ -161,15 +166,16 @@ def warm_start_study(study: optuna.Study, other: optuna.Study, *, name: str, com
     If the scores are comparable, its trials are added, and the sampler learns from them. Otherwise its best
     five configurations are tried first after the baseline.
     """
-    trials = [t for t in own_trials(other) if t.state.is_finished() and t.state is not TrialState.FAIL]
+    states = optuna.trial.TrialState
+    trials = [t for t in own_trials(other) if t.state.is_finished() and t.state is not states.FAIL]
     if comparable:
         for trial in trials:
             copied = copy(trial)
             copied.user_attrs = {**trial.user_attrs, WARM_START: name}
             study.add_trial(copied)
         return
-    complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
-    sign = -1 if other.directions[0] is StudyDirection.MAXIMIZE else 1
+    complete = [trial for trial in trials if trial.state is states.COMPLETE]
+    sign = -1 if other.directions[0].name == "MAXIMIZE" else 1
     best = sorted(complete, key=lambda t: sign * t.values[0])[:5]
     study.set_user_attr(WARM_START, [trial.params for trial in best])
 
@@ -194,13 +200,13 @@ def trial_attributes(role: Role, config: TrialConfig, variant: str) -> dict[str,
 class _DamagedAttributeError(InputError):
     """Error of a trial's attribute that no search writes."""
 
-    def __init__(self, trial: FrozenTrial, attribute: str, reason: object) -> None:
+    def __init__(self, trial: FrozenTrial | StoredTrial, attribute: str, reason: object) -> None:
         super().__init__(f"{attribute} of trial {trial.number}: {reason}")
         self.attribute = attribute
 
 
-def read_record(trial: FrozenTrial, *, configs: bool = True) -> TrialRecord | None:
-    """Convert a `FrozenTrial` of a search, or return None. Raises InputError if it is damaged."""
+def read_record(trial: FrozenTrial | StoredTrial, *, configs: bool = True) -> TrialRecord | None:
+    """Convert a trial of a search, or return None. Raises InputError if it is damaged."""
     attributes = trial.user_attrs
     if CONFIG not in attributes and ROLE not in attributes:
         return None
@@ -241,12 +247,10 @@ def read_record(trial: FrozenTrial, *, configs: bool = True) -> TrialRecord | No
 
 def read_attribute(folder: Path, name: str, key: str) -> Any:
     """Return an attribute of the study in `folder`, or None if it does not exist yet."""
-    if not (folder / STUDY_FILE).exists():
-        return None
-    try:
-        return open_study(folder, name=name).user_attrs.get(key)
-    except KeyError:  # killed between the file and the study in it
-        return None
+    lines = StudyLines(folder / STUDY_FILE)
+    if lines.file.exists():
+        lines.check()  # False if the search was killed between the file and the study in it
+    return lines.user_attrs.get(key)
 
 
 def read_records(
@@ -257,14 +261,14 @@ def read_records(
     Each completed trial must have the metrics `needed`. Without `configs`, that of records is
     None, because to check a configuration needs torch. Raises InputError if the file is damaged.
     """
-    if not (folder / STUDY_FILE).exists():
+    lines = StudyLines(folder / STUDY_FILE)
+    if not lines.file.exists() or not lines.check():  # killed between the file and the study in it
         return []
+    records = _read_records(lines, needed, configs=configs)
+    if not lines.user_attrs.get(EXPECTED):
+        return records
     try:
-        study, records = open_records(folder, name=name, needed=needed, configs=configs)
-    except KeyError:  # killed between the file and the study in it
-        return []
-    try:
-        update_expected(study, {record.number: record for record in records})
+        update_expected(open_study(folder, name=name), {record.number: record for record in records})
     except InputError:
         raise
     except Exception as error:  # raised for parameters that no space draws
@@ -273,7 +277,7 @@ def read_records(
 
 
 def update_expected(
-    study: optuna.Study, records: Mapping[int, TrialRecord], model: "GrowingModel | None" = None
+    study: optuna.Study, records: Mapping[int, TrialRecord], model: GrowingModel | None = None
 ) -> None:
     """Set `expected` of the records to the predictions of a model of the study's placements.
 
@@ -311,12 +315,12 @@ def _epochs(attributes: Mapping[str, Any]) -> list[str]:
     return [f"{EPOCH}{number}" for number in range(1, count + 1)]
 
 
-def _state(trial: FrozenTrial) -> State:
-    if trial.state is TrialState.COMPLETE:
+def _state(trial: FrozenTrial | StoredTrial) -> State:
+    if trial.state == TrialState.COMPLETE:
         return State.COMPLETE
-    if trial.state is TrialState.FAIL:
+    if trial.state == TrialState.FAIL:
         return State.ERROR
-    if trial.state is TrialState.PRUNED:
+    if trial.state == TrialState.PRUNED:
         violated = any(value > 0 for value in trial.constraints.values())
         return State.INFEASIBLE if violated else State.PRUNED
     return State.RUNNING

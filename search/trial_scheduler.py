@@ -9,24 +9,23 @@ epoch 3 with epoch 50. Here such a trial is PRUNED with its intermediate values.
 trained violates a constraint by the measured amount, and a crash is FAIL.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from heapq import heapify, heapreplace
 from itertools import pairwise
 from math import inf, isfinite
 from statistics import fmean
-from typing import Any
-
-import optuna
-from optuna.distributions import BaseDistribution
-from optuna.trial import FrozenTrial, TrialState, create_trial
+from typing import TYPE_CHECKING, Any
 
 from automl.base.errors import InputError
+from automl.base.lazy import later
 from search.config import TrialConfig
 from search.halving import REDUCTION, Rungs, Score
-from search.journal import batch_writes
 from search.metric import Metric
 from search.record import Callback, Report, Role, State, TrialRecord
 from search.study import (
@@ -37,10 +36,18 @@ from search.study import (
     REASON,
     TRAINABLE,
     add_trial,
+    batch_writes,
     begin_waiting,
     open_trial,
     trial_attributes,
 )
+
+if TYPE_CHECKING:
+    import optuna
+    from optuna.distributions import BaseDistribution
+    from optuna.trial import FrozenTrial
+else:
+    optuna = later("optuna")
 
 # Number of consecutive errors with the same reason after which the run ends.
 REPEATED_FAILURES = 3
@@ -128,8 +135,8 @@ class TrialScheduler(ABC):
         waiting: True if `ask` returned None, but a trial may start when a running one reports or ends.
     """
 
-    def __init__(self, study: optuna.Study, plan: Plan) -> None:
-        self.study, self.plan = study, plan
+    def __init__(self, study: optuna.Study | Callable[[], optuna.Study], plan: Plan) -> None:
+        self._given, self.plan = study, plan
         self.callbacks: list[Callback] = []
         self.closing = self.waiting = False
         self.records: dict[int, TrialRecord] = {}
@@ -139,9 +146,18 @@ class TrialScheduler(ABC):
         # Errors of the last trials, None for other ends.
         self._recent: deque[str | None] = deque(maxlen=REPEATED_FAILURES)
 
+    @cached_property
+    def study(self) -> optuna.Study:
+        """The study. A function that creates it is called when the first trial is added."""
+        return self._given() if callable(self._given) else self._given
+
     @abstractmethod
     def ask(self) -> TrialRecord | None:
         """Return the next trial, first those that an earlier run left open, or None."""
+
+    def first(self) -> TrialRecord | None:
+        """Return the trial that `ask` will add first, if it is known before the study is open."""
+        return None
 
     def _enter(self, record: TrialRecord) -> bool | None:
         """Return whether a trial passes the rung of its last report, or None if there is no rung."""
@@ -189,8 +205,8 @@ class TrialScheduler(ABC):
         waiting: FrozenTrial | None = None,
     ) -> TrialRecord:
         """Add a trial to the study, in place of the enqueued trial `waiting`."""
-        new = create_trial(
-            state=TrialState.RUNNING,
+        new = optuna.trial.create_trial(
+            state=optuna.trial.TrialState.RUNNING,
             params=dict(params or {}),
             distributions=dict(distributions or {}),
             user_attrs=trial_attributes(role, config, variant),
@@ -271,7 +287,7 @@ class TrialScheduler(ABC):
                 # An earlier run that failed to write may have recorded some of the constraints.
                 for key in constraints.keys() - trial.constraints.keys():
                     trial.set_constraint(key, constraints[key])
-                study.tell(trial, values, state=_STATES[state])
+                study.tell(trial, values, state=optuna.trial.TrialState[_STATES[state]])
         record.state = state
         self._update_records()
         record.traceback = report.traceback if report is not None else None
@@ -281,10 +297,10 @@ class TrialScheduler(ABC):
 
 
 _STATES = {
-    State.COMPLETE: TrialState.COMPLETE,
-    State.PRUNED: TrialState.PRUNED,
-    State.INFEASIBLE: TrialState.PRUNED,
-    State.ERROR: TrialState.FAIL,
+    State.COMPLETE: "COMPLETE",
+    State.PRUNED: "PRUNED",
+    State.INFEASIBLE: "PRUNED",
+    State.ERROR: "FAIL",
 }
 
 

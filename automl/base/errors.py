@@ -36,6 +36,10 @@ class InputError(ValueError):
     """
 
 
+class UnusableGpu(RuntimeError):
+    """The GPU that Ray assigned to a trial cannot be used. The trial is not at fault."""
+
+
 def check_utf8(what: str, text: str) -> None:
     """Raise `InputError` if `text` from the system, such as a file name, is not UTF-8.
 

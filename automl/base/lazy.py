@@ -73,6 +73,21 @@ def _typed_imports(file: str) -> dict[str, str]:
     return modules
 
 
+def later(module: str) -> Any:
+    """Return a proxy of `module` that imports it when an attribute is accessed."""
+    return _Later(module)
+
+
+class _Later:
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # Tools that inspect modules access such attributes.
+            raise AttributeError(name)
+        return getattr(import_module(self._module), name)
+
+
 EXTRAS = {  # Purpose of each extra, for messages.
     "code": "code search",
     "detection": "object detection",
@@ -91,15 +106,14 @@ def optional(module: str, extra: str) -> Any:
     return _Optional(module, extra)
 
 
-class _Optional:
+class _Optional(_Later):
     def __init__(self, module: str, extra: str) -> None:
-        self._module, self._extra = module, extra
+        super().__init__(module)
+        self._extra = extra
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # Tools that inspect modules access such attributes.
-            raise AttributeError(name)
         try:
-            return getattr(import_module(self._module), name)
+            return super().__getattr__(name)
         except ModuleNotFoundError as error:
             package = (error.name or self._module).partition(".")[0]
             if (other := find_origin(package)) is not None:

@@ -7,6 +7,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,14 @@ def handle_signals(handlers: Mapping[signal.Signals, Callable[..., Any]]) -> Ite
             signal.signal(number, handler)
 
 
+GPUS = ("/dev/nvidia[0-9]*", "/proc/driver/nvidia/gpus/*", "/dev/kfd", "/dev/dxg")  # exist where GPUs do
+
+
+def may_have_gpu() -> bool:
+    """Return False if this process can use no GPU. Torch and Ray, which would find one, take seconds."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES") not in ("", "-1") and any(map(glob, GPUS))
+
+
 LIBRARY_LOGGERS = ("ray", "ray.tune", "ray.train", "optuna", "mlflow", "alembic", "py.warnings")
 
 
@@ -48,6 +57,17 @@ def capture_library_logs(file: Path) -> Iterator[None]:
         yield
 
 
+class _Handlers(list[logging.Handler]):
+    """The handlers of a logger, without those that a library adds when it is first imported."""
+
+    def __init__(self, handlers: list[logging.Handler]) -> None:
+        super().__init__(handlers)
+        self.added: list[logging.Handler] = []
+
+    def append(self, handler: logging.Handler) -> None:
+        self.added.append(handler)
+
+
 @contextmanager
 def library_logs_to(handler: logging.Handler) -> Iterator[None]:
     """Send library logs and Python's warnings only to `handler` inside the block."""
@@ -58,13 +78,14 @@ def library_logs_to(handler: logging.Handler) -> Iterator[None]:
         for name in LIBRARY_LOGGERS:
             logger = logging.getLogger(name)
             before[name] = (logger.handlers, logger.propagate)
-            logger.handlers, logger.propagate = [handler], False
+            logger.handlers, logger.propagate = _Handlers([handler]), False
         try:
             yield
         finally:
             for name, (handlers, propagate) in before.items():
                 logger = logging.getLogger(name)
-                logger.handlers, logger.propagate = handlers, propagate
+                added = logger.handlers.added if isinstance(logger.handlers, _Handlers) else []
+                logger.handlers, logger.propagate = [*handlers, *added], propagate
             logging.captureWarnings(False)
             handler.close()
 

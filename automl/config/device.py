@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, supported_activities
 
-from automl.base.errors import InputError, error_message
+from automl.base.errors import InputError, UnusableGpu, error_message
 from backbones.torch_internals import cpu_computes_bfloat16
 
 T = TypeVar("T")
@@ -32,10 +32,6 @@ OUT_OF_MEMORY = (
     "CUDA error: CUBLAS_STATUS_ALLOC_FAILED",
 )
 OTHERS = 0.1  # fraction of a GPU's memory that other processes may hold beside the fractions of its trials
-
-
-class UnusableGpu(RuntimeError):
-    """The GPU that Ray assigned to a trial cannot be used. The trial is not at fault."""
 
 
 def find_device(name: str = "auto") -> torch.device:

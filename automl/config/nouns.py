@@ -31,13 +31,12 @@ from search.choices import AUGMENT
 from search.config import TrialConfig
 from search.config.sections import ClassWeights
 from search.config.tasks import declare_metric
-from search.drawn import Drawn
-from search.grid import GRID
 from search.metric import Metric
-from search.space import SPACES, Space, SpaceFunction, load_space, space_name
+from search.space import GRID, SPACES, Space, SpaceFunction, load_space, space_name
 
 if TYPE_CHECKING:
     from automl.config.runtime import Runtime
+    from search.drawn import Drawn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +171,7 @@ class Question(declared.QuestionOptions):
         """Return the question with another name or object of the same space or training function."""
         return replace(self, space=space, train=None if self.train is None else space)
 
-    def open(self) -> Drawn:
+    def open(self) -> "Drawn":
         """Load the space with the chosen backbone and attention. Raise InputError if it does not exist."""
         backbone = None if self.backbone is None else loading.make_absolute(self.backbone)
         types, options = self.attention_types, self.backbone_options
@@ -191,8 +190,10 @@ class Question(declared.QuestionOptions):
         space = space if types is None else space.with_attention([*map(loading.make_absolute, types)])
         return self.draw(space)
 
-    def draw(self, space: Space) -> Drawn:
+    def draw(self, space: Space) -> "Drawn":
         """Return the draws of a space, with the user's choices applied to each configuration."""
+        from search.drawn import Drawn  # it needs Optuna
+
         return Drawn(replace(space, adjust=self._adjust), self.seed)
 
     @property

@@ -8,8 +8,10 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import stdtrit  # importing scipy.stats takes more than a second in each process
 
+from automl.base.lazy import later
+
+special = later("scipy.special")  # it takes half a second, and scipy.stats more than one
 LEAST = 8  # number of values from which on there is a trimmed mean
 TRIMMED = 0.2  # fraction of the values that is left out at each end, at least one value
 
@@ -25,5 +27,5 @@ def trimmed_mean(values: Sequence[float], alpha: float = 0.05) -> tuple[float, f
     kept = count - 2 * cut
     mean = float(ordered[cut : count - cut].mean())
     winsorised = float(np.clip(ordered, ordered[cut], ordered[count - cut - 1]).std(ddof=1))
-    reach = float(stdtrit(kept - 1, 1 - alpha / 2)) * winsorised * math.sqrt(count) / kept
+    reach = float(special.stdtrit(kept - 1, 1 - alpha / 2)) * winsorised * math.sqrt(count) / kept
     return mean, mean - reach, mean + reach

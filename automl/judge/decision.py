@@ -15,11 +15,11 @@ from functools import lru_cache, partial
 from typing import Literal
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import nctdtr, ndtr, ndtri
 
+from automl.base.lazy import later
 from automl.judge.statistics import ALPHA, least_pairs, quantile
 
+special, optimize = later("scipy.special"), later("scipy.optimize")  # half a second each
 POWER = 0.8  # rate at which an existing difference is detected
 MAX_PAIRS = 100  # largest number of seeds that is recommended
 EXTRA_PAIRS = 2  # pairs that the test needs more than t, because it is also right for skewed differences
@@ -71,7 +71,9 @@ def compute_power(difference: float, sd: float, count: int, alpha: float = ALPHA
     if sd <= 0:
         return 1.0 if difference else alpha
     free, shift, bound = count - 1, abs(difference) / sd * math.sqrt(count), quantile(count - 1, alpha)
-    below, far_below = np.nan_to_num(nctdtr(free, shift, [bound, -bound]))  # scipy has nan for some near 0
+    below, far_below = np.nan_to_num(
+        special.nctdtr(free, shift, [bound, -bound])
+    )  # scipy has nan for some near 0
     return float(1 - below + far_below)
 
 
@@ -87,7 +89,7 @@ def detectable(sd: float, count: int, alpha: float = ALPHA) -> float | None:
     if count < least_pairs(alpha):
         return None
     return sd * float(
-        brentq(lambda size: compute_power(size, 1.0, count - EXTRA_PAIRS, alpha) - POWER, 0.0, 100.0)
+        optimize.brentq(lambda size: compute_power(size, 1.0, count - EXTRA_PAIRS, alpha) - POWER, 0.0, 100.0)
     )
 
 
@@ -97,7 +99,7 @@ def spent_alpha(fraction: float, alpha: float) -> float:
     As in O'Brien and Fleming's boundaries, half of `alpha` is on either side and little of it is used early.
     So the last analysis is almost as strict as a single one would be.
     """
-    return float(4 * ndtr(ndtri(alpha / 4) / math.sqrt(min(1.0, fraction))))
+    return float(4 * special.ndtr(special.ndtri(alpha / 4) / math.sqrt(min(1.0, fraction))))
 
 
 @lru_cache(maxsize=256)
@@ -117,8 +119,8 @@ def nominal_levels(
         target, step = spending(fraction, alpha) - used, math.sqrt(fraction - before)
 
         reach = partial(_crossing, points=points, mass=mass, step=step, less=target)
-        bound = float(brentq(reach, 0.0, 12.0, xtol=1e-12))
-        levels.append(float(2 * ndtr(-bound / math.sqrt(fraction))))
+        bound = float(optimize.brentq(reach, 0.0, 12.0, xtol=1e-12))
+        levels.append(float(2 * special.ndtr(-bound / math.sqrt(fraction))))
         new = bound * nodes
         if len(points):
             density = _density((new[:, None] - points) / step) @ mass / step
@@ -132,8 +134,8 @@ def nominal_levels(
 def _crossing(bound: float, points: np.ndarray, mass: np.ndarray, step: float, less: float) -> float:
     """Return the probability that the sum leaves `bound` on either side at this analysis, minus `less`."""
     if not len(points):
-        return float(2 * ndtr(-bound / step)) - less
-    out = ndtr((points - bound) / step) + ndtr((-bound - points) / step)
+        return float(2 * special.ndtr(-bound / step)) - less
+    out = special.ndtr((points - bound) / step) + special.ndtr((-bound - points) / step)
     return float(mass @ out) - less
 
 

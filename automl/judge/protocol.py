@@ -1,16 +1,13 @@
 """A confirmation on disk: its plan, fixed before the first trial, its study and its verdict."""
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any, ClassVar
-
-import optuna
-from optuna.study import StudyDirection
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from automl.base.errors import InputError
 from automl.base.escape import redact_all
@@ -29,6 +26,9 @@ from search.metric import Chance, Metric
 from search.record import Role, State, TrialRecord
 from search.study import STUDY_FILE, create_study, resume_study
 from search.trial_scheduler import Plan
+
+if TYPE_CHECKING:
+    import optuna
 
 CONFIRM_FILE = "confirm.json"
 FORMAT = 3  # version of confirm.json
@@ -235,8 +235,10 @@ def best_of_variant(records: Iterable[TrialRecord], variant: str, design: Design
     return max(done, key=lambda record: design.metric.sign * record.value(design.metric.name), default=None)
 
 
-def study_in(folder: Path, search: str, *, maximize: bool, needed: Collection[str] = ()) -> optuna.Study:
-    """Return the study of the confirmation of `search` in `folder`, and create it if it does not exist.
+def study_in(
+    folder: Path, search: str, *, maximize: bool, needed: Collection[str] = ()
+) -> "optuna.Study | Callable[[], optuna.Study]":
+    """Return the study of the confirmation of `search` in `folder`, or a function that creates it.
 
     Each completed trial must have the metrics `needed`. Raises InputError if the study is damaged or lost.
     """
@@ -244,10 +246,10 @@ def study_in(folder: Path, search: str, *, maximize: bool, needed: Collection[st
     if (folder / STUDY_FILE).exists():
         with suppress(KeyError):  # The process was killed after it created the file, before the study.
             return resume_study(folder, name=name, needed=needed)
-    if (folder / VERDICT_FILE).exists() and read_verdict(folder).variants:
+    if (folder / VERDICT_FILE).exists() and any(v.scores for v in read_verdict(folder).variants):
         raise InputError(
             f"{folder / STUDY_FILE} is missing or empty, but there is a verdict. Restore the file from a "
             f"copy, or delete {folder}."
         )
-    direction = StudyDirection.MAXIMIZE if maximize else StudyDirection.MINIMIZE
-    return create_study(folder, name=name, directions=[direction])
+    direction: Any = "maximize" if maximize else "minimize"
+    return partial(create_study, folder, name=name, directions=[direction])

@@ -15,13 +15,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
-from scipy.special import ndtri, stdtr, stdtrit  # importing scipy.stats takes more than a second
 
 from automl.base.errors import InputError
+from automl.base.lazy import later
 from automl.base.serialise import read_value
 from automl.base.units import pluralize
 from automl.costs.trimmed_mean import LEAST, trimmed_mean
 
+special = later("scipy.special")  # it takes half a second, and scipy.stats more than one
 ALPHA = 0.05  # rate of false positives
 DRAWS = 20_000  # draws of a permutation test; it is exact up to 14 pairs
 T_FACTOR = 10  # by which p of t is multiplied where the skewness is too large for `skewed_t`
@@ -134,10 +135,10 @@ def paired(
     sd = max(float(d.std(ddof=1)), resolution / math.sqrt(6))
     p, p_margin, spread = sign_flip(d), 1.0, sd > 1e-12 * max(1.0, abs(mean))
     if spread:
-        t = 2 * float(stdtr(len(d) - 1, -abs(mean) / sd * math.sqrt(len(d))))
+        t = 2 * float(special.stdtr(len(d) - 1, -abs(mean) / sd * math.sqrt(len(d))))
         p = max(p, min(skewed_t(d, sd), T_FACTOR * t))
         if margin > 0:
-            p_margin = float(stdtr(len(d) - 1, (abs(mean) - margin) / sd * math.sqrt(len(d))))
+            p_margin = float(special.stdtr(len(d) - 1, (abs(mean) - margin) / sd * math.sqrt(len(d))))
 
     def find_interval() -> tuple[float, float]:
         low, high = sign_flip_interval(d, alpha)
@@ -225,7 +226,7 @@ def skewed_t(differences: np.ndarray, sd: float) -> float:
     """
     ratio, skew, count = float(differences.mean()) / sd, _skewness(differences, sd), len(differences)
     t = ratio + skew * ratio**2 / 3 + skew**2 * ratio**3 / 27 + skew / (6 * count)
-    return float(2 * stdtr(count - 1, -abs(t) * math.sqrt(count)))
+    return float(2 * special.stdtr(count - 1, -abs(t) * math.sqrt(count)))
 
 
 def skewed_t_interval(differences: np.ndarray, sd: float, alpha: float = ALPHA) -> tuple[float, float]:
@@ -272,7 +273,7 @@ def reach_over_inputs(differences: np.ndarray, alpha: float = ALPHA, *, step: fl
     twice = float((rest * rest).sum()) / free / (seeds * images) if free else 0.0
     variance = max(by_seed + by_image - twice, by_seed, by_image)
     parts = by_seed**2 / max(1, seeds - 1) + by_image**2 / max(1, images - 1)
-    reach = float(stdtrit((by_seed + by_image) ** 2 / parts, 1 - alpha / 2)) * math.sqrt(variance)
+    reach = float(special.stdtrit((by_seed + by_image) ** 2 / parts, 1 - alpha / 2)) * math.sqrt(variance)
     return max(reach, quantile(max(1, seeds - 1), alpha) * math.sqrt(by_seed))
 
 
@@ -309,7 +310,7 @@ def above_chance(scores: Sequence[float], chance: float, error: float) -> bool:
     """
     values = np.asarray(scores, float)
     spread = float(values.var(ddof=1)) / len(values) if len(values) > 1 else 0.0
-    reach = float(ndtri(1 - ALPHA)) * math.hypot(error, math.sqrt(spread))
+    reach = float(special.ndtri(1 - ALPHA)) * math.hypot(error, math.sqrt(spread))
     return float(values.mean()) - chance > reach
 
 
@@ -326,7 +327,7 @@ def _signs(count: int) -> np.ndarray:
 
 @lru_cache(maxsize=1024)
 def quantile(free: int, alpha: float) -> float:
-    return float(stdtrit(free, 1 - alpha / 2))
+    return float(special.stdtrit(free, 1 - alpha / 2))
 
 
 def least_pairs(alpha: float = ALPHA) -> int:

@@ -11,24 +11,26 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from itertools import count, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from automl.base.options import format_command
 from automl.base.serialise import write_json
 from automl.callbacks.retention import CheckpointRetention
 from automl.callbacks.user import UserCallbacks
-from automl.judge.design import Design
+from automl.judge.design import COMMANDS, Design
 from automl.judge.protocol import CONFIRM_FILE, FORMAT, Confirmation, best_of_variant
 from automl.judge.scheduler import ConfirmationScheduler
 from automl.judge.verdict import ConfirmResult
 from automl.storage.metadata import SearchMetadata
-from automl.task import Task
 from automl.tracking.process import MlflowProcess
 from automl.tracking.tracker import PATIENCE, Tracker
 from automl.trials import session
-from automl.trials.trial import Trainings
+from automl.trials.job import Trainings
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, Report, State, TrialRecord
+
+if TYPE_CHECKING:
+    from automl.task import Task
 
 SEEDS = 2**32  # seeds are below it
 
@@ -54,7 +56,7 @@ def run_trainings(
     callbacks: UserCallbacks,
     *,
     baseline: Callable[[], TrialConfig] | None = None,
-    data: Callable[[], Task | None] = lambda: None,
+    data: Callable[[], "Task | None"] = lambda: None,
     controls: bool = False,
     ablate: bool = False,
 ) -> ConfirmResult:
@@ -78,7 +80,8 @@ def run_trainings(
         unit = baseline()  # Report a missing space before anything begins.
     callbacks.on_confirmation_start(metadata.record(folder))
     with MlflowProcess(confirmation.run_spec(scheduler.location, metadata)) as writer:
-        tracker = Tracker(writer)
+        # It starts beside the first command, which would otherwise wait for seconds.
+        tracker = Tracker(writer, at_once=confirmation.kind is not COMMANDS)
         try:
             for record in planned.records.values():
                 tracker.update(record)
@@ -105,7 +108,7 @@ def _train(
     callbacks: UserCallbacks,
     unit: TrialConfig,
     advice: str,
-    open_data: Callable[[], Task | None],
+    open_data: Callable[[], "Task | None"],
     *,
     ablate: bool,
 ) -> int | None:
@@ -113,7 +116,9 @@ def _train(
     folder, location, planned = scheduler.folder, scheduler.location, scheduler.planned
     kind, records = scheduler.design.kind, planned.records
     task = open_data()
-    with session.open_workers(metadata.settings.place, folder / "log.txt", advice) as workers:
+    with session.open_workers(
+        metadata.settings.place, folder / "log.txt", advice, commands=kind is COMMANDS
+    ) as workers:
         data = None
         if task is not None:
             data = session.share_data(task, folder.parent, metadata.storage, "train", "validation", "test")

@@ -9,17 +9,18 @@ from random import Random
 from statistics import fmean, variance
 from typing import Any
 
-import optuna
-
 from attention import Spec
 from attention.spec import Placement
 from automl.base.errors import InputError
+from automl.base.lazy import later
 from automl.base.options import format_command
 from automl.config.nouns import Question
 from search.config import Model, TrialConfig
 from search.record import Role, State, TrialRecord, model_name, placement_name, placement_names
 from search.space import Space, draw_randomly
 from search.trial_scheduler import Plan
+
+optuna = later("optuna")
 
 BUDGET = "{budget"  # begins the placeholder of a command for the length of its training
 CONTROL = "conv1x1"
@@ -273,7 +274,7 @@ def with_placement(space: Space, config: TrialConfig, params: Mapping[str, Any])
     Raises InputError if the space rejects them.
     """
     try:
-        drawn = space(optuna.trial.FixedTrial(dict(params)))  # type: ignore[arg-type]
+        drawn = space(optuna.trial.FixedTrial(dict(params)))
     except optuna.TrialPruned:
         raise InputError(f"space {space.name!r} rejects the placement {dict(params)}") from None
     return config.change(model={"placement": drawn.model.placement})

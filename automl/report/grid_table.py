@@ -20,9 +20,9 @@ from automl.base.escape import markdown
 from automl.report.figure import Cell, Plot, Section, Table
 from automl.report.read import SearchData
 from search.config.tasks import find_spec
-from search.grid import GRID
 from search.metric import Metric
 from search.record import State, TrialRecord
+from search.space import GRID
 from search.study import CELLS, read_attribute
 
 FILES = ("grid.csv", "grid.md")

@@ -69,8 +69,8 @@ def run_to_end(
     # Importing Ray takes seconds. Invalid arguments are reported before.
     from automl.callbacks.retention import CheckpointRetention
     from automl.callbacks.search_progress import search_summary
+    from automl.trials.job import Trainings
     from automl.trials.session import delete_tune_files, open_workers, share_data
-    from automl.trials.trial import Trainings
 
     terms, place, plan = metadata.settings.terms, metadata.settings.place, metadata.plan
     callbacks = UserCallbacks(place.callbacks)

@@ -34,9 +34,9 @@ from automl.task.initial import choose_weights
 from automl.task.opening import read_manifest
 from search.config import PUBLISHED, TASKS, TrialConfig
 from search.drawn import Drawn, same_parameters
-from search.grid import GRID, Cell
+from search.grid import Cell
 from search.samplers import check_sampler, choose_sampler, load_sampler
-from search.space import SPACES
+from search.space import GRID, SPACES
 from search.study import open_study, warm_start_study
 from search.trial_scheduler import Plan
 

@@ -22,10 +22,10 @@ from automl.search.prepare import Prepared, open_settings, prepare
 from automl.storage.storage import Storage
 from automl.task import Task
 from automl.trials import measurements
-from automl.trials.session import list_open_nodes
-from automl.trials.trial import Trainings
-from cluster.connect import connect, joins_cluster
-from cluster.resources import TrialResources, count_slots
+from automl.trials.job import Trainings
+from automl.trials.ray_workers import list_open_nodes
+from cluster.connect import connect
+from cluster.resources import TrialResources, count_slots, joins_cluster
 from search.record import describe_placement, model_name
 from search.trial_scheduler import expected_resource
 

@@ -25,8 +25,9 @@ from automl.search.prepare import Prepared
 from automl.search.run_search import Search, start_or_resume
 from automl.task.published_study import UNKNOWN, UNPRINTED, Study
 from search.config import Data, TrialConfig
-from search.grid import GRID, SMALL
+from search.grid import SMALL
 from search.record import format_options, model_options
+from search.space import GRID
 
 FILES = "study"  # the name of the files of tables, without their ending
 

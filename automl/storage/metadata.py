@@ -8,21 +8,23 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from automl.base.errors import InputError
 from automl.base.escape import redact
 from automl.base.options import format_command
-from automl.base.process import count_cores
+from automl.base.process import count_cores, may_have_gpu
 from automl.base.serialise import read_json, write_json
 from automl.config.nouns import REFEREE
 from automl.config.settings import ParsedSettings
 from automl.storage.git import GitError, run_git
 from automl.storage.storage import Storage
-from search.drawn import Drawn
 from search.record import SearchRecord, TrialRecord
 from search.space import Space, SpaceFunction, space_name
 from search.trial_scheduler import Plan, select_leaders
+
+if TYPE_CHECKING:
+    from search.drawn import Drawn
 
 PACKAGES = (
     "attention-automl", "ray", "torch", "torchvision", "optuna", "mlflow", "fastai", "numpy", "pyarrow",
@@ -45,15 +47,18 @@ class Provenance:
 
 def collect_provenance() -> Provenance:
     """Return the provenance of this process."""
-    from automl.config.device import gpu_names  # it imports torch
+    gpus: list[str] = []
+    if may_have_gpu():
+        from automl.config.device import gpu_names  # it imports torch
 
+        gpus = gpu_names()
     return Provenance(
         command=_command(),
         started=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         python=platform.python_version(),
         system=platform.platform(),
         cores=count_cores(),
-        gpus=gpu_names(),
+        gpus=gpus,
         commit=_commit(),
         versions={name: installed for name in PACKAGES if (installed := _version(name))},
     )
@@ -164,7 +169,7 @@ class SearchMetadata:
         """Return the resources of the rungs, where weak trials are pruned."""
         return [] if self.settings.plan.is_grid else plan.rungs().milestones
 
-    def draw_space(self, moved: str | SpaceFunction | Space | None = None) -> Drawn:
+    def draw_space(self, moved: str | SpaceFunction | Space | None = None) -> "Drawn":
         """Load and draw the space of the search. Raise InputError if it cannot be loaded or has changed.
 
         `moved` replaces its name, if it was a function of a notebook or its file has moved.
@@ -211,7 +216,7 @@ class ComparisonMetadata(SearchMetadata):
         """Return an empty list: commands are not pruned."""
         return []
 
-    def draw_space(self, moved: str | SpaceFunction | Space | None = None) -> Drawn:
+    def draw_space(self, moved: str | SpaceFunction | Space | None = None) -> "Drawn":
         """Raise InputError."""
         raise InputError(
             f"{self.name!r} compares commands and has no search space. Resume it: "

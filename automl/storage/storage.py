@@ -1,5 +1,7 @@
 """A folder, local or in an object store, by its address."""
 
+from __future__ import annotations
+
 import io
 import os
 import re
@@ -9,15 +11,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
-
-import pyarrow as pa
-import pyarrow.fs
 
 from automl.base.atomic import replacing
 from automl.base.errors import InputError, check_utf8, error_message
 from automl.base.escape import SECRETS
+from automl.base.lazy import later
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow import fs
+else:  # a folder of this machine does not need it
+    pa, fs = later("pyarrow"), later("pyarrow.fs")
 
 BLOCK = 16 << 20  # block size of copies [bytes]
 ATOMIC = ("s3", "gcs", "abfs")  # file systems where a file is visible only when it is complete
@@ -59,7 +65,7 @@ class Storage:
         """Path of the folder if it is on this machine, otherwise None."""
         return None if "://" in self.address else Path(self.address)
 
-    def __truediv__(self, name: str) -> "Storage":
+    def __truediv__(self, name: str) -> Storage:
         """Return a folder in this one."""
         if self.local is not None:
             return Storage(str(self.local / name))
@@ -67,7 +73,7 @@ class Storage:
         return Storage(urlunsplit(parts._replace(path=f"{parts.path}/{quote(name)}")))
 
     @property
-    def parent(self) -> "Storage":
+    def parent(self) -> Storage:
         """Parent folder."""
         if self.local is not None:
             return Storage(str(self.local.parent))
@@ -83,19 +89,19 @@ class Storage:
         return self.address
 
     @property
-    def filesystem(self) -> tuple[pyarrow.fs.FileSystem, str]:
+    def filesystem(self) -> tuple[fs.FileSystem, str]:
         """File system and path in it. Raise OSError if it is unreachable."""
         if self.local is not None:
-            return pyarrow.fs.LocalFileSystem(), str(self.local)
+            return fs.LocalFileSystem(), str(self.local)
         parts = urlsplit(self.address)
         files, root = _open(urlunsplit(parts._replace(path="/")))
         return files, root.rstrip("/") + unquote(parts.path)
 
-    def _at(self, name: str) -> tuple[pyarrow.fs.FileSystem, str]:
+    def _at(self, name: str) -> tuple[fs.FileSystem, str]:
         files, folder = self.filesystem
         return files, f"{folder}/{name}"
 
-    def _info(self, name: str) -> pyarrow.fs.FileInfo:
+    def _info(self, name: str) -> fs.FileInfo:
         files, path = self._at(name)
         return files.get_file_info(path)
 
@@ -143,17 +149,17 @@ class Storage:
             file.write(content)
 
     def exists(self, name: str) -> bool:
-        return bool(self._info(name).type == pyarrow.fs.FileType.File)
+        return bool(self._info(name).type == fs.FileType.File)
 
     def has_bucket(self) -> bool:
         """Return True if the bucket of an object store exists, or the path has no bucket."""
         files, path = self._at("")
         bucket = path.partition("/")[0]
-        return not bucket or files.get_file_info(bucket).type != pyarrow.fs.FileType.NotFound
+        return not bucket or files.get_file_info(bucket).type != fs.FileType.NotFound
 
     def has(self, name: str) -> bool:
         """Return True if anything has that name: a file, a folder or something else."""
-        return bool(self._info(name).type != pyarrow.fs.FileType.NotFound)
+        return bool(self._info(name).type != fs.FileType.NotFound)
 
     def size(self, name: str) -> int | None:
         """Return the size of a file [bytes], or None if it does not exist."""
@@ -202,9 +208,9 @@ class Storage:
 
     # The whole folder.
 
-    def _list(self, *, recursive: bool) -> tuple[str, list[pyarrow.fs.FileInfo]]:
+    def _list(self, *, recursive: bool) -> tuple[str, list[fs.FileInfo]]:
         files, folder = self.filesystem
-        selector = pyarrow.fs.FileSelector(folder, allow_not_found=True, recursive=recursive)
+        selector = fs.FileSelector(folder, allow_not_found=True, recursive=recursive)
         return folder, files.get_file_info(selector)
 
     def files(self) -> dict[str, str]:
@@ -213,7 +219,7 @@ class Storage:
         return {
             info.path.removeprefix(folder).lstrip("/"): f"{info.size} {info.mtime_ns}"
             for info in infos
-            if info.type == pyarrow.fs.FileType.File
+            if info.type == fs.FileType.File
         }
 
     def total(self) -> int:
@@ -223,7 +229,7 @@ class Storage:
     def folders(self) -> list[str]:
         """Return the names of the folders in it."""
         _, infos = self._list(recursive=False)
-        return sorted(info.base_name for info in infos if info.type == pyarrow.fs.FileType.Directory)
+        return sorted(info.base_name for info in infos if info.type == fs.FileType.Directory)
 
     def clear(self) -> None:
         """Delete the folder with all its content."""
@@ -267,19 +273,19 @@ def _check(address: str) -> None:
 
 
 @lru_cache(maxsize=8)
-def _open(root: str) -> tuple[pyarrow.fs.FileSystem, str]:
+def _open(root: str) -> tuple[fs.FileSystem, str]:
     """Return the file system of an address, and the prefix of its paths, such as the bucket."""
-    files, path = pyarrow.fs.FileSystem.from_uri(root)
+    files, path = fs.FileSystem.from_uri(root)
     return files, path
 
 
-def _without_retries(files: pyarrow.fs.FileSystem) -> pyarrow.fs.FileSystem:
+def _without_retries(files: fs.FileSystem) -> fs.FileSystem:
     """Return the file system without retries, which take six seconds in pyarrow."""
-    if not isinstance(files, pyarrow.fs.S3FileSystem):
+    if not isinstance(files, fs.S3FileSystem):
         return files
     _, (options,) = files.__reduce__()  # as pickle does
-    retry = pyarrow.fs.AwsStandardS3RetryStrategy(max_attempts=1)
-    return pyarrow.fs.S3FileSystem(**options, retry_strategy=retry)
+    retry = fs.AwsStandardS3RetryStrategy(max_attempts=1)
+    return fs.S3FileSystem(**options, retry_strategy=retry)
 
 
 def _put(files: Any, path: str, buffer: io.BytesIO) -> None:

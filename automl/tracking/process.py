@@ -53,10 +53,10 @@ def prepared() -> Iterator[None]:
 class MlflowProcess:
     """A `MlflowWriter` of `run_spec` in another process. Use it as a context manager.
 
-    The process starts at once, or is that of `prepared`, which gets it back. It creates the store if there is
-    none, which takes seconds, and the first call waits for it. Calls are serialised. If the process dies, the
-    next call starts another one, which continues the existing runs. Its log records are logged in this
-    process.
+    The process starts with the first call, or is that of `prepared`, which gets it back. It creates the store
+    if there is none, which takes seconds, and the first call waits for it. Calls are serialised. If the
+    process dies, the next call starts another one, which continues the existing runs. Its log records are
+    logged in this process.
 
     Calls raise InputError as `MlflowWriter` does, and RuntimeError for other errors.
     """
@@ -64,14 +64,17 @@ class MlflowProcess:
     def __init__(self, run_spec: RunSpec) -> None:
         self.run_spec = run_spec
         self._lock = threading.Lock()
-        self._closed = False
-        self._start()
+        self._closed = self._started = False
+        if _IDLE:
+            self._start()
 
     def __enter__(self) -> "MlflowProcess":
         return self
 
     def __exit__(self, *error: object) -> None:
         self._closed = True
+        if not self._started:
+            return
         # No data are lost between two calls, and a call that takes longer is lost anyway.
         idle = self._lock.acquire(timeout=SECONDS)
         if idle and self._owed:
@@ -112,7 +115,7 @@ class MlflowProcess:
 
     def _start(self) -> None:
         self.process, self._line = _IDLE.pop() if _IDLE else _begin()
-        self._open = False
+        self._started, self._open = True, False
         # Calls without an answer yet: the first one, `make`, and those that a signal interrupted.
         self._owed: list[str] = []
         self._send("make", self.run_spec.experiment)
@@ -121,9 +124,9 @@ class MlflowProcess:
         with self._lock:
             if self._closed:
                 raise RuntimeError("the search has ended")
-            if self.process.poll() is not None:
+            if self._started and self.process.poll() is not None:
                 self._line.close()
-                self._start()
+                self._started = False
             self._contact()
             if not self._open:
                 self._call("open", self.run_spec)
@@ -131,6 +134,8 @@ class MlflowProcess:
             return self._call(method, *arguments)
 
     def _contact(self) -> None:
+        if not self._started:
+            self._start()
         while self._owed:
             method = self._owed[0]
             try:

@@ -40,19 +40,20 @@ class Writes(Protocol):
 class Tracker(Callback):
     """Callback that mirrors each trial as a run.
 
-    If the server does not answer at the start, print a warning and continue without it.
+    If the server does not answer at the start, print a warning and continue without it. Without `at_once`,
+    the first trial asks the server first, and the end says how many trials it does not have.
 
     Attributes:
         runs: ID of the MLflow run of each trial.
         silent: True if MLflow did not answer the last call in time.
     """
 
-    def __init__(self, writer: Writes) -> None:
+    def __init__(self, writer: Writes, *, at_once: bool = True) -> None:
         self.writer = writer
         self.runs: dict[int, str] = {}
         self.silent = False
         try:
-            self.runs = writer.runs()
+            self.runs = writer.runs() if at_once else {}
         except MlflowSilent as error:
             self.silent = True
             print(

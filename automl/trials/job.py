@@ -4,31 +4,49 @@ import time
 import traceback
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from automl.base.atomic import DiskFull, format_disk_full, full_disk_errno
-from automl.base.errors import InputError, error_line
+from automl.base.errors import InputError, UnusableGpu, error_line
 from automl.base.escape import redact
 from automl.base.lazy import resolve
 from automl.base.loading import send_own_objects
-from automl.config.device import UnusableGpu
-from automl.config.runtime import Runtime
-from automl.maps import save_examples
+from automl.config.nouns import Terms
 from automl.storage.cache_folder import cache_root
 from automl.storage.storage import Storage
 from automl.storage.trial_files import EpochProgress
-from automl.task import open_task
-from automl.training import checkpoint
-from automl.training.loop import Course, TooSlow, evaluate, fit, plan_course, start
 from search.config import TrialConfig
 from search.config.tasks import find_spec
 from search.record import Metrics, Report
+
+if TYPE_CHECKING:
+    from automl.config.runtime import Runtime
+    from automl.training.loop import Course
 
 # Minimum number of epochs. With fewer steps, the score does not depend on the placement enough.
 LEAST_EPOCHS = 0.5
 # Minimum in a confirmation. Its finalists have passed the search, and a time ratio that varies from seed to
 # seed must not drop one.
 LEAST_CONFIRMED = LEAST_EPOCHS / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trainings:
+    """Common part of the trainings of a search, a confirmation or a command.
+
+    Attributes:
+        location: Folder of the trials' folders, with their checkpoints.
+        baseline: Configuration whose epochs are the unit of time.
+        terms: How each training runs.
+        data: Result of `session.share_data` if the data come from the storage.
+        profile: Measure the costs before training, for limits and for equal time. False for commands.
+    """
+
+    location: Storage
+    baseline: TrialConfig
+    terms: Terms
+    data: Mapping[str, Any] | None = None
+    profile: bool = True
 
 
 @dataclass(kw_only=True)
@@ -41,16 +59,21 @@ class Job:
         content: The checkpoint to continue from, or None. The loop drops it when it has loaded it.
         equal: The time ratio, and the fraction of an epoch's time that its validation takes.
         test: Score the test split after the last epoch.
+        runtime: None for a command of `session.Pool`, which uses no GPU.
+        threads: Threads of each process of such a command.
+        stop: File descriptor that can be read once such a command must end at once.
     """
 
     config: TrialConfig
-    runtime: Runtime
+    runtime: "Runtime | None"
     folder: Storage
     history: list[Metrics] = field(default_factory=list)
     content: dict[str, Any] | None = None
     profile: Mapping[str, float] = field(default_factory=dict)
     equal: tuple[float, float] = (1.0, 0.0)
     test: bool = False
+    threads: int | None = None
+    stop: int | None = None
 
     @property
     def least_epochs(self) -> float:
@@ -78,7 +101,13 @@ def train_with_loop(job: Job) -> Iterator[list[Metrics]]:
     Yields the metrics of all epochs so far, after each epoch and its checkpoint. Raises TooSlow if too few
     epochs fit into the baseline's time, and Diverged.
     """
+    from automl.maps import save_examples  # this and the following import torch, which commands do without
+    from automl.task import open_task
+    from automl.training import checkpoint
+    from automl.training.loop import TooSlow, evaluate, fit, plan_course, start
+
     runtime, folder, history = job.runtime, job.folder, job.history
+    assert runtime is not None
     task = open_task(job.config, runtime)
     course = plan_course(task, *job.equal)
     if course.epochs < job.least_epochs:
@@ -110,7 +139,7 @@ def train_with_loop(job: Job) -> Iterator[list[Metrics]]:
             yield history
 
 
-def _too_slow(course: Course, time_ratio: float) -> str:
+def _too_slow(course: "Course", time_ratio: float) -> str:
     return (
         f"too slow for this budget: {course.total} of the {course.epoch} steps "
         f"of an epoch and its validation fit into it, at {time_ratio:.2g} times the baseline's time; "
@@ -124,6 +153,10 @@ class CommandFailed(Exception):
     def __init__(self, reason: str, log: str = "") -> None:
         super().__init__(reason)
         self.log = log
+
+
+class Interrupted(Exception):
+    """A command was ended, since its pool was stopped. It has no result."""
 
 
 def classify_error(error: BaseException, folder: Storage) -> Report:

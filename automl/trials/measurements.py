@@ -33,7 +33,7 @@ from automl.storage.storage import Storage
 from automl.task import open_task
 from automl.training import checkpoint
 from automl.training.clock import time_in_turn, wall_seconds
-from automl.trials.trial import Trainings
+from automl.trials.job import Trainings
 from cluster.resources import TrialResources
 from search.config import TrialConfig
 

@@ -28,10 +28,11 @@ from automl.config.nouns import Terms
 from automl.config.runtime import Runtime, memory_fraction
 from automl.storage.storage import Storage
 from automl.training.loop import Diverged
-from automl.trials.job import classify_error
-from automl.trials.trial import Trainings, build_assignment, train_trial
-from cluster.connect import connect, joins_cluster, list_nodes, wait_for_capacity
-from cluster.resources import TrialResources, count_slots
+from automl.trials.job import Trainings, classify_error
+from automl.trials.session import RAY
+from automl.trials.trial import build_assignment, train_trial
+from cluster.connect import connect, list_nodes, wait_for_capacity
+from cluster.resources import TrialResources, count_slots, joins_cluster
 from search.config import TrialConfig
 from search.record import Metrics, Report
 from search.tuner import LABELS, NODE, REPORT, RETRIES
@@ -135,7 +136,6 @@ class NodeFault(Exception):
         self.node, self.fault = node, fault
 
 
-RAY = "ray"  # folder for the own files of Ray Tune and Ray Train
 PLACEMENT_LIMIT = 300.0  # seconds to wait for capacity for the first trial
 POLL = 0.5  # time between two checks [s]
 

@@ -1,40 +1,47 @@
-"""Ray with capacity for trials of one shape, for the duration of a search or a confirmation.
+"""Workers that run the trials of a search or a confirmation, and the signals of their run.
+
+Commands that use one machine run in a pool of their own. A thread waits for each, and `supervise` runs it: it
+ends all processes of the command once this process is gone, even by SIGKILL. All other trials run on Ray
+(`ray_workers`), which takes many seconds to start.
 
 Of Ctrl-C, SIGTERM and SIGHUP, the first stops the run gracefully, and the second at once.
 """
 
 import os
+import queue
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from automl.base.atomic import STUDY_ROOM, format_disk_full, full_disk_errno
 from automl.base.errors import InputError, error_message
-from automl.base.process import capture_library_logs, handle_signals
+from automl.base.lazy import resolve
+from automl.base.process import capture_library_logs, count_cores, handle_signals, may_have_gpu
 from automl.callbacks.retention import ErrorTraces
 from automl.callbacks.search_progress import Progress
 from automl.config.nouns import Place
-from automl.data import shared
-from automl.storage.metadata import write_gpu_fraction
 from automl.storage.storage import Storage
 from automl.storage.trial_files import read_part
-from automl.task import Split, Task
-from automl.trials.measurements import find_fraction, trial_resources
-from automl.trials.multi_worker import PLACEMENT_LIMIT, RAY, make_trainable
-from automl.trials.trial import Trainings, TrialActor, build_assignment, make_sender
-from cluster.connect import ClusterCapacity, connect, joins_cluster, list_nodes, wait_for_capacity, watch_head
-from cluster.resources import TrialResources, count_slots
-from search.record import TRIALS_FOLDER, Callback, TrialRecord
+from automl.trials.job import Interrupted, Job, Trainings, classify_error, train
+from cluster.resources import count_slots, joins_cluster
+from search.record import TRIALS_FOLDER, Callback, Report, TrialRecord
 from search.study import STUDY_FILE
 from search.trial_scheduler import TrialScheduler
-from search.tuner import run_trials
+
+if TYPE_CHECKING:
+    from automl.task import Split, Task
+
+POLL = 0.2  # time between two looks at signals and progress [s]
+LIMIT = 5.0  # time for commands to end after they were stopped [s]
+RAY = "ray"  # folder for the own files of Ray Tune and Ray Train
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -74,7 +81,7 @@ def record_signals(advice: str) -> Iterator[Interrupt]:
             with suppress(OSError):  # the terminal is closed
                 print("stopping; once more to stop at once", file=sys.stderr, flush=True)
         else:
-            _exit(advice, number)
+            exit_now(advice, number)
 
     kept = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()  # by nohup
     with handle_signals({number: record for number in SIGNALS if number not in kept}):
@@ -82,7 +89,7 @@ def record_signals(advice: str) -> Iterator[Interrupt]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workers:
+class Workers(ABC):
     """Resources that trials run on.
 
     Attributes:
@@ -90,15 +97,8 @@ class Workers:
     """
 
     place: Place
-    shape: TrialResources
-    capacity: ClusterCapacity
     interrupt: Interrupt
     advice: str
-
-    @property
-    def devices(self) -> float:
-        """Return the number of devices (GPUs or cores) of one trial."""
-        return self.shape.workers * (self.shape.gpus or self.shape.cpus)
 
     def share_gpus(
         self, folder: Path, gpus: float | None, trainings: Trainings, *, trials: int | None
@@ -109,20 +109,12 @@ class Workers:
         `folder`. `trials` is their number, or None if only the time is limited. Raises InputError if the
         baseline does not fit into the requested fraction.
         """
-        place = self.place
-        if not self.shape.gpus:
-            return self
-        if gpus is None:
-            fraction = find_fraction(place, self.shape, list_open_nodes(place), trainings, trials=trials)
-            if fraction is None:
-                return self
-            print(f"gpus      {fraction}", file=sys.stderr)
-            gpus = fraction.gpus
-            write_gpu_fraction(folder, place.storage, gpus)
-        else:
-            print(f"gpus      {gpus:g} for each trial, as at the start of the search", file=sys.stderr)
-        shape = replace(self.shape, gpus=gpus)
-        return replace(self, shape=shape, capacity=ClusterCapacity(shape, place.concurrent))
+        return self
+
+    @property
+    @abstractmethod
+    def devices(self) -> float:
+        """Return the number of devices (GPUs or cores) of one trial."""
 
     def run(
         self,
@@ -150,26 +142,7 @@ class Workers:
             InputError: The study cannot be written, or there is no more capacity for a trial.
         """
         location = trainings.location
-        progress = self._open_progress(scheduler, location, summary, budget)
-        scheduler.callbacks = [*callbacks, progress, ErrorTraces(folder)]
-        send = make_sender()
-
-        def assign(record: TrialRecord) -> dict[str, Any]:
-            return build_assignment(record.config, location / record.folder, trainings, send)
-
-        def stops() -> bool:  # Called several times a second.
-            progress.read_progress()
-            return stop() or self.interrupt() or self.capacity.ended() is not None
-
-        with self._report_full_disk(folder):
-            self._tune(scheduler, folder, location, assign, stops)
-        if (why := self.capacity.ended()) is not None:
-            raise InputError(f"{why}. When there is capacity again, {self.advice}")
-
-    def _open_progress(
-        self, scheduler: TrialScheduler, location: Storage, summary: Callable[[], str], budget: float | None
-    ) -> Progress:
-        return Progress(
+        progress = Progress(
             scheduler.plan,
             scheduler.records,
             trials=lambda: scheduler.trials,
@@ -177,34 +150,21 @@ class Workers:
             budget=budget,
             part=lambda record: read_part(location / record.folder, after=record.epoch),
         )
+        scheduler.callbacks = [*callbacks, progress, ErrorTraces(folder)]
 
-    def _tune(
-        self,
-        scheduler: TrialScheduler,
-        folder: Path,
-        location: Storage,
-        assign: Callable[[TrialRecord], Mapping[str, Any]],
-        stops: Callable[[], bool],
-    ) -> None:
-        """Run trials with Ray Tune: on one worker in an actor that is reused, or in a function of several."""
-        alone = self.shape.workers == 1
+        def stops() -> bool:  # Called several times a second.
+            progress.read_progress()
+            return stop() or self.interrupt()
+
         (folder / TRIALS_FOLDER).mkdir(exist_ok=True)
-        try:
-            run_trials(
-                TrialActor if alone else make_trainable(self.shape, location / RAY / "train"),
-                scheduler,
-                assign=assign,
-                # A trial of several workers is a function that waits for them and needs no core. It takes a
-                # little memory, since Ray does not schedule a trial without resources.
-                resources=self.shape.bundle if alone else {"memory": 2.0**20},
-                capacity=self.capacity,
-                folder=folder / RAY,
-                stop=stops,
-            )
-        finally:
-            if location.local is None and not alone:
-                with suppress(OSError):  # A few small files may remain.
-                    (location / RAY).clear()
+        with self._report_full_disk(folder):
+            self._run(scheduler, trainings, folder, stops)
+
+    @abstractmethod
+    def _run(
+        self, scheduler: TrialScheduler, trainings: Trainings, folder: Path, stop: Callable[[], bool]
+    ) -> None:
+        """Run the trials until there are no more, or `stop` returns True."""
 
     @contextmanager
     def _report_full_disk(self, folder: Path) -> Iterator[None]:
@@ -222,52 +182,116 @@ class Workers:
             ) from error
 
 
+@dataclass(frozen=True, kw_only=True)
+class Pool(Workers):
+    """The cores of this machine, for `slots` commands at once."""
+
+    slots: int
+
+    @property
+    def devices(self) -> float:
+        """Return the number of cores of one command."""
+        return self.place.shape.cpus
+
+    def _run(
+        self, scheduler: TrialScheduler, trainings: Trainings, folder: Path, stop: Callable[[], bool]
+    ) -> None:
+        ended: queue.SimpleQueue[tuple[int, Report]] = queue.SimpleQueue()
+        running: dict[int, threading.Thread] = {}
+        readable, writable = os.pipe()
+
+        def start(record: TrialRecord) -> None:
+            job = Job(
+                config=record.config,
+                runtime=None,
+                folder=trainings.location / record.folder,
+                threads=max(1, int(self.place.shape.cpus)),
+                stop=readable,
+            )
+            thread = threading.Thread(target=_train, args=(record.number, job, ended), daemon=True)
+            running[record.number] = thread
+            thread.start()
+
+        try:
+            # Until the study is open, its first command runs already. If this process is killed, the command
+            # is the first one again, and finds what it has written.
+            is_over, is_ahead = False, (first := scheduler.first()) is not None
+            if first is not None:
+                start(first)
+            while not (stop() or scheduler.repeated_failure):
+                while not is_over and len(running) < self.slots + is_ahead:
+                    if (record := scheduler.ask()) is None:
+                        is_over = not scheduler.waiting
+                        break
+                    if not is_ahead:
+                        start(record)
+                    is_ahead = False
+                    scheduler.started(record.number)
+                if not running:
+                    return
+                with suppress(queue.Empty):
+                    number, report = ended.get(timeout=POLL)
+                    if report.fault is not None:
+                        raise InputError(f"{report.fault}; then {self.advice}")
+                    del running[number]
+                    scheduler.end(number, report)
+        finally:
+            os.close(writable)
+            for thread in running.values():
+                thread.join(LIMIT)
+            if not any(thread.is_alive() for thread in running.values()):
+                os.close(readable)
+
+
+def _train(number: int, job: Job, ended: "queue.SimpleQueue[tuple[int, Report]]") -> None:
+    """Run a command, and put its number and its report into `ended`, unless it was stopped."""
+    try:
+        for history in train(job):
+            ended.put((number, Report(history=history, finished=True)))
+    except Interrupted:
+        pass
+    except (Exception, SystemExit) as error:
+        ended.put((number, classify_error(error, job.folder)))
+
+
+def suffices(place: Place) -> bool:
+    """Return True if commands need no Ray: no cluster, GPU, label or resource is asked for, or present."""
+    shape = place.shape
+    ray = sys.modules.get("ray")
+    if joins_cluster() or (ray is not None and ray.is_initialized()):
+        return False
+    if shape.custom or shape.labels or shape.workers > 1 or shape.gpus:
+        return False
+    return place.gpus_per_trial is not None or not may_have_gpu()
+
+
 @contextmanager
-def open_workers(place: Place, log: Path, advice: str) -> Iterator[Workers]:
-    """Connect to Ray with capacity for a trial and record signals, inside the block.
+def open_workers(place: Place, log: Path, advice: str, *, commands: bool = False) -> Iterator[Workers]:
+    """Yield workers for trials, or for `commands`, and record signals inside the block.
 
     Messages of libraries go to the file `log`. `advice` says how to resume the run if something ends it.
-    Raises InputError if no trial fits. With `--concurrent`, trials wait for capacity instead.
+    Raises InputError if no trial fits. With `--concurrent`, trials on Ray wait for capacity instead.
     """
-    with (
-        capture_library_logs(log),
-        connect(dashboard=place.workers_per_trial > 1),
-        record_signals(advice) as interrupt,
-        watch_head(partial(_report_lost_head, advice, interrupt)),
-    ):
-        node_resources = list_open_nodes(place)
-        shape = trial_resources(place, node_resources)
-        if place.concurrent is None:
-            count_slots(shape, node_resources)
-            wait_for_capacity(shape, PLACEMENT_LIMIT)
-        capacity = ClusterCapacity(shape, place.concurrent)
-        yield Workers(place=place, shape=shape, capacity=capacity, interrupt=interrupt, advice=advice)
+    if not (commands and suffices(place)):
+        with resolve("automl.trials.ray_workers:open_workers")(place, log, advice) as workers:  # imports Ray
+            yield workers
+        return
+    slots = count_slots(place.shape, [{"CPU": count_cores()}])
+    slots = slots if place.concurrent is None else min(slots, place.concurrent)
+    with capture_library_logs(log), record_signals(advice) as interrupt:
+        yield Pool(place=place, interrupt=interrupt, advice=advice, slots=slots)
 
 
-def list_open_nodes(place: Place) -> list[Mapping[str, float]]:
-    """Return the resources of each node that may run trials."""
-    return [node.resources for node in list_nodes(place.shape.labels).values() if not node.draining]
-
-
-def _exit(advice: str, number: int) -> NoReturn:
+def exit_now(advice: str, number: int) -> NoReturn:
     with suppress(OSError):  # the terminal is closed
         print(advice, file=sys.stderr, flush=True)
     os._exit(128 + number)
 
 
-def _report_lost_head(advice: str, interrupt: Interrupt, address: str) -> None:
-    if interrupt.signal is not None:  # Slurm and systemd send it to Ray's processes, too
-        _exit(advice, interrupt.signal)
-    print(
-        f"error: Ray's control process (GCS) at {address} has ended, which ends this one. Start the cluster "
-        f"again if it is one; then {advice}",
-        file=sys.stderr,
-        flush=True,
-    )
-
-
-def share_data(task: Task, folder: Path, storage: str, *splits: Split) -> dict[str, Any] | None:
+def share_data(task: "Task", folder: Path, storage: str, *splits: "Split") -> dict[str, Any] | None:
     """Copy the data to the storage if trials may run on machines without them. Otherwise return None."""
+    from automl.data import shared
+
     name, root = task.shared_name(task.config), Storage(storage)
     if name is None or (root.local is not None and not joins_cluster()):
         return None

@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,14 +25,14 @@ from automl.base.errors import error_line
 from automl.base.loading import Code, receive
 from automl.base.serialise import to_json
 from automl.config.device import check_memory_of_others, device_name, empty_cache, is_out_of_memory
-from automl.config.nouns import Limits, Terms
+from automl.config.nouns import Limits
 from automl.config.runtime import Runtime, runtime_for
 from automl.costs.profile import measure
 from automl.data import shared
 from automl.storage.storage import Storage
 from automl.training import checkpoint
 from automl.training.loop import Diverged, NotStopped, TooSlow
-from automl.trials.job import Job, classify_error, train
+from automl.trials.job import Job, Trainings, classify_error, train
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, Metrics, Report
 from search.tuner import NODE, REPORT
@@ -47,25 +46,6 @@ LARGE = 100 << 20  # size from which a message says so [bytes]
 _fetched: dict[str, ray.ObjectRef] = {}  # Large code that this process has, by its name.
 
 SentCode = Mapping[str, bytes | ray.ObjectRef]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trainings:
-    """Common part of the trainings of a search, a confirmation or a command.
-
-    Attributes:
-        location: Folder of the trials' folders, with their checkpoints.
-        baseline: Configuration whose epochs are the unit of time.
-        terms: How each training runs.
-        data: Result of `session.share_data` if the data come from the storage.
-        profile: Measure the costs before training, for limits and for equal time. False for commands.
-    """
-
-    location: Storage
-    baseline: TrialConfig
-    terms: Terms
-    data: Mapping[str, Any] | None = None
-    profile: bool = True
 
 
 def build_assignment(

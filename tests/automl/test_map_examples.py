@@ -16,7 +16,8 @@ from automl.storage.storage import Storage
 from automl.task import Task, open_task
 from automl.task.classification import spread_over_classes
 from automl.tasks.code_retrieval import CodeData, CodeModel, RetrievalTraining
-from automl.trials.trial import Trainings, build_assignment, train_trial
+from automl.trials.job import Trainings
+from automl.trials.trial import build_assignment, train_trial
 from backbones import call, sites
 from search.config import TrialConfig
 from tests.helpers.automl_cases import HERE, TINY, opened, sequence_config, tiny

@@ -11,8 +11,9 @@ from ray.util.state import list_actors
 from automl.config.nouns import Terms
 from automl.storage.storage import Storage
 from automl.tasks.image_classification import ImageData, ImageTraining
+from automl.trials.job import Trainings
 from automl.trials.multi_worker import make_trainable
-from automl.trials.trial import Trainings, build_assignment
+from automl.trials.trial import build_assignment
 from cluster.connect import connect
 from cluster.resources import TrialResources
 from search.config import Model, TrialConfig

@@ -27,8 +27,8 @@ from automl.storage.trial_files import Answers
 from automl.task import task_of
 from automl.task.opening import write_manifest
 from automl.tasks.image_classification import ImageData, ImageTraining
+from automl.trials.job import Trainings
 from automl.trials.session import Interrupt
-from automl.trials.trial import Trainings
 from cluster.connect import ClusterCapacity
 from cluster.resources import TrialResources
 from search.class_metrics import ACCURACY
@@ -236,7 +236,7 @@ class FakeWorkers:
         self.capacity = ClusterCapacity(TrialResources(), most=1, list_nodes=lambda labels: {})
 
     @contextmanager
-    def open(self, place: Place, log: Path, advice: str) -> Iterator["FakeWorkers"]:
+    def open(self, place: Place, log: Path, advice: str, **options: bool) -> Iterator["FakeWorkers"]:
         yield self
 
     def share_gpus(self, *arguments: Any, **how: Any) -> "FakeWorkers":
@@ -302,7 +302,7 @@ class NoTracker:
     runs: Mapping[int, str] = {}
     silent = True
 
-    def __init__(self, writer: object) -> None:
+    def __init__(self, writer: object, **options: bool) -> None:
         pass
 
     def on_trial_start(self, trial: TrialRecord) -> None:

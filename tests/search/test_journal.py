@@ -16,7 +16,8 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import BaseJournalBackend, JournalFileBackend
 
 from automl.base.errors import InputError
-from search.journal import Journal, batch_writes, truncate_incomplete_line
+from search.journal import truncate_incomplete_line
+from search.optuna_internals import Journal, batch_writes
 
 Make = Callable[[Path], BaseJournalBackend]
 
@@ -100,7 +101,7 @@ def test_writes_reach_the_disk_within_a_lag(tmp_path: Path, monkeypatch: pytest.
             raise OSError(errno.EDQUOT, "Disk quota exceeded")  # as a network's file system may say it then
         flushed.append(os.fstat(file).st_size)
 
-    monkeypatch.setattr("search.journal.LAG", 0.05)
+    monkeypatch.setattr("search.optuna_internals.LAG", 0.05)
     monkeypatch.setattr(os, "fsync", flush)
     file = tmp_path / "file"
     journal = Journal(file)

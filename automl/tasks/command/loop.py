@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -15,17 +16,14 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from automl.base.errors import InputError
 from automl.base.text import read_text
-from automl.config.device import is_gpu
 from automl.storage.trial_files import LEFT_FILE
 from automl.tasks.command import CommandModel, CommandTraining
 from automl.tasks.command.commits import with_imports
 from automl.tasks.command.evaluator import delete, evaluating, pack, unpack, watching
 from automl.trials import match_output, supervise
-from automl.trials.job import CommandFailed, Job
+from automl.trials.job import CommandFailed, Interrupted, Job
 from search.record import NOT_STARTED, Metrics
 
 OUTPUT, ERRORS, OUT = "stdout.txt", "stderr.txt", "out"  # in the folder of the trial
@@ -87,7 +85,7 @@ def _run_once(
     try:
         with watching(training.guard, Path(directory or "."), folder) as left:
             files = [folder / OUTPUT, folder / ERRORS]
-            measured = _supervise(arguments, directory, files, training.imports)
+            measured = _supervise(job, arguments, directory, files, training.imports)
     except CommandFailed as failure:
         if str(failure).startswith(NOT_STARTED):
             raise
@@ -96,7 +94,7 @@ def _run_once(
     if "error" in measured:
         raise CommandFailed(f"{NOT_STARTED} {model.command!r}: {measured['error']}")
     if -measured["code"] in STOPS:
-        time.sleep(GRACE)  # If all processes get the signal, this one ends, and the run was interrupted.
+        _wait_for_end(job)
     return {"measured": measured}
 
 
@@ -112,7 +110,7 @@ def _read_metrics(job: Job, run: dict[str, Any], folder: Path, training: Command
     if guard.evaluate:
         files = [folder / name for name in EVALUATED]
         with evaluating(guard, job.config.seed, out) as (words, copy):
-            code = _supervise(words, copy, files)["code"]
+            code = _supervise(job, words, copy, files)["code"]
         tail = _tail(files)
         if code:
             raise CommandFailed(f"--evaluate failed with {_exit_reason(code, tail)}", tail)
@@ -123,7 +121,7 @@ def _read_metrics(job: Job, run: dict[str, Any], folder: Path, training: Command
     name = training.reports.name
     metrics = {"epoch": 1, "resource": training.epochs, name: value}
     metrics["seconds"] = measured["seconds"]
-    if not is_gpu(job.runtime.device):
+    if job.runtime is None or job.runtime.device.type == "cpu":
         metrics["processor_seconds"] = measured["processor_seconds"]
     return {**metrics, "time": time.time()}
 
@@ -138,14 +136,22 @@ def _run_before(job: Job, arguments: list[str], files: list[Path]) -> dict[str, 
     return None
 
 
+def _wait_for_end(job: Job) -> None:
+    """Wait for a moment. If all processes got a signal, this one ends, and the run was interrupted."""
+    if job.stop is None:
+        time.sleep(GRACE)
+    elif select.select([job.stop], [], [], GRACE)[0]:
+        raise Interrupted
+
+
 def _supervise(
-    arguments: list[str], folder: str | None, files: list[Path], imports: Sequence[str] = ()
+    job: Job, arguments: list[str], folder: str | None, files: list[Path], imports: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Run a command to its end, and return what `supervise` measured."""
+    """Run a command to its end, and return what `supervise` measured. Raise Interrupted if it must end."""
     first = [Path(os.path.normpath(Path(folder or ".", path))) for path in imports]
     environment = with_imports(first).items()
     own = {name: value for name, value in environment if not MARKS.fullmatch(f"{name}={value}")}
-    threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
+    threads = {"OMP_NUM_THREADS": str(_count_threads() if job.threads is None else job.threads)}
     try:
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", supervise.__file__, *map(str, files), *arguments],
@@ -162,15 +168,29 @@ def _supervise(
     assert process.stdin is not None
     assert process.stdout is not None
     try:
+        if job.stop is not None:
+            either: list[Any] = [process.stdout, job.stop]
+            ready, _, _ = select.select(either, [], [])
+            if process.stdout not in ready:
+                process.stdin.close()
+                process.stdout.read()  # until all processes of the command have ended
+                raise Interrupted
         line = process.stdout.read()
     finally:
         process.stdin.close()
         process.stdout.close()
         process.wait()
     if not line:
+        _wait_for_end(job)
         raise CommandFailed("the process that watches the command was killed", "")
     result: dict[str, Any] = json.loads(line)
     return result
+
+
+def _count_threads() -> int:
+    import torch  # in a worker of Ray, which has imported it
+
+    return torch.get_num_threads()
 
 
 @contextmanager

@@ -23,7 +23,6 @@ from automl.config.settings import ParsedSettings, normalise
 from automl.judge.evalues import SCREEN
 from automl.judge.options import RefereeOptions
 from automl.judge.protocol import Confirmation, Options
-from automl.judge.run_confirm import run_confirm
 from automl.judge.scheduler import PAIRS
 from automl.judge.stream import complete, enter
 from automl.judge.trainings import SEEDS, begin, run_trainings
@@ -194,6 +193,8 @@ def _resume(asked: RefereeOptions) -> ConfirmResult:
             f"{name!r} is a search. Resume it with {format_command('search --resume', name, storage)}, or "
             f"its confirmation with {format_command('confirm --search', name, storage)}"
         )
+    from automl.judge.run_confirm import run_confirm  # it imports torch for searches
+
     return run_confirm(name, storage=storage, trust=asked.trust)
 
 

@@ -373,10 +373,11 @@ def train(job: Job) -> Iterator[list[Metrics]]:
     """
     # Without the states of `trial.state` the function starts over.
     content = job.content if job.content is not None and job.content["optimizer"] else None
-    history, job.content = [] if content is None else job.history, None
+    history, job.content, runtime = [] if content is None else job.history, None, job.runtime
+    assert runtime is not None
     trial = RunningTrial(
         job.config,
-        job.runtime,
+        runtime,
         fitting=job.config.training.epochs / job.equal[0] * job.config.longer,
         least=job.least_epochs,
         tests=job.test,
@@ -391,7 +392,7 @@ def train(job: Job) -> Iterator[list[Metrics]]:
             finished = job.is_spent(history)
             if finished and job.test:
                 history[-1] |= {f"test_{name}": value for name, value in trial.tested.items()}
-            if job.runtime.rank == 0:
+            if runtime.rank == 0:
                 if finished and trial.per_example is not None:
                     Answers(values=trial.per_example).save(job.folder)
                 content = trial.content(finished=finished)

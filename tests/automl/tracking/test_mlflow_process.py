@@ -95,8 +95,8 @@ def echo(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_process_that_was_killed_is_replaced(echo: None) -> None:
     with MlflowProcess(NOTHING) as writer:
-        first = writer.process
         assert writer.page() == "page"
+        first = writer.process
         first.kill()
         first.wait()
         assert writer.page() == "page"

@@ -11,15 +11,15 @@ import pytest
 import torch
 from optuna.samplers import RandomSampler
 
-import automl.trials.session
+import automl.trials.ray_workers
 from automl.base.errors import InputError
 from automl.config.device import UnusableGpu
 from automl.config.nouns import Place, Terms
 from automl.storage.cache_folder import once
 from automl.storage.storage import Storage
-from automl.trials.job import classify_error
-from automl.trials.session import SIGNALS, Interrupt, Workers, _report_lost_head, record_signals
-from automl.trials.trial import Trainings
+from automl.trials.job import Trainings, classify_error
+from automl.trials.ray_workers import RayWorkers, _report_lost_head
+from automl.trials.session import SIGNALS, Interrupt, record_signals
 from cluster.connect import ClusterCapacity
 from cluster.resources import TrialResources
 from search.config import TrialConfig
@@ -138,8 +138,8 @@ def test_full_disk_is_reported_with_advice(
             raise RuntimeError("Tune's") from error
         raise error
 
-    monkeypatch.setattr(automl.trials.session, "run_trials", fail)
-    workers = Workers(
+    monkeypatch.setattr(automl.trials.ray_workers, "run_trials", fail)
+    workers = RayWorkers(
         place=Place(),
         shape=TrialResources(),
         capacity=ClusterCapacity(TrialResources(), most=1, list_nodes=lambda labels: {}),

@@ -19,10 +19,11 @@ from automl.costs.gpu_fraction import GpuUse
 from automl.storage.folder import new_folder
 from automl.storage.metadata import read_metadata
 from automl.storage.storage import Storage
-from automl.trials import measurements, session
+from automl.trials import measurements, ray_workers
+from automl.trials.job import Trainings
 from automl.trials.measurements import find_fraction, trial_resources
-from automl.trials.session import Interrupt, Workers
-from automl.trials.trial import Trainings
+from automl.trials.ray_workers import RayWorkers
+from automl.trials.session import Interrupt
 from cluster.connect import ClusterCapacity
 from search.class_metrics import ACCURACY
 from search.trial_scheduler import Plan
@@ -101,11 +102,11 @@ def test_search_and_confirmation_use_the_recorded_fraction(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(session, "list_open_nodes", lambda place: NODES)
+    monkeypatch.setattr(ray_workers, "list_open_nodes", lambda place: NODES)
     chosen = settings(storage=str(tmp_path), name="shared")
     plan = Plan(trials=12, budget=1, metric=ACCURACY, objectives=["accuracy"], baseline_share=0.2)
     whole = trial_resources(chosen.place, NODES)
-    workers = Workers(
+    workers = RayWorkers(
         place=chosen.place, shape=whole, capacity=ClusterCapacity(whole), interrupt=Interrupt(), advice=""
     )
     with new_folder(chosen, plan, fingerprint="", data="") as (folder, metadata):
@@ -116,7 +117,7 @@ def test_search_and_confirmation_use_the_recorded_fraction(
         )
         resumed = read_metadata(folder, str(tmp_path))
         assert resumed == replace(metadata, gpu_fraction=1 / 8)
-        monkeypatch.setattr(session, "find_fraction", None)
+        monkeypatch.setattr(ray_workers, "find_fraction", None)
         assert workers.share_gpus(folder, resumed.gpu_fraction, trainings(), trials=20).shape == shared.shape
         assert capsys.readouterr().err == "gpus      0.125 for each trial, as at the start of the search\n"
         on_cpus = replace(workers, shape=replace(whole, gpus=0))
@@ -136,7 +137,7 @@ def ray_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.slow("starts Ray")
 def test_measurement_runs_in_a_process_of_ray(ray_with_a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    nodes = session.list_open_nodes(settings().place)
+    nodes = ray_workers.list_open_nodes(settings().place)
     assert [node["GPU"] for node in nodes] == [1]
     monkeypatch.setattr(ray, "cancel", None)  # For a task that has ended, Ray may end this process.
     if not torch.cuda.is_available():

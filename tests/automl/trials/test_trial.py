@@ -23,7 +23,8 @@ from automl.task import open_task
 from automl.training import checkpoint
 from automl.training.loop import evaluate
 from automl.trials import trial
-from automl.trials.trial import Trainings, build_assignment, train_trial
+from automl.trials.job import Trainings
+from automl.trials.trial import build_assignment, train_trial
 from search.config import TrialConfig
 from tests.helpers.automl_cases import CPU, HERE, TINY, timeless, tiny
 from tests.helpers.imitated_gpus import SIZE, Driver

@@ -12,7 +12,8 @@ from automl.tracking.client import find_runs
 from automl.tracking.run_spec import PARENT, RunSpec
 from automl.tracking.writer import MlflowWriter
 from automl.training import checkpoint
-from automl.trials.trial import Trainings, build_assignment, train_trial
+from automl.trials.job import Trainings
+from automl.trials.trial import build_assignment, train_trial
 from search.config import TrialConfig
 from search.config.sections import OwnTraining
 from search.metric import Metric

@@ -1,0 +1,122 @@
+"""Trials on Ray, with capacity for trials of one shape for the duration of a search or a confirmation."""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from automl.base.errors import InputError
+from automl.base.process import capture_library_logs
+from automl.config.nouns import Place
+from automl.storage.metadata import write_gpu_fraction
+from automl.trials.job import Trainings
+from automl.trials.measurements import find_fraction, trial_resources
+from automl.trials.multi_worker import PLACEMENT_LIMIT, make_trainable
+from automl.trials.session import RAY, Interrupt, Workers, exit_now, record_signals
+from automl.trials.trial import TrialActor, build_assignment, make_sender
+from cluster.connect import ClusterCapacity, connect, list_nodes, wait_for_capacity, watch_head
+from cluster.resources import TrialResources, count_slots
+from search.record import TrialRecord
+from search.trial_scheduler import TrialScheduler
+from search.tuner import run_trials
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayWorkers(Workers):
+    """Capacity of a cluster, or of a Ray on this machine."""
+
+    shape: TrialResources
+    capacity: ClusterCapacity
+
+    @property
+    def devices(self) -> float:
+        """Return the number of devices (GPUs or cores) of one trial."""
+        return self.shape.workers * (self.shape.gpus or self.shape.cpus)
+
+    def share_gpus(
+        self, folder: Path, gpus: float | None, trainings: Trainings, *, trials: int | None
+    ) -> "Workers":
+        """Return the workers with a fraction of a GPU for each trial, as `Workers` describes it."""
+        place = self.place
+        if not self.shape.gpus:
+            return self
+        if gpus is None:
+            fraction = find_fraction(place, self.shape, list_open_nodes(place), trainings, trials=trials)
+            if fraction is None:
+                return self
+            print(f"gpus      {fraction}", file=sys.stderr)
+            gpus = fraction.gpus
+            write_gpu_fraction(folder, place.storage, gpus)
+        else:
+            print(f"gpus      {gpus:g} for each trial, as at the start of the search", file=sys.stderr)
+        shape = replace(self.shape, gpus=gpus)
+        return replace(self, shape=shape, capacity=ClusterCapacity(shape, place.concurrent))
+
+    def _run(
+        self, scheduler: TrialScheduler, trainings: Trainings, folder: Path, stop: Callable[[], bool]
+    ) -> None:
+        """Run trials with Ray Tune: on one worker in an actor that is reused, or in a function of several."""
+        location, alone, send = trainings.location, self.shape.workers == 1, make_sender()
+
+        def assign(record: TrialRecord) -> Mapping[str, Any]:
+            return build_assignment(record.config, location / record.folder, trainings, send)
+
+        try:
+            run_trials(
+                TrialActor if alone else make_trainable(self.shape, location / RAY / "train"),
+                scheduler,
+                assign=assign,
+                # A trial of several workers is a function that waits for them and needs no core. It takes a
+                # little memory, since Ray does not schedule a trial without resources.
+                resources=self.shape.bundle if alone else {"memory": 2.0**20},
+                capacity=self.capacity,
+                folder=folder / RAY,
+                stop=lambda: stop() or self.capacity.ended() is not None,
+            )
+        finally:
+            if location.local is None and not alone:
+                with suppress(OSError):  # A few small files may remain.
+                    (location / RAY).clear()
+        if (why := self.capacity.ended()) is not None:
+            raise InputError(f"{why}. When there is capacity again, {self.advice}")
+
+
+@contextmanager
+def open_workers(place: Place, log: Path, advice: str) -> Iterator[Workers]:
+    """Connect to Ray with capacity for a trial and record signals, inside the block.
+
+    Messages of libraries go to the file `log`. `advice` says how to resume the run if something ends it.
+    Raises InputError if no trial fits. With `--concurrent`, trials wait for capacity instead.
+    """
+    with (
+        capture_library_logs(log),
+        connect(dashboard=place.workers_per_trial > 1),
+        record_signals(advice) as interrupt,
+        watch_head(partial(_report_lost_head, advice, interrupt)),
+    ):
+        node_resources = list_open_nodes(place)
+        shape = trial_resources(place, node_resources)
+        if place.concurrent is None:
+            count_slots(shape, node_resources)
+            wait_for_capacity(shape, PLACEMENT_LIMIT)
+        capacity = ClusterCapacity(shape, place.concurrent)
+        yield RayWorkers(place=place, shape=shape, capacity=capacity, interrupt=interrupt, advice=advice)
+
+
+def list_open_nodes(place: Place) -> list[Mapping[str, float]]:
+    """Return the resources of each node that may run trials."""
+    return [node.resources for node in list_nodes(place.shape.labels).values() if not node.draining]
+
+
+def _report_lost_head(advice: str, interrupt: Interrupt, address: str) -> None:
+    if interrupt.signal is not None:  # Slurm and systemd send it to Ray's processes, too
+        exit_now(advice, interrupt.signal)
+    print(
+        f"error: Ray's control process (GCS) at {address} has ended, which ends this one. Start the cluster "
+        f"again if it is one; then {advice}",
+        file=sys.stderr,
+        flush=True,
+    )
