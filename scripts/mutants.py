@@ -519,8 +519,8 @@ MUTANTS = [
     Mutant(
         "export-normalisation",
         "automl/tasks/image_classification/task.py",
-        "self.classifier(normalise(images, self.normalisation))",
-        "self.classifier(normalise(images))",
+        "self.model(normalise(images, self.normalisation))",
+        "self.model(normalise(images))",
         "tests/automl/tasks/test_task_contract.py tests/automl/export/test_onnx_program.py "
         "tests/automl/export/test_predict.py",
     ),

@@ -1,4 +1,4 @@
-"""Metrics of classifiers. Each is an object that computes itself and the score of guessing.
+"""Metrics of classes, of several labels, and of numbers. Each computes itself and the score of guessing.
 
 A user-defined metric is an instance of a subclass, in the file of a task that lists it among its `metrics`.
 Configurations import this module, so it imports PyTorch and NumPy only where they are used.
@@ -23,10 +23,14 @@ if TYPE_CHECKING:
 class ClassMetric(Metric, ABC):
     """Metric that is computed from logits `(B, classes)` and labels, int64 `(B,)`.
 
+    Those of labels take logits and labels of 0 and 1 `(B, labels)`. Those of numbers take numbers `(B, 1)`.
+
     Attributes:
+        target: What it scores: `classes`, `labels` or `numbers`.
         whole: True if `update` takes a whole split at once, since statistics of batches do not add up.
     """
 
+    target: ClassVar[str] = "classes"
     whole: ClassVar[bool] = False
 
     @abstractmethod
@@ -250,6 +254,70 @@ class Auc(ClassMetric):
         return Chance(value=0.5, error=float(error), step=float(np.sqrt((inputs / n * most**2).sum())))
 
 
+class MacroAp(ClassMetric):
+    """Mean over labels of the average precision, as scikit-learn's `average_precision_score`.
+
+    It is the mean precision at the inputs that have the label. Labels that no input has are left out.
+    """
+
+    target = "labels"
+    whole = True
+
+    def update(self, logits: Tensor, labels: Tensor) -> Tensor:
+        import torch
+
+        from search.class_statistics import precisions_without_each
+
+        sums, counts = precisions_without_each(logits.detach().double().cpu().numpy(), labels.cpu().numpy())
+        return torch.tensor(sums[0] / counts[0], dtype=torch.float64)
+
+    def compute(self, statistics: Tensor, inputs: int) -> Tensor:
+        return statistics
+
+    def per_example(self, kept: Tensor, labels: Tensor) -> Floats:
+        from search.class_statistics import precisions_without_each, pseudo_values
+
+        return pseudo_values(*precisions_without_each(kept.double().numpy(), labels.numpy()))
+
+
+class R2(ClassMetric):
+    """Coefficient of determination: the fraction of the numbers' variance on a split that is explained."""
+
+    target = "numbers"
+    whole = True
+
+    def update(self, logits: Tensor, labels: Tensor) -> Tensor:
+        labels = labels.double()
+        return 1 - (logits.double() - labels).square().sum() / (labels - labels.mean()).square().sum()
+
+    def compute(self, statistics: Tensor, inputs: int) -> Tensor:
+        return statistics
+
+    def per_example(self, kept: Tensor, labels: Tensor) -> Floats:
+        import numpy as np
+
+        true, n = labels.double().numpy()[:, 0], len(labels)
+        errors, squares = (kept.double().numpy()[:, 0] - true) ** 2, (true - true.mean()) ** 2
+        error, total = errors.sum(), squares.sum()
+        rest = total - squares * n / (n - 1)  # of the variance, around the mean without the input
+        without = 1 - np.divide(error - errors, rest, out=np.full(n, error / total), where=rest > 0)
+        return np.asarray(n * (1 - error / total) - (n - 1) * without)
+
+    def chance(self, counts: Sequence[int], population: Sequence[int] = ()) -> Chance:
+        """Return 0, the score of the mean, with the deviation that one parameter fitted to noise has."""
+        inputs = sum(counts)
+        return Chance(value=0.0, error=sqrt(2) / inputs, step=1 / inputs)
+
+
+class MeanAbsoluteError(MeanMetric):
+    """Mean absolute error, in the unit of the numbers."""
+
+    target = "numbers"
+
+    def score(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return (logits.double() - labels).abs()[:, 0]
+
+
 ONE_CLASS = (
     "--metric {} needs inputs of two or more classes in every scored split; one split has a single class. "
     "Choose accuracy, or split the data differently."
@@ -273,4 +341,8 @@ BALANCED_ACCURACY = BalancedAccuracy(name="balanced_accuracy", **_PERCENT)
 MACRO_F1 = MacroF1(name="macro_f1", **_PERCENT)
 AUC = Auc(name="auc", **_PERCENT)
 LOSS = CrossEntropy(name="loss", maximize=False, unit="nats", margin=0.01)
+MACRO_AP = MacroAp(name="macro_ap", **_PERCENT)
+R_SQUARED = R2(name="r2", maximize=True, margin=0.01)
+MAE = MeanAbsoluteError(name="mae", maximize=False, margin=0.0)
+LABELS, NUMBERS = (MACRO_AP,), (R_SQUARED, MAE)  # the default first
 CLASSIFICATION = (ACCURACY, BALANCED_ACCURACY, MACRO_F1, AUC, LOSS)  # the default first

@@ -102,6 +102,35 @@ def areas_without_each(scores: Floats, true: Labels, classes: int) -> tuple[Floa
     return sums, counts
 
 
+def precisions_without_each(scores: Floats, true: Floats) -> tuple[Floats, Floats]:
+    """Return the arguments of `pseudo_values` for the average precision of labels.
+
+    `scores` and `true`, of 0 and 1, are `(N, labels)`. The precision at a positive, an input with the label,
+    is the fraction of positives among the inputs with its score or a higher one.
+    """
+    sums, counts = np.zeros(1 + len(true)), np.zeros(1 + len(true))
+    for of_label, is_true in zip(scores.T, true.T > 0, strict=True):
+        positive, everything = np.sort(of_label[is_true]), np.sort(of_label)
+        if not len(positive):
+            continue
+        hits = len(positive) - np.searchsorted(positive, positive)
+        rank = len(true) - np.searchsorted(everything, positive)
+        # Without an input, the positives up to its score rank one higher, and have one hit less if it is one.
+        fewer = np.maximum(rank - 1, 1)
+        now, without_true, without_false = (
+            np.concatenate([[0.0], np.cumsum(precision)])
+            for precision in (hits / rank, (hits - 1) / fewer, hits / fewer)
+        )
+        up_to = np.searchsorted(positive, of_label, side="right")
+        own = ((hits - 1) / fewer)[np.maximum(up_to - 1, 0)]
+        below = np.where(is_true, without_true[up_to] - own, without_false[up_to])
+        remaining = len(positive) - is_true
+        area = (now[-1] - now[up_to] + below) / np.maximum(remaining, 1)
+        sums += np.concatenate([[now[-1] / len(positive)], area])
+        counts += np.concatenate([[1], remaining > 0])
+    return sums, counts
+
+
 def _midranks(values: Floats) -> Floats:
     """Return the rank of each value, from 1 on. Equal values get the mean of their ranks."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)

@@ -63,7 +63,7 @@ class QuestionOptions:
         class_weights: Class weights of the loss, instead of the space's: none or balanced.
         seed: Seed of the sampler and of every trial.
         metric: accuracy, balanced_accuracy, macro_f1, auc or loss. It is the primary metric. Default: the
-            task's.
+            task's. Several labels have macro_ap, and numbers r2 and mae.
         minimize: With --train, a lower metric is better, or a higher one. By default higher, but a name such
             as `val_loss` needs a direction.
         margin: With --train, the smallest difference that matters. It is in the unit of the metric. Default:

@@ -20,7 +20,8 @@ Row = dict[str, str]
 LABELS = "labels.csv"
 COLUMNS = {
     "file": ("file", "filename", "file_name", "image", "path"),
-    "label": ("label", "class", "category"),
+    "label": ("label", "class", "category", "labels", "tags"),
+    "target": ("target", "value"),
     "split": ("split", "set"),
     "group": ("group",),
 }
@@ -75,16 +76,17 @@ def iterate_rows(text: str, path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def read_labels(root: Path) -> Table | None:
-    """Read `labels.csv` in `root`, with its columns renamed to those of COLUMNS; None if there is none."""
+    """Read `labels.csv` in `root`; None if there is none. Known columns are renamed to those of COLUMNS."""
     table = root / LABELS
     if not table.is_file():
         return None
     content = read_table(table)
     originals = {name.strip().lower(): name for name in content.columns}
     known = {column: next((n for n in names if n in originals), None) for column, names in COLUMNS.items()}
-    columns = {originals[name]: column for column, name in known.items() if name is not None}
+    columns = {name: name.strip() for name in originals.values()}
+    columns |= {originals[name]: column for column, name in known.items() if name is not None}
     rows = [(line, {column: row[name] for name, column in columns.items()}) for line, row in content.rows]
-    return Table(columns=[columns.get(name, lower) for lower, name in originals.items()], rows=rows)
+    return Table(columns=[*columns.values()], rows=rows)
 
 
 def resolve_file(root: Path, name: str, line: int) -> Path:

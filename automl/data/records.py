@@ -82,7 +82,7 @@ class Records(Generic[File]):
 
     noun = "inputs"
     group_noun = "group"
-    classed = False  # whether the same fraction of each class is held out
+    stratum = ""  # of which the same fraction each is held out
 
     def __init__(self, file: File, subset: float = 1.0) -> None:
         self.file, self.subset = file, subset
@@ -117,6 +117,10 @@ class Records(Generic[File]):
         """Return the name of an input's class for the manifest."""
         return ""
 
+    def stratum_name(self, row: int) -> str:
+        """Return the name of what the same fraction is held out of."""
+        return self.class_name(row)
+
     def choose_source(self, split: str, rows: Mapping[str, np.ndarray]) -> tuple[str, float]:
         """Return the split that a missing one is held out from, and the fraction."""
         return "train", FRACTION
@@ -144,7 +148,7 @@ class Records(Generic[File]):
         """Inputs left out or duplicated, groups in several splits, and classes of too few groups."""
         tally = self.file.tally + count_crossing(self._groups, self.group_noun)
         classes = {
-            split: {self.class_name(row) for row in rows.tolist()} for split, rows in self.whole.items()
+            split: {self.stratum_name(row) for row in rows.tolist()} for split, rows in self.whole.items()
         }
         for split in self.held_out if self._grouped else ():
             tally.keep(
@@ -170,7 +174,8 @@ class Records(Generic[File]):
     def describe_splits(self) -> dict[str, str]:
         """Return a phrase for each split that says how it was made."""
         noun, counts = self.noun, {split: len({*names} - {None, ""}) for split, names in self._groups.items()}
-        by_class, by = " of each class," if self.classed else "", "names" if self.file.archive else "content"
+        by_class = f" of each {self.stratum}," if self.stratum else ""
+        by = "names" if self.file.archive else "content"
         if self._grouped:
             by_class, by = "", f"{self.group_noun}, which is in one split"
         texts = dict.fromkeys(SPLITS, "the dataset's own")
@@ -181,7 +186,8 @@ class Records(Generic[File]):
             texts[split] = f"about {fraction:.0%} of {base},{by_class} chosen by their {by}"
         for split in SPLITS:
             if self.subset < 1 and split != "test":
-                texts[split] = f"about {self.subset:.3g} of {'each class of ' * self.classed}{texts[split]}"
+                each = f"each {self.stratum} of " if self.stratum else ""
+                texts[split] = f"about {self.subset:.3g} of {each}{texts[split]}"
             if self._grouped:
                 texts[split] += f"; {counts[split]} {self.group_noun}{'s' * (counts[split] != 1)}"
         return texts
@@ -204,6 +210,8 @@ class Item:
         content: the SHA-256 of all data that are learned from.
         group: empty if the image stands alone.
         key: the hash that decides on splits; empty if it is `content`.
+        values: the value of each output to learn, if that is not the label. Then the label is a stratum.
+        shown: these as text.
     """
 
     name: str
@@ -212,6 +220,8 @@ class Item:
     content: bytes
     group: str = ""
     key: bytes = b""
+    values: tuple[float, ...] = ()
+    shown: str = ""
 
 
 ItemType = TypeVar("ItemType", bound=Item)
@@ -224,7 +234,8 @@ class Listing(Generic[ItemType]):
     Building it hashes files and decodes none, so a search never reads the images of the test split.
 
     Attributes:
-        classes: names of the labels.
+        classes: names of the labels, or of the outputs of a model if `target` is no class.
+        target: the kind of what is learned of an input.
         archive: the downloaded archive, whose inputs are identified by name; None if there is none.
         tally: inputs that were left out or duplicated.
     """
@@ -232,6 +243,7 @@ class Listing(Generic[ItemType]):
     splits: Mapping[str, Sequence[ItemType]]
     classes: tuple[str, ...] = ("",)
     archive: str | None = None
+    target: str = "classes"
     tally: Tally = field(default_factory=Tally)
 
     @cached_property
@@ -275,15 +287,19 @@ class ImageRecords(Records[ListingType]):
 
     noun = "images"
 
-    def __init__(self, file: ListingType, subset: float = 1.0) -> None:
+    def __init__(self, file: ListingType, subset: float = 1.0, stratum: str = "class") -> None:
         super().__init__(file, subset)
-        self.classed = len(file.classes) > 1
+        self.stratum = stratum if len(file.classes) > 1 else ""
 
     def labels(self, rows: np.ndarray) -> np.ndarray:
         values: np.ndarray = self.file.labels[rows]
         return values
 
     def class_name(self, row: int) -> str:
+        shown: str = self.file.inputs[row].shown
+        return shown or self.stratum_name(row)
+
+    def stratum_name(self, row: int) -> str:
         result: str = self.file.classes[self.file.labels[row]]
         return result
 

@@ -1,7 +1,7 @@
 """Evaluators: compute metrics from a model's outputs, batch by batch and over all workers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -62,7 +62,7 @@ class Evaluator(ABC):
 
 
 class ClassificationEvaluator(Evaluator):
-    """Evaluator of a classification task.
+    """Evaluator of classes, or of what else a `ClassMetric` scores. Then there are no `labels`.
 
     Metrics that take the whole split at once are computed only if one is the primary metric, or there are at
     most SCORES logits. Metrics without a value on the split are left out.
@@ -80,13 +80,14 @@ class ClassificationEvaluator(Evaluator):
         primary: Metric,
         metrics: Sequence[Metric],
         device: torch.device,
+        decode: Callable[[Tensor], Tensor] = lambda outputs: outputs,
     ) -> None:
-        self.labels, self.device = labels, device
+        self.labels, self.device, self.decode = labels, device, decode
         self.primary, *others = (_class_metric(metric) for metric in (primary, *metrics))
         if problem := self.primary.problem(counts):
             raise InputError(problem)
         self.inputs = sum(counts)
-        cheap = self.inputs * len(labels) <= SCORES
+        cheap = self.inputs * max(1, len(labels)) <= SCORES
         usable = [m for m in others if not m.problem(counts) and (cheap or not m.whole)]
         self.metrics = list(dict.fromkeys((*usable, self.primary)))
         self.sums: dict[ClassMetric, Tensor] = {}
@@ -95,7 +96,7 @@ class ClassificationEvaluator(Evaluator):
 
     def update(self, outputs: Tensor, targets: Tensor) -> None:
         """Add logits `(B, classes)` and labels, int64 `(B,)`."""
-        logits = outputs.float()
+        logits = self.decode(outputs.float())
         for metric in self.metrics:
             if not metric.whole:
                 new = metric.update(logits, targets)
@@ -121,6 +122,8 @@ class ClassificationEvaluator(Evaluator):
         order = columns[0].argsort()
         true, answered, kept = (column[order] for column in columns[1:])
         values = self.primary.per_example(kept, true)
+        if not self.labels:
+            return Answers(values=values)
         return Answers(labels=self.labels, true=true.numpy(), answered=answered.numpy(), values=values)
 
 

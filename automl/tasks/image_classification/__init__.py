@@ -1,4 +1,4 @@
-"""Classification of images.
+"""Classes, labels and numbers of images.
 
 data        Image data: sources, caches of decoded splits, augmentation and batches on the device
 equal_time  The comparison of SimpleSelfAttention at equal time
@@ -7,7 +7,8 @@ one_block   One residual block more, as a module for a site
 reality     The study of published attention modules against the plain model
 space       Spaces of images: attention in a backbone, decomposed attention in large ones
 study       Published comparisons of classifiers of images
-task        Image classification: cross-entropy with label smoothing, class weights, mixup and CutMix
+targets     What is learned of an image: its class, several labels, or a number
+task        Learning of classes, labels or numbers from images, with mixup and CutMix
 vit_space   Spaces of vision transformers: blocks, stem, size and attention
 """
 
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Literal
 
-from search.class_metrics import CLASSIFICATION
+from search.class_metrics import CLASSIFICATION, LABELS, NUMBERS
 from search.config.sections import ClassificationTraining, Data
 from search.config.tasks import TaskSpec
 
@@ -75,7 +76,7 @@ SPEC = TaskSpec(
     data=ImageData,
     training=ImageTraining,
     dimensions=2,
-    metrics=CLASSIFICATION,
+    metrics=(*CLASSIFICATION, *LABELS, *NUMBERS),
     drawn=True,
     task="automl.tasks.image_classification.task:ImageClassification",
     spaces=("automl.tasks.image_classification.space", "automl.tasks.image_classification.vit_space"),

@@ -1,4 +1,4 @@
-"""Image classification: cross-entropy with label smoothing, class weights, mixup and CutMix."""
+"""Learning of classes, labels or numbers from images, with mixup and CutMix."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -18,7 +18,7 @@ from automl.data.pictures import SUFFIXES, cache_side, decode, is_picture
 from automl.data.records import Records
 from automl.task.base import EvaluationBatch
 from automl.task.classification import Classification, spread_over_classes
-from automl.task.deployment import Deployment, read_usage, spread_indices
+from automl.task.deployment import Arrays, Deployment, read_usage, spread_indices
 from automl.task.initial import initialise
 from automl.task.task_data import ShownInputs, Split
 from automl.tasks.image_classification import SPEC, ImageData, ImageTraining
@@ -35,11 +35,13 @@ from automl.tasks.image_classification.data.feed import (
     make_erasing,
     make_policy,
 )
+from automl.tasks.image_classification.targets import TARGETS, ImageClasses, ImageTarget
 from backbones import IMAGENET, Normalisation, find
 from backbones.channels import set_format
 from backbones.torch_internals import standard_gamma
 from search.config import TrialConfig
 
+CLASSES = ImageClasses()
 FEW = 1000  # training images, below which random weights learn little
 LABELLED = 64  # raw images in a batch of `labelled_inputs`
 
@@ -75,7 +77,9 @@ def open_feed(data: ImageData, split: Split, device: torch.device, memory_fracti
 
 
 class ImageClassification(Classification[ImageData, ImageTraining]):
-    """Classification of images."""
+    """Prediction of the classes, labels or numbers of images."""
+
+    target: ImageTarget
 
     spec = SPEC
     noun = "images"
@@ -93,6 +97,18 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
     def opened(self, split: Split) -> Images:
         return load_images(self.data, split)
 
+    def find_target(self) -> ImageTarget:
+        train = load_images(self.data, "train")
+        return train.target.scaled(train.values)
+
+    def targets(self, split: Split) -> Tensor:
+        images = load_images(self.data, split)
+        return images.labels if self.labels else images.values
+
+    def describe_data(self) -> str:
+        summary = self.target.summary(self.train.values)
+        return "; ".join(filter(None, [super().describe_data(), summary]))
+
     @classmethod
     def records(cls, config: TrialConfig) -> Records[Any]:
         data = cls.data_of(config)
@@ -104,19 +120,19 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
         return shared_name(data.source, data.path, data.size)
 
     def model(self) -> nn.Module:
-        check, size, classes = self.check(), self.data.size, len(self.labels)
+        check, size, classes = self.check(), self.data.size, len(self.target.names)
         model = self.placed(self.plain, lambda: torch.empty(2, 3, size, size), size, classes)
         return set_format(model, check.memory_format)
 
     def plain(self) -> nn.Module:
-        return self.chosen.build(classes=len(self.labels), size=self.data.size)
+        return self.chosen.build(classes=len(self.target.names), size=self.data.size)
 
     def initialise(self, model: nn.Module) -> list[str]:
-        return initialise(model, self.chosen, classes=len(self.labels), size=self.data.size)
+        return initialise(model, self.chosen, classes=len(self.target.names), size=self.data.size)
 
     def batches(self, epoch: int) -> Iterator[tuple[Tensor, ...]]:
-        """Yield `(x, y)`, or for mixed images `(x, y, z, weight)`, with both labels and the weight of the
-        first.
+        """Yield `(x, y)`, or for mixed images `(x, y, z, weight)`, with both targets and the weight of the
+        first. Only images whose target can be mixed are.
 
         All random numbers are drawn for the global batch, equally by every worker. Each then computes its own
         rows.
@@ -135,7 +151,7 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
         rows = own.expand(steps, -1)  # the images that this worker needs for each batch
         mix: tuple[Tensor, ...] = ()
         boxed = [False] * steps  # True for batches that CutMix mixes
-        if training.mixup > 0 or training.cutmix > 0:
+        if self.target.mixes and (training.mixup > 0 or training.cutmix > 0):
             if training.cutmix > 0:
                 boxed = (torch.rand(steps, generator=generator) < (0.5 if training.mixup > 0 else 1)).tolist()
             draws = [
@@ -154,13 +170,13 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
             drawn = torch.randint(2**31, (steps, batch), generator=generator)
             seeds = drawn[torch.arange(steps)[:, None], rows]  # equal for an image in every worker
         picked = order.view(steps, batch).gather(1, rows)  # (steps, rows)
-        labels = self.train.labels[picked].to(runtime.device)
+        targets = self.targets("train")[picked].to(runtime.device)
         boxes = boxes.view(steps, batch, 4)[torch.arange(steps)[:, None], rows].to(runtime.device)
         source = open_feed(self.data, "train", runtime.device, runtime.memory_fraction)
         for i, raw in enumerate(source(picked.unbind())):
             if seeds is not None and training.policy != "none":
                 raw = make_policy(training.policy)(raw, seeds[i])
-            x, y = crop_boxes(raw, boxes[i], self.data.size, self.normalisation), labels[i]
+            x, y = crop_boxes(raw, boxes[i], self.data.size, self.normalisation), targets[i]
             if seeds is not None and training.erasing > 0:
                 x = make_erasing(training.erasing)(x, seeds[i])
             if not mix:
@@ -186,24 +202,36 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
         return x.to(memory_format=torch.channels_last)
 
     def parts(self, split: Split) -> Iterator[EvaluationBatch]:
-        data, runtime = load_images(self.data, split), self.runtime
+        data, targets, runtime = load_images(self.data, split), self.targets(split), self.runtime
         order = runtime.shard(torch.arange(len(data))).split(2 * self.training.batch_size)
         source = open_feed(self.data, split, runtime.device, runtime.memory_fraction)
         for index, raw in zip(order, source(order), strict=True):
             x = centre_crop(raw, data.aspect[index], self.data.size)
-            labels = data.labels[index].to(runtime.device, non_blocking=True)
-            yield EvaluationBatch(index, normalise(x, self.normalisation), labels)
+            own = targets[index].to(runtime.device, non_blocking=True)
+            yield EvaluationBatch(index, normalise(x, self.normalisation), own)
 
     def deployment(self, model: nn.Module) -> Deployment:
-        """Return the graph from bytes `(N, size, size, 3)` to probabilities `(N, classes)`."""
+        """Return the graph from bytes `(N, size, size, 3)` to probabilities or numbers `(N, outputs)`."""
         size = self.data.size
         example = torch.zeros(2, size, size, 3, dtype=torch.uint8, device=self.runtime.device)
         return Deployment(
-            module=Probabilities(model, self.normalisation),
+            module=ImageAnswers(model, self.normalisation, self.target),
             inputs={"images": example},
-            outputs=["probabilities"],
+            outputs=[self.target.output],
             labels=self.labels,
+            details={} if self.labels else {"target": self.target.kind, "names": list(self.target.names)},
         )
+
+    def compare(self, ours: Arrays, theirs: Arrays) -> float:
+        return super().compare(ours, theirs) / self.target.unit
+
+    @classmethod
+    def describe(cls, exported: Mapping[str, Any], outputs: Arrays) -> tuple[str, dict[str, Any]]:
+        """Describe the class, the labels or the number of one image."""
+        if not (details := exported["details"]):
+            return super().describe(exported, outputs)
+        target = TARGETS[details["target"]](names=tuple(details["names"]))
+        return target.show(next(iter(outputs.values())))
 
     def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:
         """Return centre crops as bytes, `(count, size, size, 3)`."""
@@ -216,7 +244,7 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
         return ShownInputs(
             inputs=normalise(images, self.normalisation),
             pictures=list(images.cpu().numpy()),
-            names=[self.labels[label] for label in data.labels[index]],
+            names=data.captions(index.tolist()),
         )
 
     def labelled_inputs(self, split: Split) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
@@ -249,22 +277,23 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
         return is_picture(file)
 
     def usage(self) -> str:
-        return read_usage(__file__).format(size=self.data.size, classes=len(self.labels))
+        return read_usage(__file__).format(size=self.data.size, **self.target.usage())
 
     def request(self) -> str:
         return REQUEST.format(size=self.data.size)
 
 
-class Probabilities(nn.Module):
-    """Normalisation, classifier and softmax in one graph, so that users cannot normalise wrongly."""
+class ImageAnswers(nn.Module):
+    """Normalisation, model and the target's answers in one graph, so that users cannot normalise wrongly."""
 
-    def __init__(self, classifier: nn.Module, normalisation: Normalisation = IMAGENET) -> None:
+    def __init__(
+        self, model: nn.Module, normalisation: Normalisation = IMAGENET, target: ImageTarget = CLASSES
+    ) -> None:
         super().__init__()
-        self.classifier, self.normalisation = classifier, normalisation
+        self.model, self.normalisation, self.target = model, normalisation, target
 
     def forward(self, images: Tensor) -> Tensor:
-        probabilities: Tensor = self.classifier(normalise(images, self.normalisation)).softmax(dim=1)
-        return probabilities
+        return self.target.answer(self.model(normalise(images, self.normalisation)))
 
 
 def read_image(path: str | Path, size: int) -> np.ndarray:

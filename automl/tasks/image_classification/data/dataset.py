@@ -4,8 +4,9 @@ A split is decoded once into an Arrow file that every process maps into its memo
 The name of the file is a hash of the images' names, content, labels, classes and side. A changed dataset gets
 another file, and trials, processes and users with the same data use one. Columns: image (fixed-size binary,
 side x side x 3 bytes), label (int32), aspect (float32), name (string), content (SHA-256 of the original file,
-32 bytes) and changes (strings, see `Picture.changes`). The metadata holds the classes, the side, the digest
-and why images were skipped.
+32 bytes) and changes (strings, see `Picture.changes`). Labels and numbers also have values (float64, one for
+each output), and the label is the stratum. The metadata holds the target and the names of its outputs, the
+side, the digest and why images were skipped.
 """
 
 import sys
@@ -34,6 +35,7 @@ from automl.data.splits import SPLITS, hash_names, select_subset
 from automl.data.tally import Tally
 from automl.tasks.image_classification.data.folders import read_image_folder
 from automl.tasks.image_classification.data.lookup import SHAPES, draw_lookups
+from automl.tasks.image_classification.targets import TARGETS, ImageClasses
 
 # Names of the classes of each archive by their folders.
 READABLE = tomllib.loads(Path(__file__).with_name("readable.toml").read_text())
@@ -150,7 +152,9 @@ class ImageCache(ArrowFile):
     """An opened cache file of N rows. Pixels stay on the disk until a row is read.
 
     Attributes:
+        target: what is learned of an image.
         labels: int32 `(N,)`.
+        values: the value of each output, float64 `(N, outputs)`. Classes have none.
         aspect: float32 `(N,)`.
         contents: hashes of the originals, uint8 `(N, 32)`.
         blocks: uint8 arrays `(rows, side, side, 3)`.
@@ -163,7 +167,12 @@ class ImageCache(ArrowFile):
         self.side: int = self.about["side"]
         self.digest: str = self.about["digest"]
         self.skipped: tuple[str, ...] = tuple(self.about["skipped"])
+        self.target = TARGETS[self.about.get("target", ImageClasses.kind)](names=self.classes)
         self.labels: np.ndarray = self.table["label"].to_numpy()
+        self.values = np.empty((len(self.labels), 0))
+        if "values" in self.table.column_names:
+            values = self.table["values"].combine_chunks().flatten().to_numpy()
+            self.values = values.reshape(len(self.labels), len(self.classes))
         self.aspect: np.ndarray = self.table["aspect"].to_numpy()
         self.blocks = self.read_blocks("image", self.side, self.side, 3)
         self.contents = self.read_hashes("content")
@@ -179,7 +188,9 @@ class ImageCache(ArrowFile):
         return tally
 
 
-def open_image_cache(items: Sequence[Item], classes: Sequence[str], side: int, name: str) -> ImageCache:
+def open_image_cache(
+    items: Sequence[Item], classes: Sequence[str], side: int, name: str, target: str = ImageClasses.kind
+) -> ImageCache:
     """Return the cache of `items` at `side` pixels. Builds it if it is missing or damaged.
 
     An image that cannot be decoded is left out, with a warning. `name` describes the images in messages.
@@ -187,10 +198,12 @@ def open_image_cache(items: Sequence[Item], classes: Sequence[str], side: int, n
     Raises InputError if more than 1 % and more than FEW images are damaged, and if the cache folder is full
     or not writable.
     """
-    fields = (field for item in items for field in (item.name, str(item.label), item.content))
+    fields = (field for item in items for field in (item.name, f"{item.label}{item.shown}", item.content))
     digest = hash_all([*classes, *fields]).hex()
     skipped: dict[str, str] = {}
-    about = {"classes": list(classes), "side": side, "digest": digest, "skipped": skipped}
+    about = {
+        "target": target, "classes": list(classes), "side": side, "digest": digest, "skipped": skipped,
+    }  # fmt: skip
     schema = pa.schema(
         {
             "image": pa.binary(side * side * 3),
@@ -201,6 +214,8 @@ def open_image_cache(items: Sequence[Item], classes: Sequence[str], side: int, n
             "changes": pa.list_(pa.string()),
         }
     )
+    if target != ImageClasses.kind:
+        schema = schema.append(pa.field("values", pa.list_(pa.float64(), len(classes))))
 
     def write(path: Path) -> str:
         write_rows(path, schema, _rows(items, side, name, skipped), about)
@@ -236,6 +251,7 @@ def _rows(
             "name": item.name,
             "content": item.content,
             "changes": changes,
+            **({"values": item.values} if item.values else {}),
         }
 
 
@@ -262,7 +278,9 @@ class Images:
     It can be pickled: only the row numbers are sent.
 
     Attributes:
+        target: what is learned of an image.
         labels: int64 `(N,)`.
+        values: the value of each output, float64 `(N, outputs)`. Classes have none.
         aspect: width / height of the originals, float32 `(N,)`.
         classes: the names of the classes.
         side: the side of the cached images in pixels.
@@ -278,7 +296,9 @@ class Images:
         self.listed = Tally() if listed is None else listed
         self._rows = np.arange(len(cache.labels)) if rows is None else rows
         self.labels: Tensor = torch.from_numpy(cache.labels[self._rows].astype(np.int64))
+        self.values: Tensor = torch.from_numpy(cache.values[self._rows])
         self.aspect: Tensor = torch.from_numpy(cache.aspect[self._rows])
+        self.target = cache.target
         self.classes = cache.classes
         self.side = cache.side
         self.skipped = cache.skipped
@@ -286,6 +306,10 @@ class Images:
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def captions(self, indices: Sequence[int]) -> list[str]:
+        """Return the class, labels or number of images."""
+        return [self.target.caption(int(self.labels[i]), self.values[i].tolist()) for i in indices]
 
     def names(self) -> list[str]:
         """Return the names of the N images: paths relative to the dataset's folder."""
@@ -332,7 +356,9 @@ def open_split(
     listed, cache = Tally(), shared.find_split(ImageCache, shared_name(source, path, size, side), split)
     if cache is None:
         records = open_image_records(source, path=path, size=size)
-        cache = open_image_cache(records.inputs(split), records.file.classes, side, f"{source} {split}")
+        cache = open_image_cache(
+            records.inputs(split), records.file.classes, side, f"{source} {split}", records.file.target
+        )
         listed = records.tally
     keys = cache.contents if get_archive_name(source, path, size) is None else hash_names(cache.names)
     rows = None if split == "test" else select_subset(cache.labels, keys, subset)
@@ -343,7 +369,8 @@ def open_image_records(
     source: str, *, path: str | Path | None = None, size: int, subset: float = 1.0
 ) -> ImageRecords[Listing[Item]]:
     """List the images of a source and their splits, undecoded. Raises InputError if that is impossible."""
-    return ImageRecords(list_images(source, path, size), subset)
+    listing = list_images(source, path, size)
+    return ImageRecords(listing, subset, TARGETS[listing.target].stratum)
 
 
 def shared_name(source: str, path: str | Path | None, size: int, side: int | None = None) -> str:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from automl.base.errors import InputError
 from automl.base.text import read_text
-from automl.data.csv_table import COLUMNS, LABELS, Table, read_groups, read_labels, resolve_file
+from automl.data.csv_table import LABELS, Table, read_groups, read_labels, resolve_file
 from automl.data.files import (
     find_on_disk,
     hash_contents,
@@ -38,8 +38,8 @@ from automl.data.pictures import FORMATS, HEIF, HEIF_HINT, SUFFIXES, get_suffix,
 from automl.data.records import Item, Listing
 from automl.data.splits import SPLIT_NAMES, SPLIT_OF
 from automl.data.tally import Tally, join_examples
+from automl.tasks.image_classification.targets import LAYOUT, ImageClasses, ImageTarget, find_target
 
-LAYOUT = "one folder of images per class, or train/ and val/ or test/ that each hold one folder per class"
 ANNOTATIONS, IMAGES = "val_annotations.txt", "images"  # of Tiny ImageNet
 
 
@@ -56,29 +56,31 @@ def read_image_folder(root: Path, readable: Mapping[str, str]) -> Listing[Item]:
             lacks, a class whose pictures all cannot be read, or files that cannot be read.
     """
     table = read_labels(root)
-    listing, groups = _list_images(root, table), read_groups(root, table)
-    folders = sorted(listing.splits["train"])
-    for split, classes in listing.splits.items():
-        _check_classes(listing.sources[split], split, classes, folders)
-    splits = {split: _make_items(root, classes, folders, groups) for split, classes in listing.splits.items()}
-    names = tuple(readable.get(name, name_to_text(name)) for name in folders)
+    target = None if table is None else find_target(root / LABELS, table)
+    listing, groups = _list_images(root, table, target), read_groups(root, table)
+    counts = {
+        split: {key: len(images) for key, images in keys.items()} for split, keys in listing.splits.items()
+    }
+    target = (target or ImageClasses()).fit(counts, listing.sources)
+    splits = {split: _make_items(root, keys, target, groups) for split, keys in listing.splits.items()}
+    names = tuple(readable.get(name, name_to_text(name)) for name in target.names)
     splits = drop_contradictions(splits, names, listing.tally)
-    return Listing(classes=names, splits=splits, tally=listing.tally)
+    return Listing(classes=names, splits=splits, tally=listing.tally, target=target.kind)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Listing:
-    """Images of each split by class, before they are hashed."""
+    """Images of each split by class, or by the key of another target, before they are hashed."""
 
     sources: dict[str, Path]  # the folder or table that defines each split
     splits: dict[str, dict[str, list[Path]]]
     tally: Tally = field(default_factory=Tally)
 
 
-def _list_images(root: Path, table: Table | None) -> _Listing:
-    """List the images by a table of labels, or else by folders."""
-    if table is not None and ("label" in table.columns or "group" not in table.columns):
-        return _list_by_table(root, table)
+def _list_images(root: Path, table: Table | None, target: ImageTarget | None) -> _Listing:
+    """List the images by a table with the target, or else by folders."""
+    if table is not None and target is not None:
+        return _list_by_table(root, table, target)
     folders = _find_split_folders(root)
     walked = _Walk(root=root)
     own = {folder.name for folder in folders.values()}
@@ -98,9 +100,9 @@ def _list_images(root: Path, table: Table | None) -> _Listing:
     return _Listing(sources=folders, splits=splits, tally=walked.tally)
 
 
-def _list_by_table(root: Path, content: Table) -> _Listing:
+def _list_by_table(root: Path, content: Table, target: ImageTarget) -> _Listing:
     tally, table = Tally(), root / LABELS
-    splits = _list_labelled(root, content)
+    splits = _list_labelled(root, content, target)
     if "train" not in splits:
         raise InputError(f"{table} has no rows of the train split. Add some, or remove the column of splits")
     if "test" not in splits and "validation" in splits:  # `val/` is the test split of folders, too.
@@ -124,22 +126,15 @@ def _list_by_table(root: Path, content: Table) -> _Listing:
     return _Listing(sources=dict.fromkeys(splits, table), splits=splits, tally=tally)
 
 
-def _list_labelled(root: Path, content: Table) -> dict[str, dict[str, list[Path]]]:
-    """Return the images of each split by class. All are in "train" if the table has no column of splits."""
+def _list_labelled(root: Path, content: Table, target: ImageTarget) -> dict[str, dict[str, list[Path]]]:
+    """Return the images of each split by key. All are in "train" if the table has no column of splits."""
     table = root / LABELS
-    if not {"file", "label"} <= {*content.columns}:
-        raise InputError(
-            f"{table} needs a column {' or '.join(COLUMNS['file'])} and one "
-            f"{' or '.join(COLUMNS['label'])}, and a row for each image; it has "
-            f"{', '.join(content.columns) or 'nothing'}"
-        )
     images: dict[str, dict[str, list[Path]]] = {}
     for line, row in content.rows:
-        image, label = resolve_file(root, row["file"], line), normalise_nfc(row["label"].strip())
-        if not label:
-            raise InputError(f"{table}, line {line}: {image.name} has no label")
+        image = resolve_file(root, row["file"], line)
+        key = target.parse(row, f"{table}, line {line}: {image.name}")
         split = _parse_split(row["split"], table, line) if "split" in row else "train"
-        images.setdefault(split, {}).setdefault(label, []).append(image)
+        images.setdefault(split, {}).setdefault(key, []).append(image)
     return images
 
 
@@ -291,26 +286,22 @@ def _unreadable_message(folder: Path, pictures: Sequence[Path]) -> str:
     )
 
 
-def _check_classes(folder: Path, split: str, classes: Mapping[str, object], known: list[str]) -> None:
-    if not classes:
-        raise InputError(f"{folder} has no folders with images in them; expected {LAYOUT}")
-    if split == "train" and len(classes) == 1:
-        raise InputError(f"{folder} has only one class, {known[0]!r}; a dataset needs two, as {LAYOUT}")
-    if extra := sorted(set(classes) - set(known)):
-        raise InputError(
-            f"classes in {folder} must be among those of the train split; {', '.join(map(repr, extra[:5]))} "
-            f"({len(extra)} in all) are not. Choose from {', '.join(known[:20])}"
-        )
-
-
 def _make_items(
-    root: Path, classes: Mapping[str, list[Path]], folders: list[str], groups: Mapping[Path, str]
+    root: Path, keys: Mapping[str, list[Path]], target: ImageTarget, groups: Mapping[Path, str]
 ) -> list[Item]:
-    labelled = [(label, image) for label, name in enumerate(folders) for image in classes.get(name, [])]
-    hashes = hash_contents([image for _, image in labelled])
+    keyed = [(target.encode(key), image) for key in sorted(keys) for image in keys[key]]
+    hashes = hash_contents([image for _, image in keyed])
     return [
-        Item(name_to_text(image.relative_to(root).as_posix()), image, label, content, groups.get(image, ""))
-        for (label, image), content in zip(labelled, hashes, strict=True)
+        Item(
+            name_to_text(image.relative_to(root).as_posix()),
+            image,
+            label,
+            content,
+            groups.get(image, ""),
+            values=values,
+            shown=target.caption(label, values) if values else "",
+        )
+        for ((label, values), image), content in zip(keyed, hashes, strict=True)
     ]
 
 
@@ -320,13 +311,14 @@ def _relative_names(root: Path, files: Sequence[Path]) -> list[str]:
 
 CONTRADICTION = "images that are in two classes"
 NEEDED = "images that are in two classes (kept, since a class would have none without them)"
+TWO_TARGETS = "images that have two targets"
 COPY = "copies of another image of their class and split"
 
 
 def drop_contradictions(
     splits: Mapping[str, Sequence[Item]], classes: Sequence[str], tally: Tally
 ) -> dict[str, list[Item]]:
-    """Leave out images that have two labels, in one split or in several. Count them and copies in `tally`.
+    """Leave out images that have two targets, in one split or in several. Count them and copies in `tally`.
 
     No label can be learned from them, and one of the two would always count as wrong. They stay if a class of
     a split would have no image without them. Copies with one label are kept: a user may repeat images on
@@ -336,27 +328,35 @@ def drop_contradictions(
     for items in splits.values():
         for item in items:
             by_content[item.content].append(item)
-    double = {c: items for c, items in by_content.items() if len({item.label for item in items}) > 1}
+    double = {c: items for c, items in by_content.items() if len({*map(_target, items)}) > 1}
     kept = {split: [item for item in items if item.content not in double] for split, items in splits.items()}
     pairs = [_describe_pair(items, classes) for items in double.values()]
     if all(
         {item.label for item in kept[split]} == {item.label for item in items}
         for split, items in splits.items()
     ):
-        tally.leave_out(CONTRADICTION, pairs)
+        tally.leave_out(
+            TWO_TARGETS if any(item.shown for items in double.values() for item in items) else CONTRADICTION,
+            pairs,
+        )
     else:
         tally.keep(NEEDED, pairs)
         kept = {split: list(items) for split, items in splits.items()}
     for items in kept.values():
-        first: dict[tuple[bytes, int], str] = {}
-        copies = [i.name for i in items if first.setdefault((i.content, i.label), i.name) != i.name]
+        first: dict[tuple[bytes, int, str], str] = {}
+        copies = [i.name for i in items if first.setdefault((i.content, *_target(i)), i.name) != i.name]
         tally.keep(COPY, copies)
     return kept
 
 
+def _target(item: Item) -> tuple[int, str]:
+    return item.label, item.shown
+
+
 def _describe_pair(items: Sequence[Item], classes: Sequence[str]) -> str:
     first = items[0]
-    other = next(item for item in items if item.label != first.label)
+    other = next(item for item in items if _target(item) != _target(first))
     if first.name == other.name:  # Two rows of `labels.csv` name one file.
-        return f"{first.name} as {classes[first.label]} and {classes[other.label]}"
+        both = " and ".join(item.shown or classes[item.label] for item in (first, other))
+        return f"{first.name} as {both}"
     return f"{first.name} and {other.name}"

@@ -1,7 +1,6 @@
 """Summarise a dataset of images, and draw a sheet of samples with their augmented versions."""
 
 import unicodedata
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from automl.data.overview import Overview
 from automl.data.pictures import describe_sizes, read_sizes
 from automl.data.splits import SPLITS
 from automl.data.tally import join_examples
+from automl.task.deployment import spread_indices
 from automl.tasks.image_classification.data.dataset import LEAST_CROP, Images, open_image_records, open_split
 from automl.tasks.image_classification.data.feed import make_erasing, make_policy
 from backbones.libraries import Normalisation
@@ -34,7 +34,7 @@ MEASURED = 2000  # most images whose sizes are read, evenly spread
 
 
 class ImageOverview(Overview):
-    """The overview of a folder of classes, with its sheet of samples."""
+    """The overview of a folder of images, with its sheet of samples."""
 
     def write_sheet(self, path: str, size: int, *, flip: bool, augment: str) -> Path:
         """Write samples to a PNG in the current folder. Raise InputError if it cannot be written."""
@@ -51,31 +51,37 @@ class ImageOverview(Overview):
 
 
 def summarise_folder(path: str, size: int) -> ImageOverview:
-    """Return the overview of a folder of classes, test split included. Raises InputError as `open_split`."""
+    """Return the overview of a folder of images, test split included. Raises InputError as `open_split`."""
     if not 24 <= size <= 1024:
         raise InputError(f"--size must be between 24 and 1024 pixels; got {size}")
     splits = {split: open_split("folder", split, path=path, size=size) for split in SPLITS}
-    counts = {name: dict.fromkeys(SPLITS, 0) for name in splits["train"].classes}
-    for split, images in splits.items():
-        for label, count in Counter(images.labels.tolist()).items():
-            counts[images.classes[label]][split] = count
+    target = splits["train"].target
+    by_split = {split: target.count(images.labels, images.values) for split, images in splits.items()}
+    counts = {
+        name: {split: numbers[i] for split, numbers in by_split.items()}
+        for i, name in enumerate(target.names if by_split["train"] else ())
+    }
     records = open_image_records("folder", path=path, size=size)
     files = [item.image for item in records.file.inputs if isinstance(item.image, Path)]
     sizes = read_sizes(files[:: max(1, -(-len(files) // MEASURED))])
-    totals = {split: sum(row[split] for row in counts.values()) for split in SPLITS}
+    totals = {split: len(images) for split, images in splits.items()}
+    training = {name: row["train"] for name, row in counts.items()}
+    values = torch.cat([images.values for images in splits.values()])
     alike = _find_lookalikes(splits)
     pairs = join_examples([f"{first} and {second}" for first, second in alike])
     same = pluralize(len(alike), "images look like one of another split")
     return ImageOverview(
         {**counts, "all": totals},
-        heading="class",
+        heading=target.stratum.removeprefix("rarest "),
         how=records.describe_splits(),
         tally=sum((images.file.tally for images in splits.values()), records.tally),
         notes={
-            "balance": describe_imbalance({name: row["train"] for name, row in counts.items()}),
+            "balance": describe_imbalance(training) if target.classes else "",
+            "target": target.summary(values),
             "sizes": describe_sizes(sizes) if sizes else "",
             "duplicates": f"{same}: {pairs}" if alike else "",
         },
+        target=target.kind,
         counts=counts,
         sizes=sizes,
         skipped=sorted({name for images in splits.values() for name in images.skipped}),
@@ -146,7 +152,7 @@ BYTES = Normalisation((0, 0, 0), (1 / 255, 1 / 255, 1 / 255))  # leaves pixels u
 
 
 def draw_sheet(images: Images, *, size: int, flip: bool, policy: str, erase: float) -> Image.Image:
-    """Draw a row per image: the class, the image, and augmented versions. Show as many classes as fit."""
+    """Draw a row per image: its target, the image, and augmented versions. Show as many classes as fit."""
     rows = _select_rows(images.labels)
     raw = images.gather(rows)
     shown = [centre_crop(raw, images.aspect[rows], size)]
@@ -164,7 +170,7 @@ def draw_sheet(images: Images, *, size: int, flip: bool, policy: str, erase: flo
     sheet = np.full((len(rows) * step - GAP, COLUMNS * step - GAP, 3), 255, np.uint8)
     for i, j in np.ndindex(tiles.shape[:2]):
         sheet[i * step : i * step + size, j * step : j * step + size] = tiles[i, j]
-    names = _draw_names([images.classes[label] for label in images.labels[rows].tolist()], size, step)
+    names = _draw_names(images.captions(rows.tolist()), size, step)
     both = Image.new("RGB", (names.width + sheet.shape[1], sheet.shape[0]), "white")
     both.paste(names, (0, 0))
     both.paste(Image.fromarray(sheet), (names.width, 0))
@@ -197,5 +203,7 @@ def _shorten_name(name: str, font: ImageFont.FreeTypeFont) -> str:
 def _select_rows(labels: Tensor) -> Tensor:
     """Return the first image of each class, and further ones if there are fewer classes than ROWS."""
     by_class = [(labels == label).nonzero().flatten() for label in labels.unique()]
+    if len(by_class) == 1:  # a number each
+        return spread_indices(len(labels), ROWS)
     turns = [members[turn] for turn in range(ROWS) for members in by_class if turn < len(members)]
     return torch.stack(turns[:ROWS]).sort().values

@@ -131,7 +131,7 @@ class SequenceRecords(Records[SequenceCache]):
 
     noun = "sequences"
     group_noun = "subject"
-    classed = True
+    stratum = "class"
 
     def labels(self, rows: np.ndarray) -> np.ndarray:
         labels: np.ndarray = self.file.labels[rows]
