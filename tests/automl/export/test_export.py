@@ -28,7 +28,7 @@ from automl.storage.metadata import read_metadata
 from automl.storage.storage import Storage
 from automl.task import open_task
 from automl.task.opening import write_manifest
-from automl.tasks.image_classification.task import Probabilities
+from automl.tasks.image_classification.task import ImageAnswers
 from automl.tracking.run_spec import CONFIRMED, VERDICT, RunSpec, search_run_spec
 from automl.tracking.runs import Registered
 from automl.tracking.tracker import Tracker
@@ -56,7 +56,7 @@ def expected(trained: TrainResult) -> tuple[np.ndarray, np.ndarray]:
     model.load_state_dict(content["model"])
     inputs = task.model_inputs("test", 100)["images"]
     with torch.inference_mode():
-        return inputs.numpy(), Probabilities(model).eval()(inputs).numpy()
+        return inputs.numpy(), ImageAnswers(model).eval()(inputs).numpy()
 
 
 def test_exported_files_rebuild_the_model(

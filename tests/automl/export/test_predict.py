@@ -16,7 +16,7 @@ from automl.export.predict import BATCH, run_predict
 from automl.storage.storage import Storage
 from automl.task import open_task
 from automl.tasks.image_classification.data import open_split
-from automl.tasks.image_classification.task import Probabilities
+from automl.tasks.image_classification.task import ImageAnswers
 from automl.training import checkpoint
 from automl.trials.train import TrainResult
 from search.config import TrialConfig
@@ -54,7 +54,7 @@ def test_agrees_with_what_evaluation_sees(
     count = BATCH + 3  # in more than one batch
     with torch.inference_mode():
         inputs = centre_crop(test.gather(torch.arange(count)), test.aspect[:count], 24)
-        expected = Probabilities(model).eval()(inputs).numpy()
+        expected = ImageAnswers(model).eval()(inputs).numpy()
     files = []
     for name in test.names()[:count]:
         pixels = load_digits().images[int(name.removeprefix("digit"))] * (255 / 16)

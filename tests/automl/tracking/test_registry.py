@@ -11,7 +11,7 @@ from automl.base.errors import InputError
 from automl.export.run_export import ExportResult, run_export
 from automl.storage.storage import Storage
 from automl.task import open_task
-from automl.tasks.image_classification.task import Probabilities
+from automl.tasks.image_classification.task import ImageAnswers
 from automl.tracking.run_spec import VERDICT
 from automl.tracking.runs import check_registry, register
 from automl.training import checkpoint
@@ -37,7 +37,7 @@ def test_the_alias_names_a_model_that_predicts_like_the_trained_one(
     model.load_state_dict(content["model"])
     inputs = task.model_inputs("test", 50)["images"]
     with torch.inference_mode():
-        expected = Probabilities(model).eval()(inputs).numpy()
+        expected = ImageAnswers(model).eval()(inputs).numpy()
     # The store has files of its own: the export folder may go.
     away = shutil.move(exported.folder, tmp_path / "away")
     try:
