@@ -142,6 +142,9 @@ class Progress(Callback):
             models = {model_name(record.config) for record in self.records.values()}
             model = f"{model_name(trial.config)} " if len(models) > 1 else ""
             name, end = model + placement_name(trial.config, options=False), ""
+        specs = trial.config.model.placement.values()
+        windows = sorted({str(spec.options["window"]) for spec in specs if "window" in spec.options})
+        name += f", window {' and '.join(windows)}" if windows else ""
         name, room = f"{trial.number:03d} {name}", width - len(end)
         return (name if len(name) <= room else f"{name[: room - 1]}…") + end
 

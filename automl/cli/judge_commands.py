@@ -51,8 +51,6 @@ def confirm(context: typer.Context, *, as_json: bool = JSON_OPTION, **values: An
 
 def print_confirm(result: "ConfirmResult", storage: str) -> None:
     """Print the verdict, the other comparisons, and the next commands."""
-    from automl.storage.user_code import trust_option
-
     verdict = result.verdict
     which = f" (confirmation {result.number})" if result.number > 1 else ""
     kind = verdict.design.kind
@@ -70,6 +68,8 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
             print(printable(f"protected {', '.join(hashes)}"))
     for remark in verdict.remarks:
         print(f"          {remark}")
+    if verdict.cause:
+        print(f"cause     {verdict.cause}")
     for warning in verdict.warnings:
         print(f"warning   {warning}")
     if result.untracked:
@@ -87,16 +87,24 @@ def print_confirm(result: "ConfirmResult", storage: str) -> None:
         print(f"resume    {resume}  (errors are in {result.folder}{loss})")
         if kind.correct and not any(variant.scores for variant in verdict.variants):
             print(f"          {kind.correct}")
-    print(f"next      {format_command('report --search', result.search, storage)}")
-    if not kind.exports:
-        return
-    # If no finalist is better, the baseline is the model to deploy.
-    what = "--best" if verdict.winner is not None else "--baseline"
-    export = format_command(
-        f"export{trust_option(result.user_code)} {what} --search",
-        *(result.search, storage, "--out", f"exports/{result.search}"),
-    )
-    print(f"          {export}")
+    print("next      " + "\n          ".join(_next_commands(result, storage)))
+
+
+def _next_commands(result: "ConfirmResult", storage: str) -> Iterator[str]:
+    """Yield the most useful next step, and the commands of the report and the export."""
+    from automl.storage.user_code import trust_option
+
+    verdict = result.verdict
+    if verdict.next_step:
+        yield printable(verdict.next_step)
+    yield format_command("report --search", result.search, storage)
+    if verdict.design.kind.exports:
+        # If no finalist is better, the baseline is the model to deploy.
+        what = "--best" if verdict.winner is not None else "--baseline"
+        yield format_command(
+            f"export{trust_option(result.user_code)} {what} --search",
+            *(result.search, storage, "--out", f"exports/{result.search}"),
+        )
 
 
 @with_options_of(RefereeOptions)

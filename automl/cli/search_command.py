@@ -215,6 +215,8 @@ def _print_leaders(result: "Search") -> None:
         else:
             run = result.runs.get(trial.number) or "not in MLflow yet"
             print(f"{title:9} {result.describe_score(trial)}  {describe_model(trial)}  (run {run})")
+    if result.original:
+        print(f"original  {result.original}")
     if len(result.leading) > 1:
         print("leading")
         configs = [trial.config for trial in result.leading]

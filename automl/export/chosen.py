@@ -19,6 +19,7 @@ from automl.judge.verdict import CONFIRM_FOLDER, Verdict
 from automl.storage.folder import check_not_lost, exists, find_model_search
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage, is_address
+from automl.storage.trial_files import describe_original
 from automl.tracking.client import find_runs, open_client
 from automl.tracking.run_spec import CHECKPOINT, CONFIRMED, FIGURES, VERDICT
 from search.record import CHECKPOINT_FILE, TRIALS_FOLDER, Role, TrialRecord
@@ -40,6 +41,7 @@ class Chosen:
         spent: Of a free answer, what the search took beside it. Otherwise an empty text.
         identity: Identity of its search or confirmation in MLflow.
         number: Number of the trial there.
+        original: Trained model that its search started from. Empty without one.
         run_id: ID of its MLflow run. None if there is none, or it was not looked up.
     """
 
@@ -54,6 +56,7 @@ class Chosen:
     spent: str = ""
     identity: str = ""
     number: int = 0
+    original: str = ""
     run_id: str | None = None
 
     @property
@@ -129,6 +132,7 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
         figures=verdict.details if verdict is not None and verdict.winner is None else "",
         warning="" if verdict is None or baseline else _warning(verdict, metadata.name, storage),
         spent=_spent(records) if best.role is Role.FREE else "",
+        original=describe_original(folder, plan.metric, best),
         identity=metadata.identity,
         number=best.number,
     )
@@ -171,6 +175,7 @@ def _confirmed(metadata: SearchMetadata, folder: Path, verdict: Verdict, *, base
         verdict=verdict.headline,
         figures=verdict.details,
         confirmed=not baseline,
+        original=describe_original(folder, metric, best),
         identity=confirmation.run_spec(location, metadata).identity,
         number=best.number,
     )

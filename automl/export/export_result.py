@@ -206,6 +206,7 @@ def _about(task: Task, result: ExportResult) -> dict[str, str]:
         ),
         "training": f"{pluralize(config.training.epochs, 'epochs')}, {config.training.summary()}",
         "test split": show_metrics(result.test, result.metrics),
+        "original, untouched": result.chosen.original,
     }
 
 

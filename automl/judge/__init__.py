@@ -14,6 +14,7 @@ ledger          `ledger.db`: the comparisons, heads and tests of a stream of cha
 stream          A change of a ledger: its program, the seeds it needs, and its verdict from the scores so far
 decision        Several finalists, interim analyses, power
 rules           The rules of a verdict: a table of conditions, outcomes and words
+causes          The causes of a verdict: a table of facts, words and next steps
 judge           The verdict on the finalists, from the scores so far
 verdict         The verdict and the comparisons, as values, in words and in `verdict.json`, and the result
 compare         `automl compare`: compare trained models with the statistics of a confirmation

@@ -249,6 +249,7 @@ class Judge:
             seconds=self._seconds(leader, used),
             steps=None if steps[0] is None or steps[1] is None else (steps[0], steps[1]),
             gate=scores.largest_gate(used),
+            slowdown=self._slowdown(leader, used),
             awaited=awaited,
             is_constant=bool(evidence.constant),
             failed_attempts=self.failed_attempts,
@@ -409,6 +410,14 @@ class Judge:
         """Return the time ratio of each variant at these seeds, or None if it is not known."""
         baseline = self.scores[self.baseline.name]
         return [time_ratio(self.scores[variant.name], baseline, seeds) for variant in variants]
+
+    def _slowdown(self, leader: Variant, seeds: Sequence[int]) -> Ratio | None:
+        """Return the time for a step, divided by the baseline's, if both have as many inputs."""
+        sizes = {getattr(v.config.training, "batch_size", None) for v in (leader, self.baseline)}
+        # The steps of a training that continues a shared partial training include those before it.
+        if len(sizes) > 1 or self.design.shared_trainings:
+            return None
+        return time_ratio(self.scores[leader.name], self.scores[self.baseline.name], seeds, per_step=True)
 
     def _is_whole(self, name: str, seeds: Sequence[int]) -> bool:
         """Return whether all seeds of a variant have ended, or one of them cannot be trained."""

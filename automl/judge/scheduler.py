@@ -20,16 +20,16 @@ from automl.judge.design import Design
 from automl.judge.judge import CONSTANT, Judge, judge
 from automl.judge.ledger import Ledger
 from automl.judge.protocol import Confirmation, best_of_variant, chosen_baseline, study_in
-from automl.judge.scores import Scores, collect, find_reached
+from automl.judge.scores import Histories, Scores, collect, find_rise
 from automl.judge.statistics import paired
 from automl.judge.stream import Stream
 from automl.judge.variants import CONTROL_ROLES, LONGER, Variant, ablations, best_validated, lengthen
 from automl.judge.verdict import CONFIRM_FOLDER, FORMAT, VERDICT_FILE, Verdict, read_verdict
 from automl.storage.metadata import SearchMetadata
-from automl.storage.trial_files import read_answers, read_left
+from automl.storage.trial_files import describe_original, read_answers, read_left
 from search.config.tasks import find_spec
 from search.fixed_scheduler import FixedScheduler, PlannedTrial
-from search.record import NOT_STARTED, Callback, Metrics, Role, State, TrialRecord
+from search.record import NOT_STARTED, Callback, Role, State, TrialRecord
 
 PAIRS = 10  # of a referee
 MIN_SECONDS, MIN_PROCESSOR_SHARE = 10, 0.05  # processor time below that share of a longer run is doubtful
@@ -62,6 +62,7 @@ class ConfirmationScheduler(Callback):
     ) -> None:
         self.folder, self.confirmation, self.controls = folder, confirmation, controls
         self.name, self.location = metadata.name, metadata.location / folder.name
+        self._command = metadata.provenance.command
         metric, plan = metadata.plan.metric, confirmation.plan(metadata.plan)
         needed = [metric.name, plan.metric.name]
         study = study_in(folder, self.name, maximize=metric.maximize, needed=needed)
@@ -195,10 +196,11 @@ class ConfirmationScheduler(Callback):
         if self.verdict.complete and self.verdict.finalist is not None:
             names = (self.verdict.finalist, self.variants[0].name)
             ours, theirs = (self._histories(name) for name in names)
-            reached = find_reached(ours, theirs, self.design.metric)
-            self.verdict = replace(self.verdict, reached=reached)
+            metric, margin = self.design.metric, self.design.margin
+            rises = (find_rise(ours, metric, margin), find_rise(theirs, metric, margin))
+            self.verdict = replace(self.verdict, rises=rises)
 
-    def _histories(self, variant: str) -> list[Sequence[Metrics]]:
+    def _histories(self, variant: str) -> Histories:
         """Return the epochs of a variant's trainings, in the order of the seeds of the verdict."""
         records = (r for r in self.planned.standing if r.variant == variant and r.state is State.COMPLETE)
         done = {record.config.seed: record for record in records}
@@ -235,7 +237,17 @@ class ConfirmationScheduler(Callback):
             warnings += self._unseen_work()
         warnings += self._left_files()
         number = self.confirmation.number
-        return replace(verdict, search=self.name, confirmation=number, warnings=warnings)
+        leading = next(
+            (r for r in self.planned.standing if r.variant == verdict.finalist and r.profile), None
+        )
+        return replace(
+            verdict,
+            search=self.name,
+            confirmation=number,
+            warnings=warnings,
+            original=describe_original(self.folder, self.design.metric, leading),
+            command=self._command,
+        )
 
     def _unseen_work(self) -> list[str]:
         """Return a warning for each command that spends its time where its processor time is not seen."""

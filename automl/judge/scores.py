@@ -7,13 +7,16 @@ from statistics import fmean
 
 import numpy as np
 
-from automl.judge.statistics import ALPHA, Ratio, paired_ratio
+from automl.judge.statistics import ALPHA, Difference, Ratio, paired, paired_ratio
 from automl.judge.variants import Variant
 from search.metric import Metric
 from search.record import Metrics, State, TrialRecord
 
 TIMING_ERROR = 0.02  # of a ratio of steps timed in turn, beyond its interval, as pairs of one model show
 GATE = "gate."  # prefix of a site's name in the metrics of an epoch
+WATCHED = 0.75  # fraction of a training after which its curve is watched
+
+Histories = Sequence[Sequence[Metrics]]  # the epochs of trainings, in the order of the seeds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +69,12 @@ class Scores:
         known = [cost for cost in costs if cost is not None]
         return fmean(known) if known and len(known) == len(seeds) else None
 
+    def spent(self, seed: int, name: str, *, per_step: bool = False) -> float:
+        """Return the time of a training, or for a step of it. 0 if it is not known."""
+        cost = self.costs.get(seed, TrainingCost())
+        steps = cost.steps if per_step else 1
+        return (getattr(cost, name) or 0.0) / steps if steps else 0.0
+
     def timed(self, seeds: Sequence[int]) -> Ratio | None:
         """Return the time of the trainings, divided by that of the search's baseline, by their timed steps.
 
@@ -83,34 +92,24 @@ class Scores:
         return max(gates) if len(gates) == len(seeds) else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reached:
-    """When a finalist reaches the baseline's final score, as the mean over seeds on the validation split.
-
-    Attributes:
-        time: The fraction of its training time.
-        steps: The number of its steps, or None if they are not known.
-    """
-
-    time: float
-    steps: float | None
-
-
 def time_ratio(
     variant: Scores,
     baseline: Scores,
     seeds: Sequence[int],
     alpha: float = ALPHA,
     find: Callable[[Sequence[float], Sequence[float], float], Ratio] = paired_ratio,
+    *,
+    per_step: bool = False,
 ) -> Ratio | None:
     """Return the ratio of two variants' training times at the same seeds, or None if it is not known.
 
+    With `per_step`, it is of the times for a step, each with its share of the validation.
     Processor time is used if all trainings have it, because other processes on the machine hardly change it.
     `alpha` is the level of the interval, and `find` computes it.
     """
     for name in ("processor_seconds", "seconds"):
         first, second = (
-            [getattr(trained.costs.get(seed), name, None) or 0.0 for seed in seeds]
+            [trained.spent(seed, name, per_step=per_step) for seed in seeds]
             for trained in (variant, baseline)
         )
         if len(seeds) >= 2 and all(seconds > 0 for seconds in first + second):
@@ -208,23 +207,18 @@ def _gate(record: TrialRecord) -> float | None:
     return max(gates, default=None)
 
 
-def find_reached(
-    ours: Sequence[Sequence[Metrics]], theirs: Sequence[Sequence[Metrics]], metric: Metric
-) -> Reached | None:
-    """Return when trainings reach the final score of others at the same seeds, on the validation split.
+def find_rise(histories: Histories, metric: Metric, margin: float) -> Difference | None:
+    """Return how much the validation score still rose at the end of training, over all seeds.
 
-    Returns None if one does not, or only in its last epoch. The mean over seeds is that of the fractions of
-    time.
+    It is the score after the last epoch, minus the score after the last epoch that had ended by three
+    quarters of the training. Above 0 is better, whatever the direction of the metric. Returns None with
+    fewer than two seeds, or if a training has no such epoch.
     """
-    fractions, steps = [], []
-    for epochs, others in zip(ours, theirs, strict=True):
-        goal = metric.sign * others[-1][metric.name]
-        first = next((each for each in epochs if metric.sign * each[metric.name] >= goal), None)
-        if first is None:
+    rises = []
+    for history in histories:
+        scored = [epoch for epoch in history if metric.name in epoch]
+        before = [epoch for epoch in scored if epoch["resource"] <= WATCHED * scored[-1]["resource"]]
+        if not before:
             return None
-        fractions.append(first["resource"] / epochs[-1]["resource"])
-        steps.append(first.get("steps"))
-    if not fractions or fmean(fractions) >= 1:
-        return None
-    known = [count for count in steps if count is not None]
-    return Reached(time=fmean(fractions), steps=fmean(known) if len(known) == len(steps) else None)
+        rises.append(metric.sign * metric.scale * (scored[-1][metric.name] - before[-1][metric.name]))
+    return paired(rises, margin=margin) if len(rises) >= 2 else None

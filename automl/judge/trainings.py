@@ -116,6 +116,10 @@ def _train(
     folder, location, planned = scheduler.folder, scheduler.location, scheduler.planned
     kind, records = scheduler.design.kind, planned.records
     task = open_data()
+    if task is not None:
+        from automl.trials.measurements import measure_original  # it imports torch, which commands do without
+
+        measure_original(folder, task, "test")
     with session.open_workers(
         metadata.settings.place, folder / "log.txt", advice, commands=kind is COMMANDS
     ) as workers:

@@ -9,23 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from automl.base.errors import InputError
-from automl.base.escape import redact_all
-from automl.base.options import STORAGE
+from automl.base.escape import redact_all, shell
+from automl.base.options import STORAGE, option_name
 from automl.base.serialise import convert_fields, read_json, to_json
 from automl.base.terminal import Summary, call
 from automl.base.units import format_duration, pluralize
+from automl.judge.causes import Facts, Step, explain
 from automl.judge.decision import MAX_PAIRS, Outcome
 from automl.judge.design import Design
 from automl.judge.ledger import Decision
 from automl.judge.rules import Evidence, Opponent
-from automl.judge.scores import Reached, Scores
+from automl.judge.scores import Scores
 from automl.judge.statistics import NO_LONGER, Difference, Ratio
 from automl.judge.variants import Variant
 from search.record import Role
 
 CONFIRM_FOLDER, VERDICT_FILE = "confirm", "verdict.json"
 FORMAT = 2  # version of verdict.json; the first one had no number
-CLOSED_GATE = 0.05  # an absolute gate below which a module hardly changes its input
 INCOMPLETE = "A seed counts once the baseline and all {finalist}s have trained with it."
 # The conclusion if the winner is not shown to be better than a control.
 CONCLUSIONS = {
@@ -106,7 +106,11 @@ class Verdict:
         seconds: The mean time of the trainings of a seed, of the leading finalist and the baseline.
         steps: The mean steps of the leading finalist and of the baseline, or None if they are not known.
         gate: The largest absolute gate that the finalist has learned, or None if it is not known.
-        reached: When the leading finalist reaches the baseline's score. None if it does not, or at its end.
+        slowdown: The time for a step of the leading finalist, divided by the baseline's. None if not known.
+        rises: How much the validation scores of the leading finalist and of the baseline still rose at the
+            end of training, or None if it is not known.
+        original: The scores and costs of the trained model that the search started from, in words.
+        command: The command line that started the search. Empty if it was a notebook.
         awaited: Opponents that have to be trained before the verdict is known.
         is_constant: True if a command gives the same score with every seed, so it seems to ignore its seed.
         pending: The names of controls that have not ended with all of the seeds.
@@ -143,7 +147,10 @@ class Verdict:
     seconds: float | None = None
     steps: tuple[float, float] | None = None
     gate: float | None = None
-    reached: Reached | None = None
+    slowdown: Ratio | None = None
+    rises: tuple[Difference | None, Difference | None] = (None, None)
+    original: str = ""
+    command: Sequence[str] = ()
     awaited: Sequence[Variant] = ()
     is_constant: bool = False
     pending: Sequence[str] = ()
@@ -276,18 +283,77 @@ class Verdict:
 
     @property
     def cost(self) -> str:
-        """Return what the leading finalist costs: its time, its steps, and when it reaches the baseline."""
+        """Return what the leading finalist costs: its time, and its steps."""
         if self.lead is None or self.outcome is None or self.noise is not None:
             return ""
         sentences = ["Time not measured"]
         if (time := self.lead.time) is not None:
             equal = {"time": "Time", "epochs": "Equal epochs, time"}.get(self.design.equal, "Any time, here")
             sentences = [f"{equal} {time.mean:.2f} ({time.low:.2f} to {time.high:.2f}) of the baseline's"]
-        if self.reached is not None:
-            sentences.append(f"reaches the baseline's score in {100 * self.reached.time:.0f} % of it")
         if self.steps is not None and round(self.steps[0]) != round(self.steps[1]):
-            sentences.append(f"{self.steps[0]:.0f} steps against {self.steps[1]:.0f}")
+            each = "" if self.slowdown is None else f", each {self.slowdown.mean:.2f} times as long"
+            sentences.append(f"{self.steps[0]:.0f} steps against {self.steps[1]:.0f}{each}")
         return f"{', '.join(sentences)}."
+
+    @property
+    def cause(self) -> str:
+        """Return the cause that the trainings show, in a sentence. Empty before the verdict is final."""
+        return self._explained[0]
+
+    @property
+    def next_step(self) -> str:
+        """Return the most useful next step with its command, or nothing if `advice` has it."""
+        step, name = self._explained[1], shell([self.search])
+        if not step or self.settling is not None or self.leader is None:
+            return ""
+        if step == "stop":
+            return f"Stop here: at this length of training, the {self.design.kind.baseline} is enough."
+        if step == "sites":
+            return f"Train it without each of its modules: automl confirm {name} --ablate"
+        epochs = 2 * self.leader.config.training.epochs
+        title, setting, value = {
+            "epochs": (f"Train twice as long, {epochs} epochs", "epochs", str(epochs)),
+            "equal": ("Compare after equal epochs, for the effect of a step", "equal", "epochs"),
+            "larger": ("Try a larger model, where modules may cost less of a step", "backbone", "NAME"),
+        }[step]
+        if list(self.command[:2]) != ["automl", "search"]:
+            return f"{title}: automl.run_search with {setting}={value}."
+        # Of an option that is given twice, the last value counts.
+        changed = [option_name(setting), value, "--name", f"{self.search}-{step}"]
+        return f"{title}: {shell([*self.command, *changed])}"
+
+    @property
+    def _explained(self) -> tuple[str, Step]:
+        """Return the cause and the kind of the next step."""
+        if self.final is None or self.leader is None or not self.design.kind.exports:
+            return "", ""
+        return explain(
+            Facts(
+                outcome=self.final,
+                equal=self.design.equal,
+                margin=self.design.margin,
+                slowdown=self.slowdown,
+                steps=self.steps,
+                rises=self.rises,
+                gate=self.gate,
+                modules=len(self.leader.config.model.placement),
+            )
+        )
+
+    @property
+    def _learning(self) -> Iterator[str]:
+        """Yield how the curves ended, how far the gates opened, and what the original has, as remarks."""
+        decimals = self.design.decimals
+        rises = [f"{d.mean:+.{decimals}f}{d.ends(decimals)}" for d in self.rises if d is not None]
+        if len(rises) == 2:
+            yield (
+                f"In the last quarter of training, the validation score changed by {rises[0]} "
+                f"{self.design.signed}, that of the baseline by {rises[1]}."
+            )
+        if self.gate is not None:
+            yield f"The largest gate is {self.gate:.2g}, where 0 is a module without effect."
+        if self.original:
+            yield f"The original, untouched: {self.original}."
 
     @property
     def lines(self) -> list[str]:
@@ -307,7 +373,7 @@ class Verdict:
             return []
         if self.decision is not None:
             return self.decision.lines()
-        limits = self._limits(self.lead) if self.complete else []
+        limits = [*self._limits(self.lead), *self._learning] if self.complete else []
         return [*limits, *self._controls(self.lead)]
 
     def _probability(self, lead: Comparison) -> str:
@@ -319,7 +385,7 @@ class Verdict:
         return f"{text}, adjusted for {finalists} {self.design.kind.finalist}s" if finalists > 1 else text
 
     def _limits(self, lead: Comparison) -> list[str]:
-        """Return the reason of an open verdict, and limits of the margin, a gain, and modules hardly used."""
+        """Return the reason of an open verdict, and limits of the margin and of a gain."""
         design, d, images = self.design, lead.difference, lead.images
         lines = [self.explanation] * bool(self.explanation)
         inputs = f"{design.inputs} test inputs"
@@ -327,8 +393,6 @@ class Verdict:
             lines.append(
                 f"The margin is {design.margin:.3g} {design.unit}, the effect of one of the {inputs}."
             )
-        if d.mean < 0 and self.gate is not None and self.gate < CLOSED_GATE:
-            lines.append(f"The largest gate is {self.gate:.2g}, so the model is close to the plain backbone.")
         if self.winner is not None and d.mean < design.margin:
             lines.append(f"The gain is below the margin of {design.margin:g} {design.unit}.")
         if self.winner is not None and images is not None and images[0] <= 0:
@@ -384,6 +448,8 @@ class Verdict:
         shown = {
             "verdict": self.final,
             **{name: getattr(self, name) for name in ("headline", "advice", "figures", "cost", "remarks")},
+            "cause": self.cause,
+            "next": self.next_step,
             "winner": self.winner and self.winner.name,
             "difference": d and d.mean,
             "interval": d and d.bounds,
@@ -497,6 +563,9 @@ class ConfirmResult(Summary):
         yield kind.done, f"{self.search}{number}: {self.verdict.final or 'no verdict'}"
         for i, line in enumerate(self.verdict.lines):
             yield ("verdict", "figures", "cost")[i], line
+        for label, line in (("cause", self.verdict.cause), ("advice", self.verdict.next_step)):
+            if line:
+                yield label, line
         for warning in self.verdict.warnings:
             yield "warning", warning
         yield "folder", str(self.folder)

@@ -10,7 +10,7 @@ from PIL import Image
 
 from automl.base.options import format_command
 from automl.base.units import pluralize
-from automl.judge.verdict import CLOSED_GATE
+from automl.judge.causes import CLOSED_GATE
 from automl.maps import (
     SIGNALS,
     STRIP,

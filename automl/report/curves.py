@@ -1,8 +1,9 @@
-"""Learning curves with the rungs, and the metric over time, latency, parameters and MACs."""
+"""Learning curves with the rungs or over time, and the metric over latency, parameters and MACs."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import altair as alt
@@ -13,7 +14,7 @@ from automl.base.units import format_count, pluralize
 from automl.callbacks.retention import NOISE, front
 from automl.report import style
 from automl.report.figure import ZOOM, Cell, Chart, Figure, Plot, Table, absent
-from automl.report.read import SearchData
+from automl.report.read import SearchData, variant_trainings
 from automl.report.style import TRIALS, pointer_selection, source
 from search.record import State, TrialRecord
 from search.trial_scheduler import RESOURCE
@@ -162,6 +163,61 @@ def _spread(search: SearchData, trials: Sequence[TrialRecord]) -> list[TrialReco
         return list(trials)
     ranked = sorted(trials, key=lambda trial: search.final(trial) or 0.0)
     return [ranked[i] for i in np.linspace(0, len(ranked) - 1, CURVES).round().astype(int)]
+
+
+def curves_over_time(search: SearchData) -> Plot:
+    """Plot the validation metric of a confirmation over the seconds of training, for all of its seeds."""
+    name, title, verdict = "times", "Learning curves over time", search.verdicts[-1]
+    metric = f"validation {search.plan.metric.label}"
+    lines: list[dict[str, Any]] = []
+    rows: list[list[Cell]] = []
+    colours: dict[str, str] = {}
+    for variant, colour in ((verdict.variants[0].name, style.INK), (verdict.finalist, style.BLUE)):
+        trainings = [_over_time(search, each) for each in variant_trainings(search, verdict, variant)]
+        if variant is None or not trainings or not all(trainings):
+            return absent(name, title, "The trainings of the finalist and of the baseline have no curves.")
+        label = style.brief(variant, 46)
+        colours[label] = colour
+        lines += [{"what": label, "seed": i, **row} for i, each in enumerate(trainings) for row in each]
+        ends = np.array([(each[-1]["time"], each[-1]["value"]) for each in trainings]).mean(axis=0)
+        rows.append([variant, len(trainings), *ends.tolist()])
+    x = alt.X("time:Q", title="seconds of training", scale=alt.Scale(nice=False, zero=True))
+    domain = style.window([row["value"] for row in lines], maximize=search.plan.metric.maximize)
+    y = alt.Y("value:Q", title=metric, scale=alt.Scale(domain=domain, zero=False, nice=False))
+    legend = alt.Legend(symbolType="stroke", symbolStrokeWidth=3, columns=1, labelLimit=300)
+    hue = alt.Color("what:N", scale=style.named(colours), legend=legend)
+    base = style.chart("times").encode(x=x, y=y, color=hue)
+    thin = base.mark_line(strokeWidth=1, opacity=0.4, clip=True).encode(detail="seed:Q")
+    means = base.transform_aggregate(time="mean(time)", value="mean(value)", groupby=["what", "epoch"])
+    thick = means.mark_line(strokeWidth=2.8, clip=True)
+    end = style.chart("budget").mark_rule(strokeDash=[4, 3]).encode(x=x)
+    rule = "the end of the budget" if verdict.design.equal == "time" else "the end of the baseline"
+    return Plot(
+        name=name,
+        title=title,
+        figure=Figure(
+            charts=[style.layer(thin, thick, end, height=260)],
+            data={"times": lines, "budget": [{"time": rows[0][2]}]},
+            zoom=True,
+            wide=True,
+        ),
+        says="; ".join(f"{row[0]}: {row[3]:.4g} after {row[2]:.3g} s" for row in rows)
+        + ", means over seeds.",
+        note=f"Thin lines are seeds, thick ones means of each epoch. The dashed line is {rule}. {ZOOM}",
+        table=Table(columns=["what", "seeds", "seconds", metric], rows=rows),
+    )
+
+
+def _over_time(search: SearchData, trial: TrialRecord) -> list[dict[str, Any]]:
+    """Return epochs with seconds and metric. Those of a shared partial training do not count."""
+    own = [m for m in trial.history if m["epoch"] > trial.config.training.insert_at]
+    if any("seconds" not in m or search.metric not in m for m in own):
+        return []
+    ends, scale = accumulate(m["seconds"] for m in own), search.plan.metric.scale
+    return [
+        {"epoch": m["epoch"], "time": round(end, 3), "value": float(f"{scale * m[search.metric]:.5g}")}
+        for m, end in zip(own, ends, strict=True)
+    ]
 
 
 NAME, TITLE = "costs", "What it costs"

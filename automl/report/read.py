@@ -21,7 +21,7 @@ from automl.judge.verdict import Verdict, confirm_folder
 from automl.storage.folder import NamedSearch, check_not_lost, find_search, resolve_search
 from automl.storage.metadata import SearchMetadata, read_metadata
 from automl.storage.storage import Storage
-from automl.storage.trial_files import Answers, read_answers
+from automl.storage.trial_files import Answers, describe_original, read_answers
 from automl.task.task_data import Split
 from search.choices import AUGMENT
 from search.record import Role, State, TrialRecord, describe_placement, format_options, model_options
@@ -131,6 +131,11 @@ class SearchData:
     def baseline(self) -> TrialRecord | None:
         """Best completed trial without attention."""
         return self._leaders[1]
+
+    @property
+    def original(self) -> str:
+        """Trained model that the search starts from, and what the best trial saves. Empty without one."""
+        return describe_original(self.folder, self.plan.metric, self.best)
 
     @cached_property
     def milestones(self) -> list[float]:
@@ -286,13 +291,18 @@ def _confirmed(search: SearchData, verdict: Verdict) -> list[Answered]:
 
 def variant_folders(search: SearchData, verdict: Verdict, variant: str | None) -> list[Storage]:
     """Return the folders of a variant's complete trainings that the verdict counts, none without a name."""
-    number = verdict.confirmation
-    folder = search.folder / confirm_folder(number)
+    location = search.metadata.location / confirm_folder(verdict.confirmation)
+    return [location / record.folder for record in variant_trainings(search, verdict, variant)]
+
+
+def variant_trainings(search: SearchData, verdict: Verdict, variant: str | None) -> list[TrialRecord]:
+    """Return a variant's complete trainings that the verdict counts, none without a name."""
+    folder = search.folder / confirm_folder(verdict.confirmation)
     if not variant or not (folder / STUDY_FILE).exists():
         return []
     seeds = next((set(other.scores) for other in verdict.variants if other.name == variant), set())
     return [
-        search.metadata.location / folder.name / record.folder
+        record
         for record in read_records(folder, study_name(folder, search.search))
         if record.variant == variant and record.state is State.COMPLETE and record.config.seed in seeds
     ]

@@ -24,7 +24,7 @@ from automl.base.escape import printable, shell
 from automl.base.options import format_command
 from automl.base.units import format_count, format_duration, pluralize
 from automl.report.attention import attention
-from automl.report.curves import costs, curves
+from automl.report.curves import costs, curves, curves_over_time
 from automl.report.figure import Cell, Plot, Section, Table, save, scripts, stylesheet
 from automl.report.forest import forest, network
 from automl.report.grid_table import FILES as GRID_FILES
@@ -138,7 +138,14 @@ def sections(search: SearchData) -> list[Section]:
     """Return the sections with plots, in the order of the page. Commands have none beside the verdict."""
     if not search.metadata.has_trials:
         return []
+    learning = Section(
+        id="learning",
+        title="How the finalist and the baseline learned",
+        lead="Of the confirmation, on the validation split.",
+        plots=[curves_over_time(search)] if search.verdicts else [],
+    )
     return [
+        *([learning] if learning.plots else []),
         Section(
             id="learned",
             title="What the search learned",

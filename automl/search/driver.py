@@ -25,6 +25,7 @@ from automl.search.prepare import cells_of, learn, starts_from_sensitivity
 from automl.search.result import RESULT_FILE, SearchResult
 from automl.storage.folder import NamedSearch, check_not_lost, old_folder, resolve_search
 from automl.storage.metadata import SearchMetadata
+from automl.storage.trial_files import describe_original
 from automl.storage.user_code import remember
 from automl.task import Split, Task
 from automl.tracking.process import MlflowProcess
@@ -98,7 +99,7 @@ def run_to_end(
         print(
             f"search {metadata.name} in {metadata.location}; if it is interrupted, {advice}", file=sys.stderr
         )
-        _describe_data(task, metadata.settings.values())
+        _describe_data(task, metadata.settings.values(), folder)
         callbacks.on_search_start(metadata.record(folder))
         called = [forecast, retention, tracker, RememberCode(), callbacks]
         try:
@@ -183,13 +184,19 @@ def _open_scheduler(
     )
 
 
-def _describe_data(task: Task, options: Mapping[str, Any]) -> None:
+def _describe_data(task: Task, options: Mapping[str, Any], folder: Path) -> None:
+    """Print what the trials start from: the data and, if it is trained, the original model."""
+    from automl.trials.measurements import measure_original  # imports Ray, which takes seconds
+
     print(task.describe_data(), file=sys.stderr)
     if changes := task.describe_changes():
         print(changes, file=sys.stderr)
     by_class = dict(zip(task.labels, task.class_counts("train"), strict=False))
     if message := describe_imbalance(by_class, options=options):
         print(message, file=sys.stderr)
+    measure_original(folder, task, "validation")
+    if original := describe_original(folder, task.metric):
+        print(f"original  {original}", file=sys.stderr)
 
 
 def _stop_late(scheduler: Scheduler, seconds: float | None, begun: float) -> bool:

@@ -190,6 +190,14 @@ def check_models(configs: Sequence[TrialConfig], runtime: Runtime) -> None:
 
     Raise InputError if a model cannot be built or trained, or does not fit the data or the weights.
     """
+    context = configs[0].data.decoding_context
+    options = [spec.options.get("window") for config in configs for spec in config.model.placement.values()]
+    for window in sorted({window for window in options if isinstance(window, int)}):
+        if 0 < context <= window:
+            print(
+                f"note: a window of {window} tokens saves nothing at {context} tokens; lengthen --context",
+                file=sys.stderr,
+            )
     seen: set[str] = set()
     tried: set[str] = set()
     for config in configs:

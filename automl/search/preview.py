@@ -10,6 +10,7 @@ import ray
 import torch
 from scipy.stats import t as student
 
+from automl.base.loading import Code
 from automl.base.options import with_keywords_of
 from automl.base.units import format_count, format_duration, pluralize
 from automl.config.runtime import threads
@@ -26,6 +27,7 @@ from automl.trials.job import Trainings
 from automl.trials.ray_workers import list_open_nodes
 from cluster.connect import connect
 from cluster.resources import TrialResources, count_slots, joins_cluster
+from search.config import TrialConfig
 from search.record import describe_placement, model_name
 from search.trial_scheduler import expected_resource
 
@@ -36,6 +38,8 @@ WORKERS = 16.0  # maximum time for workers to start and to time trainings [s]
 LAST = 6.0  # of it, the time for timing [s]
 IMPORTS = 15.0  # maximum processor time of the imports of a worker [s]
 TIMED = 4.0  # duration of timing [s]; longer if a step takes longer
+COMPARED = 2.0  # duration of timing the extremes of the space [s]
+SLOW = 0.5  # time of a step from which the extremes are not timed [s]
 AT_ONCE = 8  # maximum number of trainings timed at once
 MIN_MODELS = 5  # minimum number of models of the space to count, to find its extremes
 # Before a trial trains, it builds models, and takes steps and passes of a short time measurement. Counting
@@ -67,6 +71,8 @@ class Preview:
         smallest: Model with the fewest MACs among `models`.
         largest: Model with the most MACs among `models`.
         models: Number of models counted: the baseline and random draws.
+        steps: Time for a training step of the models with the fewest and most MACs among those with modules,
+            divided by the baseline's, with its hyperparameters. Empty if it was not measured.
         startup: Time until the first trial runs [s], measured or, on this machine alone, estimated.
         measuring: Maximum time of measuring the costs of a trial [s].
         step: Wall time of a training step of the baseline [s] with `timed` trainings at once. None if no step
@@ -86,6 +92,7 @@ class Preview:
     smallest: ExampleModel
     largest: ExampleModel
     models: int
+    steps: Sequence[tuple[float, str]]
     startup: float
     measuring: float | None
     step: float | None
@@ -117,6 +124,8 @@ class Preview:
             )
         else:
             yield f"epoch       {self.epoch:.1f} s for the baseline, measured with {load}"
+        for i, (ratio, what) in enumerate(self.steps):
+            yield f"{'' if i else 'step':11} {ratio:.2f} times the baseline's: {what}"
         reason = "weak trials are pruned" if self.prunes else "no trial is pruned"
         yield (
             f"trial       {self.epochs:g} epochs in the baseline's time; {self.resource:.2g} on average, "
@@ -176,6 +185,7 @@ class Timing:
     fraction: str | None
     slots: int
     timed: int
+    ratios: dict[int, float]  # by the number of a model, the time for a step divided by the baseline's
     until: float  # when the forecast has to end
 
 
@@ -198,16 +208,29 @@ def preview(settings: ParsedSettings, tell: Callable[[str], None] = lambda text:
             what = f"{model_name(config)}, {describe_placement(config)}"
             models.append(ExampleModel(what=what, params=cost.params, macs=cost.macs))
 
-    timing = _time_trainings(ready, count_until, tell, started, imported)
+    def find_extremes() -> dict[int, tuple[TrialConfig, Code]]:
+        macs = [(model.macs, i) for i, model in enumerate(models) if configs[i].model.placement]
+        ends = {min(macs)[1]: None, max(macs)[1]: None} if macs else {}
+        workers = ready.settings.place.shape.workers
+        # With the baseline's hyperparameters, since another batch size takes another time, too.
+        alike = {i: replace(ready.baseline, model=configs[i].model) for i in ends}
+        return {i: (make_worker_config(config, workers), config.code()) for i, config in alike.items()}
+
+    timing = _time_trainings(ready, count_until, find_extremes, tell, started, imported)
     tell("counting models of the space")
     count_until(lambda: monotonic() > timing.until - 1)
     return _forecast(ready, models, timing)
 
 
 def _time_trainings(
-    ready: Prepared, count_until: CountUntil, tell: Callable[[str], None], started: float, imported: float
+    ready: Prepared,
+    count_until: CountUntil,
+    find_extremes: Callable[[], dict[int, tuple[TrialConfig, Code]]],
+    tell: Callable[[str], None],
+    started: float,
+    imported: float,
 ) -> Timing:
-    """Time trainings of the baseline, as many at once as the search would run."""
+    """Time trainings of the baseline, as many at once as the search would run, and of the extremes."""
     # The forecast began at `started`. The imports before took the processor time `imported`.
     place, plan = ready.settings.place, ready.plan
     until = started + LIMIT
@@ -226,6 +249,7 @@ def _time_trainings(
         slots = place.concurrent or count_slots(shape, available)
         timed = max(1, min(slots, plan.trials or slots, AT_ONCE)) * shape.workers
         pace, startup = None, monotonic() - started
+        ratios: dict[int, float] = {}
         here = shape.gpus == 0 and not joins_cluster()
         if not here:
             until = max(until, monotonic() + WORKERS)
@@ -240,11 +264,19 @@ def _time_trainings(
                 timing = [worker.measure.remote(TIMED) for worker in workers]
                 if not _pending(timing, until - monotonic()):
                     pace = measurements.average_paces(ray.get(timing))
+                    if pace.step < SLOW and (chosen := find_extremes()):
+                        comparing = workers[0].compare.remote(list(chosen.values()), COMPARED)
+                        if not _pending([comparing], LIMIT):
+                            ratios = dict(zip(chosen, ray.get(comparing), strict=False))
     if here:
         tell(f"timing one of {timed} simultaneous trainings")
         # The worker sets as many threads as a trial has.
         with threads(torch.get_num_threads()), measurements.keep_busy((timed - 1) * max(1, int(shape.cpus))):
-            pace = measurements.PaceWorker(*_arguments(trainings, shape)).measure(TIMED)
+            worker = measurements.PaceWorker(*_arguments(trainings, shape))
+            pace = worker.measure(TIMED)
+            count_until(lambda: monotonic() > until - 2 * COMPARED)
+            if pace.step < SLOW and (chosen := find_extremes()):
+                ratios = dict(zip(chosen, worker.compare(list(chosen.values()), COMPARED), strict=False))
         # MLflow's process, and then the workers, import about the same modules as this process.
         importing = min(imported, IMPORTS) * pace.load
         startup += importing * (1 + max(1.0, timed / sum(node.get("CPU", 0) for node in available)))
@@ -255,6 +287,7 @@ def _time_trainings(
         fraction=None if fraction is None else str(fraction),
         slots=slots,
         timed=timed,
+        ratios=ratios,
         until=until,
     )
 
@@ -282,6 +315,7 @@ def _forecast(ready: Prepared, models: Sequence[ExampleModel], timing: Timing) -
         smallest=min(models, key=lambda model: model.macs),
         largest=large,
         models=len(models),
+        steps=sorted((ratio, models[i].what) for i, ratio in timing.ratios.items()),
         startup=timing.startup,
         measuring=measuring,
         step=None if pace is None else pace.step,

@@ -16,6 +16,7 @@ from automl.judge.scheduler import latest_verdict
 from automl.storage import folder as search_folder
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
+from automl.storage.trial_files import describe_original
 from search.record import NOT_NEEDED, State, TrialRecord
 from search.study import STUDY_FILE, read_records
 from search.trial_scheduler import Plan, estimate_left
@@ -36,6 +37,7 @@ class Status:
         metric: Name of the first objective.
         best: Name and score of the best trial.
         baseline: Name and score of the best trial without attention.
+        original: Trained model that the search starts from, and what the best trial saves. Empty without one.
         shown: Score of these two with its unit.
         steps: Training steps of these two, if known.
         quiet: Time since the last epoch ended [s]. None before the first.
@@ -44,7 +46,7 @@ class Status:
         outcome: Outcome of the latest confirmation that is complete, or `unfinished`. None without a
             confirmation.
         verdict: Headline of its verdict.
-        verdict_lines: The verdict in at most three lines.
+        verdict_lines: The verdict in at most three lines, and its cause in another one.
         resume: The command that resumes the search or its confirmation.
     """
 
@@ -58,6 +60,7 @@ class Status:
     metric: str
     best: tuple[str, float] | None
     baseline: tuple[str, float] | None
+    original: str
     shown: dict[str, str]
     steps: dict[str, int]
     quiet: float | None
@@ -102,6 +105,8 @@ class Status:
                 name, score = leader[0], self.shown[title]
                 after = f" after {pluralize(self.steps[title], 'steps')}" if title in self.steps else ""
                 lines.append(f"{title:9} {self.metric} {score}{after}  {name}")
+        if self.original:
+            lines.append(f"original  {self.original}")
         timing = f"time      {self.hours:.3g} hours of training"
         if self.quiet is not None:
             timing += f", the last epoch ended {format_duration(self.quiet)} ago"
@@ -186,6 +191,7 @@ def _read(name: str, storage: str, *, configs: bool = True) -> Status:
         metric=first,
         best=scores.get("best"),
         baseline=scores.get("baseline"),
+        original=describe_original(folder, plan.metric, best if configs else None),
         shown={title: plan.show(first, score) for title, (_, score) in scores.items()},
         steps={title: leader.steps for title, leader in leaders.items() if leader.steps is not None},
         quiet=max(0.0, time.time() - max(times)) if times else None,
@@ -193,7 +199,7 @@ def _read(name: str, storage: str, *, configs: bool = True) -> Status:
         left=_left(records, plan) if state == "running" else None,
         outcome=(settled[1].final if settled else "unfinished") if started else None,
         verdict=verdict.headline if verdict else None,
-        verdict_lines=verdict.lines if verdict else [],
+        verdict_lines=[*verdict.lines, *([verdict.cause] if verdict.cause else [])] if verdict else [],
         resume=resume,
     )
 

@@ -12,15 +12,27 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from automl.base.serialise import read_json
+from automl.base.units import format_count
 from automl.storage.storage import Storage
 from search.class_statistics import ScoreCard
+from search.metric import Metric
+from search.record import TrialRecord
 
 ANSWERS_FILE = "answers.npz"
+ORIGINAL_FILE = "original.json"  # in the folder of a search or of a confirmation
+COSTS = {
+    "params": "parameters",
+    "memory": "bytes of memory",
+    "cache": "bytes of cache",
+    "latency": "ms an answer",
+}
 LEFT_FILE = "left.json"  # names of files that the run of a command left in the command's folder
 
 log = logging.getLogger("automl")
@@ -50,6 +62,46 @@ def read_arrays(
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         log.warning("%s of %s cannot be read: %s", name, folder, error)
         return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Original:
+    """The trained model that a search starts from, untouched.
+
+    Attributes:
+        scores: Its metrics on the validation split, or in a confirmation on the test split. Empty if its head
+            is new.
+        costs: Its costs, as in the profile of a trial. Empty if a training step does not fit into memory.
+        device: The name of the device that measured them.
+    """
+
+    scores: Mapping[str, float]
+    costs: Mapping[str, float]
+    device: str
+
+
+def describe_original(folder: Path, metric: Metric, trial: TrialRecord | None = None) -> str:
+    """Return score and costs of the original in a folder, and what a trial saves. Empty without one."""
+    if not (folder / ORIGINAL_FILE).exists():
+        return ""
+    original = read_json(Original, folder / ORIGINAL_FILE)
+    score, costs = original.scores.get(metric.name), {k: cost for k, cost in original.costs.items() if cost}
+    words = ["no score, as its head is new" if score is None else f"{metric.name} {metric.show(score)}"]
+    for name, unit in COSTS.items():
+        if (cost := costs.get(name)) is not None:
+            words.append(f"{f'{cost:.3g}' if name == 'latency' else format_count(cost)} {unit}")
+    if trial is None or not trial.profile or not costs:
+        return ", ".join(words)
+    changes = {name: 100 * (trial.profile.get(name, 0) / costs[name] - 1) for name in COSTS if name in costs}
+    if trial.device != original.device:  # whose times are others
+        changes.pop("latency", None)
+    saved = [
+        f"{abs(change):.0f} % {'fewer' if change < 0 else 'more'} {COSTS[name]}"
+        for name, change in changes.items()
+        if abs(change) >= 0.5
+    ]
+    name = trial.variant or f"trial {trial.number}"
+    return f"{', '.join(words)}; {name} has {', '.join(saved) or 'the same costs'}"
 
 
 @dataclass(frozen=True, kw_only=True)

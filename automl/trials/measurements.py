@@ -12,27 +12,34 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from statistics import fmean
+from pathlib import Path
+from statistics import fmean, median
 from time import perf_counter, process_time
 from typing import Any
 
 import ray
+import torch
 from ray.exceptions import GetTimeoutError, RayError
 
 from automl.base.loading import Code, receive
-from automl.config.device import synchronise
+from automl.base.serialise import write_json
+from automl.config.device import device_name, synchronise
 from automl.config.nouns import Place
 from automl.config.runtime import runtime_for
 from automl.costs.gpu_fraction import GpuFraction, GpuUse, check_fraction, choose_fraction, measure_gpu_use
+from automl.costs.profile import measure
 from automl.costs.time_ratio import Epoch
 from automl.data import shared
 from automl.storage.storage import Storage
-from automl.task import open_task
+from automl.storage.trial_files import ORIGINAL_FILE, Original
+from automl.task import Task, open_task
+from automl.task.task_data import Split
 from automl.training import checkpoint
 from automl.training.clock import time_in_turn, wall_seconds
+from automl.training.loop import evaluate
 from automl.trials.job import Trainings
 from cluster.resources import TrialResources
 from search.config import TrialConfig
@@ -107,6 +114,20 @@ def _measure(
     receive(code)
     shared.use(data)
     return measure_gpu_use(baseline, runtime_for(cpus, 1, **runtime))
+
+
+def measure_original(folder: Path, task: Task, split: Split) -> None:
+    """Measure the untouched model that trainings start from, once for a folder. New weights are none."""
+    plain, runtime, file = task.config.change(model={"placement": {}}), task.runtime, folder / ORIGINAL_FILE
+    if not plain.model.weights or plain.training.reported is not None or file.exists():
+        return
+    costs, scores, task = {}, {}, open_task(plain, runtime)
+    with suppress(torch.OutOfMemoryError):
+        costs = asdict(measure(plain, plain, runtime))
+    model = task.model()
+    if not task.initialise(model):  # no layer is new
+        scores = {name: value.item() for name, value in evaluate(task, model, split).items()}
+    write_json(file, Original(scores=scores, costs=costs, device=device_name(runtime.device)))
 
 
 STEPS_FRACTION = 0.7  # fraction of the time for training steps; the rest is for validation
@@ -184,6 +205,24 @@ class PaceWorker:
         load = max(1.0, load) if self.runtime.device.type == "cpu" else 1.0
         step, validation, written, model = map(fmean, (steps, passes, writes, models))
         return Pace(step=step, validation=validation, checkpoint=written, model=model, load=load)
+
+    def compare(self, others: Sequence[tuple[TrialConfig, Code]], seconds: float) -> list[float]:
+        """Return the time for a step of other configurations, divided by the baseline's.
+
+        Steps are timed in turn for `seconds`, at least one of each. The list is empty if memory is too small.
+        """
+        for _, code in others:
+            receive(code)
+        tasks = [self.task, *(open_task(config, self.runtime) for config, _ in others)]
+        until, rounds = perf_counter() + seconds, []
+        try:
+            for times in time_in_turn([partial(self._time, Epoch(task).step) for task in tasks]):
+                rounds.append(times)
+                if perf_counter() >= until:
+                    break
+        except torch.OutOfMemoryError:
+            return []
+        return [median(times[i] / times[0] for times in rounds) for i in range(1, len(tasks))]
 
     def _repeat(self, run: Callable[[], object], until: float) -> list[float]:
         times: list[float] = []

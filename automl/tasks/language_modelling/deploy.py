@@ -271,7 +271,7 @@ def _count(details: Mapping[str, Any]) -> int:
     return 1 if details["tokens"] == "symbols" else min(COUNT, int(details["context"]) // 2)
 
 
-LENGTHS = (8192, 32_768)  # tokens before the one that is measured
+LENGTHS = (1024, 8192, 32_768)  # tokens before the one that is measured
 READ = 2048  # tokens that are read: a state grows by as much for each half of them, unless a window ended it
 TIMES = 30  # steps of each decoder
 WORK = 2e12  # most multiply-adds of reading the tokens: some seconds on a CPU
@@ -301,7 +301,9 @@ def decoding_times(model: Decoder, plain: Decoder, runtime: Runtime) -> Iterator
             serves = [
                 _step(
                     decoder,
-                    [lengthen(old, new, length) for old, new in zip(before, after, strict=True)],
+                    [lengthen(old, new, length) for old, new in zip(before, after, strict=True)]
+                    if length >= READ
+                    else before,
                     length,
                 )
                 for decoder, (before, after) in zip(decoders, states, strict=True)

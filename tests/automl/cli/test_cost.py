@@ -176,6 +176,8 @@ def test_preview_writes_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert json.loads(json.dumps(to_json(forecast)))["space"] == "digits"
     assert forecast.gpus is None
     assert "gpus        0.25 of a GPU" in replace(forecast, gpus="0.25 of a GPU").lines()
+    (low, _), (high, _) = forecast.steps
+    assert 0 < low <= high
     assert not list(tmp_path.iterdir())
 
 
@@ -185,6 +187,7 @@ def test_pace_is_measured_even_in_no_time() -> None:
     for pace in paces:
         assert min(pace.step, pace.validation, pace.checkpoint, pace.model) > 0
         assert pace.load >= 1
+    assert all(ratio > 0 for ratio in worker.compare([(TINY, {}), (TINY, {})], 0.0))
     train = function_space(f"{MARKS}:train", ACCURACY)
     config = train(optuna.trial.FixedTrial(train.baseline))
     function = PaceWorker(config, {}, 1, 0, {"precision": "auto", "compile": "auto"}).measure(0.0)

@@ -14,14 +14,14 @@ from automl.judge.design import COMMANDS, MODELS, OWN_MODELS
 from automl.judge.judge import judge
 from automl.judge.protocol import SELECTION, Confirmation, Options
 from automl.judge.scheduler import lost_metrics
-from automl.judge.scores import Reached, Scores, TrainingCost, collect, find_reached, most_time, training_cost
+from automl.judge.scores import Scores, TrainingCost, collect, most_time, training_cost
 from automl.judge.statistics import Ratio, paired
 from automl.judge.variants import Variant, VariantSet, best_validated
 from automl.judge.verdict import Verdict
 from automl.storage.metadata import collect_provenance
 from search.class_metrics import ACCURACY
 from search.metric import Chance
-from search.record import Metrics, Role, State, TrialRecord
+from search.record import Role, State, TrialRecord
 from tests.helpers.confirm_cases import SSA, VARIANTS, answered, config, design, scores, without
 
 BETTER = scores(ssa=0.02)
@@ -220,7 +220,7 @@ def test_a_verdict_reads_what_it_has_written(outcome, kind):
     if outcome == "none":
         scored = without(scored, "baseline", range(1, 10))
     verdict = judge(design(seeds, kind=kind, sequential=outcome == "better"), VARIANTS, scored)
-    verdict = replace(verdict, search="mine", reached=Reached(time=0.5, steps=20), steps=(10.0, 20.0))
+    verdict = replace(verdict, search="mine", steps=(10.0, 20.0))
     read = from_json(Verdict, json.loads(json.dumps(verdict.to_json())), "verdict", strict=False)
     assert read == verdict
     assert (read.lines, read.remarks, read.to_json()) == (verdict.lines, verdict.remarks, verdict.to_json())
@@ -410,32 +410,6 @@ def test_unmeasured_or_uneven_time_is_named():
     (unlike,) = judge(design(), VARIANTS, scored).warnings
     assert "the variants of 1 seed trained on different devices (a fast one, a slow one)" in unlike
     assert not judge(design(), VARIANTS, BETTER).warnings
-
-
-@pytest.mark.parametrize(
-    ("ours", "time", "steps"),
-    [
-        ([0.2, 0.6, 0.8, 0.9], 0.5, 20),
-        ([0.2, 0.3, 0.4, 0.6], None, None),  # at its end
-        ([0.1, 0.2, 0.3, 0.4], None, None),
-        ([0.6, 0.5, 0.5, 0.5], 0.25, 10),  # once is enough
-    ],
-)
-def test_when_the_baselines_score_is_reached(ours, time, steps):
-    def epochs(values: list[float], **more: float) -> list[Metrics]:
-        ends = enumerate(values, start=1)
-        return [{"epoch": i, "resource": i, "accuracy": v, "steps": 10 * i, **more} for i, v in ends]
-
-    baseline = epochs([0.55, 0.4, 0.5, 0.6])
-    reached = find_reached([epochs(ours)] * 2, [baseline] * 2, ACCURACY)
-    assert (reached and reached.time, reached and reached.steps) == (time, steps)
-    assert find_reached([], [], ACCURACY) is None
-    if reached is not None:
-        uneven = find_reached([epochs(ours), baseline], [baseline] * 2, ACCURACY)
-        assert uneven.time == (time + 1) / 2
-        verdict = replace(judge(design(), VARIANTS, BETTER), reached=reached)
-        assert verdict.cost.endswith(f"'s, reaches the baseline's score in {100 * time:.0f} % of it.")
-        assert verdict.to_json()["reached"] == {"time": time, "steps": steps}
 
 
 def test_the_cost_of_trainings_is_processor_time_if_all_have_it():

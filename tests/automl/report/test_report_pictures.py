@@ -7,9 +7,12 @@ import pytest
 
 from automl import maps as examples
 from automl.report.attention import attention
+from automl.report.curves import curves_over_time
 from automl.report.figure import Plot
 from automl.report.forest import network
-from automl.report.read import SearchData, read_search
+from automl.report.read import SearchData, read_folder, read_search
+from automl.report.run_report import sections
+from tests.helpers.confirm_cases import fake_confirmation, fake_search
 from tests.helpers.map_cases import leave_maps
 from tests.helpers.report_cases import made_up, save_search, save_verdict, verdict_of
 
@@ -70,3 +73,20 @@ def test_each_kind_is_drawn(kind: str, tmp_path: Path) -> None:
     assert html.count('<figure class="map">') == examples.COUNT
     assert "&lt;b&gt;cats" in html
     assert "<b>" not in html
+
+
+def test_curves_over_time_are_those_of_all_seeds(tmp_path: Path) -> None:
+    folder = fake_search(tmp_path / "searches")
+    assert sections(read_folder(folder))[0].id != "learning"
+    fake_confirmation(folder)
+    search = read_folder(folder)
+    (plot,) = sections(search)[0].plots
+    assert plot.figure is not None
+    assert plot.table is not None
+    assert plot.table.rows == [["baseline", 7, 1.0, 50.0], ["ssa", 7, 1.0, 50.0]]
+    assert plot.says == "baseline: 50 after 1 s; ssa: 50 after 1 s, means over seeds."
+    assert len(plot.figure.data["times"]) == 14
+    assert plot.figure.data["budget"] == [{"time": 1.0}]
+    assert "the end of the budget" in plot.note
+    unknown = replace(search, verdicts=[replace(search.verdicts[-1], search="other", confirmation=2)])
+    assert curves_over_time(unknown).figure is None
