@@ -414,8 +414,7 @@ class Judge:
     def _slowdown(self, leader: Variant, seeds: Sequence[int]) -> Ratio | None:
         """Return the time for a step, divided by the baseline's, if both have as many inputs."""
         sizes = {getattr(v.config.training, "batch_size", None) for v in (leader, self.baseline)}
-        # The steps of a training that continues a shared partial training include those before it.
-        if len(sizes) > 1 or self.design.shared_trainings:
+        if len(sizes) > 1:
             return None
         return time_ratio(self.scores[leader.name], self.scores[self.baseline.name], seeds, per_step=True)
 

@@ -209,8 +209,8 @@ def curves_over_time(search: SearchData) -> Plot:
 
 
 def _over_time(search: SearchData, trial: TrialRecord) -> list[dict[str, Any]]:
-    """Return epochs with seconds and metric. Those of a shared partial training do not count."""
-    own = [m for m in trial.history if m["epoch"] > trial.config.training.insert_at]
+    """Return epochs with seconds and metric, or nothing if one has no times."""
+    own = trial.history
     if any("seconds" not in m or search.metric not in m for m in own):
         return []
     ends, scale = accumulate(m["seconds"] for m in own), search.plan.metric.scale

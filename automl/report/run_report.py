@@ -142,7 +142,7 @@ def sections(search: SearchData) -> list[Section]:
         id="learning",
         title="How the finalist and the baseline learned",
         lead="Of the confirmation, on the validation split.",
-        plots=[curves_over_time(search)] if search.verdicts else [],
+        plots=[plot for _ in search.verdicts[-1:] if (plot := curves_over_time(search)).figure],
     )
     return [
         *([learning] if learning.plots else []),

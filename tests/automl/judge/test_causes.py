@@ -110,7 +110,6 @@ def test_a_slowdown_is_of_steps_and_not_of_trainings():
     slowdown = judge(design(), VARIANTS[:2], scored).slowdown
     assert slowdown is not None
     assert 1.98 < slowdown.low < slowdown.high < 2.02
-    assert judge(design(shared_trainings=True), VARIANTS[:2], scored).slowdown is None
     other = replace(VARIANTS[1], config=VARIANTS[1].config.change(training={"batch_size": 8}))
     assert judge(design(), [VARIANTS[0], other], scored).slowdown is None
 
