@@ -101,7 +101,7 @@ class FixedScheduler(TrialScheduler):
 
     def first(self) -> TrialRecord | None:
         remaining = self._waiting()
-        if "study" in vars(self) or not callable(self._given) or not remaining:
+        if "study" in vars(self) or not callable(self._opened_by) or not remaining:
             return None
         planned = remaining[0]
         return TrialRecord(0, planned.config, planned.role, variant=planned.variant)

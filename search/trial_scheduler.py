@@ -136,7 +136,7 @@ class TrialScheduler(ABC):
     """
 
     def __init__(self, study: optuna.Study | Callable[[], optuna.Study], plan: Plan) -> None:
-        self._given, self.plan = study, plan
+        self._opened_by, self.plan = study, plan
         self.callbacks: list[Callback] = []
         self.closing = self.waiting = False
         self.records: dict[int, TrialRecord] = {}
@@ -149,7 +149,7 @@ class TrialScheduler(ABC):
     @cached_property
     def study(self) -> optuna.Study:
         """The study. A function that creates it is called when the first trial is added."""
-        return self._given() if callable(self._given) else self._given
+        return self._opened_by() if callable(self._opened_by) else self._opened_by
 
     @abstractmethod
     def ask(self) -> TrialRecord | None:

@@ -32,7 +32,7 @@ Mixed = tuple[Tensor, Tensor] | None  # of mixed inputs: targets of the second o
 
 @dataclass(frozen=True, kw_only=True)
 class Target(ABC):
-    """What a model learns of each input: the outputs of its head, the loss, and the metrics.
+    """Target that a model learns of each input: the outputs of its head, the loss, and the metrics.
 
     Attributes:
         kind: The name of the kind, which its metrics have as `target`.

@@ -30,7 +30,7 @@ Counts = Mapping[str, int]  # numbers of images by key
 
 @dataclass(frozen=True, kw_only=True)
 class ImageTarget(Target):
-    """What is learned of each image.
+    """Target that is learned of each image.
 
     `parse` reads a row of `labels.csv` as a key, and `fit` learns the names of outputs from the keys of all
     images. Then `encode` converts each key. Folders of classes have their names as keys.
@@ -165,11 +165,11 @@ class Labels(ImageTarget):
         return SEPARATOR.join(labels)
 
     def fit(self, splits: Mapping[str, Counts], sources: Mapping[str, Path]) -> Self:
-        counted = {split: Counter[str]() for split in splits}
+        counts = {split: Counter[str]() for split in splits}
         for split, keys in splits.items():
             for key, count in keys.items():
-                counted[split] += Counter(dict.fromkeys(_split_key(key), count))
-        train, total = counted["train"], sum(splits["train"].values())
+                counts[split] += Counter(dict.fromkeys(_split_key(key), count))
+        train, total = counts["train"], sum(splits["train"].values())
         names = sorted(train) if self.columns == ("label",) else list(self.columns)
         for name in names:
             if train[name] in (0, total):
@@ -178,7 +178,7 @@ class Labels(ImageTarget):
                     f"{sources['train']}: {has} the label {name!r}, among {total} to train on, so it cannot "
                     f"be learned; each label needs images with and without it. Remove it, or add images"
                 )
-        for split, labels in counted.items():
+        for split, labels in counts.items():
             check_known("labels", sources[split], labels, names)
         return replace(self, names=tuple(names), images=tuple(train[name] for name in names))
 

@@ -118,8 +118,8 @@ def test_each_split_has_its_share_of_the_rarest_labels(tmp_path: Path) -> None:
     root = draw(tmp_path / "d", 60, listed=False)
     records = open_image_records("folder", path=root, size=24)
     rarest = np.argmin(np.sum([item.values for item in records.file.inputs], axis=0))
-    shares = [np.mean([item.values[rarest] for item in records.inputs(split)]) for split in records.whole]
-    assert max(shares) - min(shares) < 0.1
+    fractions = [np.mean([item.values[rarest] for item in records.inputs(split)]) for split in records.whole]
+    assert max(fractions) - min(fractions) < 0.1
     assert "of each rarest label" in records.describe_splits()["test"]
     manifest = {name: label for _, name, label, _ in records.manifest().rows()}
     assert manifest["000.png"] == records.file.inputs[records.file.names.index("000.png")].shown
@@ -139,8 +139,9 @@ def test_labels_are_learned_as_several_questions(tmp_path: Path) -> None:
         logits = model(x).float()
         loss = task.loss(model.train(), (x, y, z, weight))
         expected = sum(
-            share * F.binary_cross_entropy_with_logits(model(x).float(), of.float(), reduction="none").mean(1)
-            for share, of in ((weight, y), (1 - weight, z))
+            fraction
+            * F.binary_cross_entropy_with_logits(model(x).float(), of.float(), reduction="none").mean(1)
+            for fraction, of in ((weight, y), (1 - weight, z))
         )
     assert logits.shape == (16, 3)
     assert loss.item() == pytest.approx(expected.mean().item(), rel=1e-4)
