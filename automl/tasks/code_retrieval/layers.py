@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from attention.padding import current_mask
 from automl.base.errors import InputError
 
-Residual = Literal["before", "after", "none"]
 Activation = Literal["linear", "tanh", "relu", "leaky_relu", "elu", "selu", "gelu"]
 Pool = Literal["weighted_mean", "mean", "max", "first", "bert"]
 
@@ -104,32 +103,23 @@ class Convolution(nn.Module):
     """Convolution along the tokens. An even kernel covers one more token after a position than before it.
 
     Args:
-        inputs: Number of input channels.
-        channels: Number of output channels.
+        channels: Number of channels D.
         kernel: Number of tokens.
         activation: Activation f.
-        residual: `before` computes `f(W x + x)`, as CodeSearchNet does. `after` computes `f(W x) + x`. `none`
-            computes `f(W x)`. The first two need as many channels as inputs.
+        residual: If True, compute `f(W x + x)`, as CodeSearchNet does, instead of `f(W x)`.
         dropout: Dropout of the output.
 
     Shape:
-        `(B, T, inputs)` to `(B, T, channels)`.
+        `(B, T, D)` to the same shape.
     """
 
     def __init__(
-        self,
-        inputs: int,
-        channels: int,
-        kernel: int,
-        *,
-        activation: Activation,
-        residual: Residual,
-        dropout: float,
+        self, channels: int, kernel: int, *, activation: Activation, residual: bool, dropout: float
     ) -> None:
         super().__init__()
         before = (kernel - 1) // 2
         self.branch = nn.Sequential(
-            nn.ConstantPad1d((before, kernel - 1 - before), 0.0), nn.Conv1d(inputs, channels, kernel)
+            nn.ConstantPad1d((before, kernel - 1 - before), 0.0), nn.Conv1d(channels, channels, kernel)
         )
         self.activation = ACTIVATIONS[activation]()
         self.residual = residual
@@ -141,12 +131,9 @@ class Convolution(nn.Module):
         if mask is not None:
             x = x.masked_fill(~mask.unsqueeze(2), 0.0)
         y = self.branch(x.mT).mT
-        if self.residual == "before":
+        if self.residual:
             y = y + x
-        y = self.activation(y)
-        if self.residual == "after":
-            y = y + x
-        z: Tensor = self.dropout(y)
+        z: Tensor = self.dropout(self.activation(y))
         return z
 
     def extra_repr(self) -> str:

@@ -32,13 +32,11 @@ from automl.tasks.code_retrieval.layers import (
     Layer,
     Pool,
     Pooling,
-    Residual,
 )
 from backbones.backbone_table import Backbone, table, with_defaults
 from backbones.example import Example, sum_outputs
 
 Positions = Literal["learned", "sinusoidal", "none"]
-FirstPositions = Literal["none", "learned"]
 
 LIMITS = {
     "hidden": (8, 4096),
@@ -75,11 +73,6 @@ class TextOptions:
         if not 0 <= self.dropout < 1:
             raise InputError(f"dropout of a text encoder must be at least 0 and below 1; got {self.dropout}")
 
-    @property
-    def width(self) -> int:
-        """Return the width of the encoder's vectors."""
-        return self.hidden
-
 
 @dataclass(frozen=True, kw_only=True)
 class OrderedOptions(TextOptions):
@@ -101,55 +94,26 @@ class ConvolutionOptions(OrderedOptions):
     Attributes:
         convolutions: Number of convolutions.
         kernel: Number of tokens that a convolution covers.
-        channels: Widths of the convolutions, such as `128-128-64`. The last one is `hidden` if self-attention
-            follows. Empty for `hidden` in each.
-        kernels: Numbers of tokens that each convolution covers, such as `16-8-8`. Empty for `kernel` in each.
         cnn_activation: Activation of the convolutions.
-        residual: Residual connection of each convolution but the first. See `Convolution`.
+        residual: If True, each convolution but the first computes `f(W x + x)` instead of `f(W x)`.
     """
 
     convolutions: int = 3
     kernel: int = 16
-    channels: str = ""
-    kernels: str = ""
     cnn_activation: Activation = "tanh"
-    residual: Residual = "before"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, limit in (("channels", "hidden"), ("kernels", "kernel")):
-            if values := getattr(self, name):
-                _check_each(name, values, self.convolutions, *LIMITS[limit])
-        if self.residual != "none" and len(set(self.widths)) > 1:
-            raise InputError(
-                f"residual connections need one width in all convolutions; got channels={self.channels!r}. "
-                f"Pass residual=none"
-            )
-
-    @property
-    def widths(self) -> list[int]:
-        """Return the width of each convolution."""
-        return _parse_numbers(self.channels, self.hidden, self.convolutions)
-
-    @property
-    def width(self) -> int:
-        """Return the width of the last convolution."""
-        return [self.hidden, *self.widths][-1]
+    residual: bool = True
 
     def build(self) -> list[nn.Module]:
         """Return consecutive convolutions, of which the first has no residual connection."""
-        before = [self.hidden, *self.widths]
-        kernels = _parse_numbers(self.kernels, self.kernel, self.convolutions)
         return [
             Convolution(
-                before[i],
-                width,
-                kernel,
+                self.hidden,
+                self.kernel,
                 activation=self.cnn_activation,
-                residual=self.residual if i else "none",
+                residual=self.residual and i > 0,
                 dropout=self.dropout,
             )
-            for i, (width, kernel) in enumerate(zip(self.widths, kernels, strict=True))
+            for i in range(self.convolutions)
         ]
 
 
@@ -179,41 +143,10 @@ class AttentionOptions(OrderedOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class CombinedOptions(AttentionOptions, ConvolutionOptions):
-    """Options of an encoder of convolutions followed by layers of self-attention.
-
-    Attributes:
-        cnn_positions: Encoding of the positions, added before the convolutions.
-    """
+    """Options of an encoder of convolutions followed by layers of self-attention."""
 
     convolutions: int = 2
     kernel: int = 8
-    cnn_positions: FirstPositions = "none"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.width != self.hidden:
-            raise InputError(
-                f"the last width of channels must be hidden, where self-attention follows; got "
-                f"{self.channels!r} with hidden={self.hidden}"
-            )
-
-
-def _check_each(name: str, values: str, count: int, low: int, high: int) -> None:
-    """Raise `InputError` unless `values` are `count` numbers from `low` to `high`."""
-    numbers = values.split("-")
-    if not all(number.isascii() and number.isdecimal() for number in numbers):
-        raise InputError(f"{name} of a text encoder must be numbers such as 128-128; got {values!r}")
-    if len(numbers) != count:
-        raise InputError(
-            f"{name} of a text encoder must have one number for each of {count} convolutions; got {values!r}"
-        )
-    if not all(low <= int(number) <= high for number in numbers):
-        raise InputError(f"{name} of a text encoder must lie between {low} and {high} each; got {values!r}")
-
-
-def _parse_numbers(values: str, default: int, count: int) -> list[int]:
-    """Return the numbers in a text such as `128-64`, or `count` times the default if it is empty."""
-    return [int(value) for value in values.split("-")] if values else [default] * count
 
 
 class Encoder(nn.Module):
@@ -225,7 +158,7 @@ class Encoder(nn.Module):
         length: Maximum number of tokens of a text, for learned positions.
 
     Shape:
-        Tokens, int `(B, T)`, and a mask, bool `(B, T)`, to vectors `(B, options.width)`.
+        Tokens, int `(B, T)`, and a mask, bool `(B, T)`, to vectors `(B, options.hidden)`.
     """
 
     def __init__(self, options: TextOptions, *, vocabulary: int, length: int) -> None:
@@ -239,16 +172,13 @@ class Encoder(nn.Module):
         self.embedding = nn.Embedding(vocabulary, hidden)
         nn.init.normal_(self.embedding.weight, std=hidden**-0.5)
         self.positions = options.positions if isinstance(options, OrderedOptions) else "none"
-        self.first_positions = options.cnn_positions if isinstance(options, CombinedOptions) else "none"
         if self.positions == "learned":
             # The names in a checkpoint are kept.
             self.register_parameter("places", nn.Parameter(torch.randn(length, hidden) * 0.1 * hidden**-0.5))
-        if self.first_positions == "learned":
-            self.first_places = nn.Parameter(torch.randn(length, hidden) * 0.1 * hidden**-0.5)
         self.norm = nn.LayerNorm(hidden, EPSILON) if attends else nn.Identity()
         self.dropout = nn.Dropout(options.dropout)
         self.layers = nn.ModuleList(layers)
-        self.pooling = Pooling(options.width, options.pooling)
+        self.pooling = Pooling(hidden, options.pooling)
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """Return the vectors `(B, D)` of `tokens`, int `(B, T)`, with a mask, bool `(B, T)`."""
@@ -257,8 +187,6 @@ class Encoder(nn.Module):
             x = self.embedding(tokens)
             if self.first:
                 x = F.dropout(x, self.dropout.p, self.training)
-            if self.first_positions == "learned":
-                x = x + self.first_places[: x.shape[1]]
             for layer in layers[: self.first]:
                 x = layer(x)
             if self.positions == "learned":

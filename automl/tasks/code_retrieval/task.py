@@ -206,7 +206,7 @@ class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
         return code_usage(
             query_length=self.data.query_length,
             code_length=self.data.code_length,
-            channels=check_encoder(self.chosen.backbone, self.chosen.options).width,
+            channels=check_encoder(self.chosen.backbone, self.chosen.options).hidden,
             similarity=self.training.similarity,
         )
 

@@ -34,8 +34,8 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
         {
             "backbone": "cnn-selfattention",
             "options": {
-                **SMALL, "channels": "24-16", "kernels": "3-4", "residual": "none", "cnn_activation": "elu",
-                "cnn_positions": "learned", "attention_activation": "leaky_relu", "pooling": "bert",
+                **SMALL, "kernel": 4, "residual": False, "cnn_activation": "elu",
+                "attention_activation": "leaky_relu", "pooling": "bert",
             },
         },
         "cosine",

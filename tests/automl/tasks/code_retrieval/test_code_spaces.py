@@ -16,7 +16,6 @@ ATTENTION = {
     "self_attention_pool_mode": "weighted_mean",
 }
 CNN = {
-    "1dcnn_position_encoding": "none",
     "1dcnn_layer_list": [128, 128],
     "1dcnn_kernel_width": [8, 8],
     "1dcnn_add_residual_connections": True,
@@ -37,12 +36,10 @@ def restated(model: CodeModel) -> dict[str, object]:
     }
     if model.backbone == "cnn-selfattention":
         count = options["convolutions"]
-        assert options["channels"] == options["kernels"] == ""  # one width and one kernel in all
         configs |= {
-            "1dcnn_position_encoding": options["cnn_positions"],
             "1dcnn_layer_list": [options["hidden"]] * count,
             "1dcnn_kernel_width": [options["kernel"]] * count,
-            "1dcnn_add_residual_connections": options["residual"] == "before",
+            "1dcnn_add_residual_connections": options["residual"],
             "1dcnn_activation": options["cnn_activation"],
         }
     return configs

@@ -99,15 +99,6 @@ def test_batches_of_texts_equal_all_at_once() -> None:
     torch.testing.assert_close(code, model.code(tokens, mask))
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("selfattention", {"heads": 7}, "hidden must be a multiple of heads"),
-        ("cnn", {"channels": "128"}, "channels .* one number for each of 3 convolutions; got '128'"),
-        ("cnn", {"channels": "64-64-128"}, "residual connections need one width .* residual=none"),
-        ("cnn-selfattention", {"channels": "64-64"}, "last width of channels must be hidden"),
-    ],
-)
-def test_invalid_options_are_rejected(name: str, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        check_encoder(name, options)
+def test_invalid_options_are_rejected() -> None:
+    with pytest.raises(InputError, match="hidden must be a multiple of heads"):
+        check_encoder("selfattention", {"heads": 7})

@@ -81,18 +81,14 @@ def reference(encoder: Encoder, tokens: Tensor, counts: tuple[int, int], options
     convolutions, layers = counts
     state = encoder.state_dict()
     x = state["embedding.weight"][tokens]
-    first = "first_places" if layers else "places"
-    if first in state:
-        x = x + state[first]
+    if not layers and "places" in state:
+        x = x + state["places"]
     for i in range(convolutions):
         name = f"layers.{i}.branch.1"
         y = convolution(x, state[f"{name}.weight"], state[f"{name}.bias"])
-        if i > 0 and options.get("residual", "before") == "before":
+        if i > 0 and options.get("residual", True):
             y = y + x
-        y = FUNCTIONS[options.get("cnn_activation", "tanh")](y)
-        if i > 0 and options.get("residual") == "after":
-            y = y + x
-        x = y
+        x = FUNCTIONS[options.get("cnn_activation", "tanh")](y)
     if layers:
         x = layer_norm(x + state["places"], state["norm.weight"], state["norm.bias"])
     for i in range(convolutions, convolutions + layers):
@@ -116,7 +112,7 @@ def build_encoder(name: str, options: dict[str, Any]) -> tuple[Encoder, Tensor]:
     [
         ("cnn-selfattention", (2, 2), {}),  # as published
         ("cnn-selfattention", (2, 2), {"pooling": "bert"}),
-        ("cnn-selfattention", (2, 1), {"layers": 1, "residual": "after", "cnn_positions": "learned"}),
+        ("cnn-selfattention", (2, 1), {"layers": 1, "residual": False}),
         (
             "cnn-selfattention",
             (3, 1),
@@ -126,8 +122,8 @@ def build_encoder(name: str, options: dict[str, Any]) -> tuple[Encoder, Tensor]:
         ("selfattention", (0, 2), {}),
         ("selfattention", (0, 3), {"layers": 3, "attention_activation": "relu", "pooling": "max"}),
         ("cnn", (3, 0), {}),
-        ("cnn", (2, 0), {"convolutions": 2, "residual": "none", "channels": "32-8", "pooling": "mean"}),
-        ("cnn", (3, 0), {"kernels": "1-4-9", "residual": "after", "cnn_activation": "leaky_relu"}),
+        ("cnn", (2, 0), {"convolutions": 2, "residual": False, "pooling": "mean"}),
+        ("cnn", (3, 0), {"kernel": 9, "cnn_activation": "leaky_relu"}),
         ("cnn", (3, 0), {"positions": "none", "cnn_activation": "linear", "pooling": "bert"}),
     ],
     ids=str,
