@@ -28,11 +28,6 @@ AnyBatchNorm = _BatchNorm
 FAKE_TENSOR_LOG = FakeTensorMode.__module__  # Name of the logger.
 
 
-def standard_gamma(concentration: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw from Gamma(concentration, 1) with a given generator, which `torch.distributions` cannot."""
-    return torch._standard_gamma(concentration, generator=generator)
-
-
 def cpu_computes_bfloat16() -> bool:
     """Return whether the CPU has instructions for bfloat16 (AVX-512 BF16). Without them it is slow."""
     return torch.cpu._is_avx512_bf16_supported()

@@ -31,7 +31,6 @@ from search.config import TrialConfig
 from search.config.sections import Training
 from search.grid import Cell, grid_cells
 from search.optuna_internals import identifier_of
-from search.record import placement_name
 from search.space import Space, draw_randomly, memory_study
 
 DRAWS = 20  # of a set that leaves parameters free, since those it sets may be drawn in some trials only
@@ -48,8 +47,8 @@ def check_fixed_parameters(space: Space) -> None:
             if space.as_baseline(config) != config:
                 raise InputError(
                     f"`{attribute}` of space {space.name!r}, {dict(params)}, draws attention "
-                    f"({placement_name(config)}); set FUNCTION.{attribute} to parameters that draw the plain "
-                    f"backbone, such as {{'modules': 0}}"
+                    f"({config.model.placement_name()}); set FUNCTION.{attribute} to parameters that draw "
+                    f"the plain backbone, such as {{'modules': 0}}"
                 )
     for params in space.free():
         _configs(space, "free", params)

@@ -135,7 +135,7 @@ class TrialRecord:
         """Return the number with the model and the placement, or with the variant and the seed."""
         if self.variant:
             return f"{self.number:03d} {self.variant} seed {self.config.seed}"
-        return f"{self.number:03d} {model_name(self.config)} {placement_name(self.config)}"
+        return f"{self.number:03d} {model_name(self.config)} {self.config.model.placement_name()}"
 
     @property
     def epoch(self) -> int:
@@ -199,33 +199,23 @@ class _FrozenRecord(TrialRecord):
         raise AttributeError(f"a callback cannot change the record of a trial; it sets {name!r}")
 
 
-def placement_name(config: TrialConfig, *, options: bool = True) -> str:
-    """Return the short name of a placement, for people, or `plain`.
-
-    Sites of equal modules are listed together: `ssa @ stage2.block1, stage3.block2 + sagan @ stage1.block1`.
-    Of more than three modules, the name has the first two: `ssa @ stage1.block1, stage2.block1 + 3 more`. The
-    name of a decoder lists the kinds of its layers: `sliding x 5, full`. With `options`, those of the modules
-    are included: `decomposed(heads=8) @ stage1.block2`.
-    """
-    return config.model.placement_name(options=options)
-
-
 def describe_placement(config: TrialConfig) -> str:
     """Return the name of a placement with its options, or `no attention`."""
-    name = placement_name(config)
+    name = config.model.placement_name()
     return "no attention" if name == PLAIN else name
 
 
 def placement_names(configs: Sequence[TrialConfig]) -> list[str]:
     """Return short names of placements, with options only where two would have the same name without."""
-    short = [placement_name(config, options=False) for config in configs]
+    short = [config.model.placement_name(options=False) for config in configs]
     placements = {
         name: [config.model.placement for other, config in zip(short, configs, strict=True) if other == name]
         for name in short
     }
+    models = [config.model for config in configs]
     return [
-        placement_name(config, options=any(other != config.model.placement for other in placements[name]))
-        for name, config in zip(short, configs, strict=True)
+        model.placement_name(options=any(other != model.placement for other in placements[name]))
+        for name, model in zip(short, models, strict=True)
     ]
 
 

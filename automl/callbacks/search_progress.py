@@ -11,7 +11,7 @@ from rich.console import Console
 from automl.base.escape import printable
 from automl.base.terminal import plain
 from automl.base.units import format_duration, pluralize
-from search.record import Callback, State, TrialRecord, model_name, placement_name
+from search.record import Callback, State, TrialRecord, model_name
 from search.trial_scheduler import Plan, estimate_left, select_leaders
 
 ROWS = 15  # running trials whose progress is read
@@ -141,7 +141,7 @@ class Progress(Callback):
         else:
             models = {model_name(record.config) for record in self.records.values()}
             model = f"{model_name(trial.config)} " if len(models) > 1 else ""
-            name, end = model + placement_name(trial.config, options=False), ""
+            name, end = model + trial.config.model.placement_name(options=False), ""
         specs = trial.config.model.placement.values()
         windows = sorted({str(spec.options["window"]) for spec in specs if "window" in spec.options})
         name += f", window {' and '.join(windows)}" if windows else ""

@@ -137,7 +137,6 @@ def _of_any_task(options: TrainOptions, context: typer.Context) -> "TrialConfig"
         set_values,
     )
     from automl.storage.user_code import check_trusted
-    from search.record import placement_name
     from search.space import load_space
 
     values = read_settings(options.assigned or [])
@@ -162,7 +161,7 @@ def _of_any_task(options: TrainOptions, context: typer.Context) -> "TrialConfig"
         for key, value in drawn.items():
             print(f"drawn       {key}={value}; set it with --set", file=sys.stderr)
         if drawn:
-            print(f"placement   {placement_name(config)}", file=sys.stderr)
+            print(f"placement   {config.model.placement_name()}", file=sys.stderr)
     if "data.size" in explicit and not hasattr(config.data, "size") and hasattr(config.data, "context"):
         explicit["data.context"] = explicit.pop("data.size")
     for key in explicit.keys() & dotted.keys():

@@ -16,7 +16,7 @@ from automl.base.lazy import later
 from automl.base.options import format_command
 from automl.config.nouns import Question
 from search.config import Model, TrialConfig
-from search.record import Role, State, TrialRecord, model_name, placement_name, placement_names
+from search.record import Role, State, TrialRecord, model_name, placement_names
 from search.space import Space, draw_randomly
 from search.trial_scheduler import Plan
 
@@ -166,7 +166,9 @@ def select_variants(
             replace(v, is_free=v.is_free or is_same) for v, is_same in zip(variants, same, strict=True)
         ]
         if not any(same):
-            name = f"best free answer: {placement_name(free.config, options=False)} (trial {free.number})"
+            name = (
+                f"best free answer: {free.config.model.placement_name(options=False)} (trial {free.number})"
+            )
             variants.append(
                 Variant(name=name, role=Role.FREE, config=free.config, trial=free.number, is_free=True)
             )
@@ -201,7 +203,7 @@ def _near_best(plain: Sequence[TrialRecord], plan: Plan, noise: float | None) ->
 
 
 def _explaining(what: str, config: TrialConfig, role: Role) -> Variant:
-    return Variant(name=f"{what}: {placement_name(config, options=False)}", role=role, config=config)
+    return Variant(name=f"{what}: {config.model.placement_name(options=False)}", role=role, config=config)
 
 
 def _controls(
@@ -213,7 +215,9 @@ def _controls(
         configs = space.controls(first).items()
         return [_explaining(what, c, Role.RANDOM) for what, c in configs if c.model.placement not in taken]
     if controls:
-        name = f"control: {placement_name(controls[0].config, options=False)} (trial {controls[0].number})"
+        name = (
+            f"control: {controls[0].config.model.placement_name(options=False)} (trial {controls[0].number})"
+        )
         return [Variant(name=name, role=Role.CONTROL, config=controls[0].config, trial=controls[0].number)]
     if not first.model.placement:
         return []
@@ -236,7 +240,7 @@ def _seed_noise(records: Iterable[TrialRecord], metric: str) -> float | None:
 
 
 def _baseline(record: TrialRecord) -> Variant:
-    layers = placement_name(record.config, options=False)
+    layers = record.config.model.placement_name(options=False)
     name = f"baseline{'' if layers == 'plain' else f': {layers}'} (trial {record.number})"
     return Variant(name=name, role=Role.BASELINE, config=record.config, trial=record.number)
 
@@ -264,7 +268,7 @@ def _plain_of(
         if variant.config.change(seed=0) == config:
             return variant
     config = space.as_baseline(record.config)
-    name = f"baseline: {placement_name(config, options=False)} as trial {record.number}"
+    name = f"baseline: {config.model.placement_name(options=False)} as trial {record.number}"
     return Variant(name=name, role=Role.BASELINE, config=config)
 
 

@@ -90,7 +90,15 @@ class Classes(Target):
         return values
 
     def weigh(self, kind: ClassWeights, targets: Tensor) -> Tensor | None:
-        return compute_class_weights(kind, self.counts(targets), targets.device)
+        """Return None or, for `balanced`, n / (k n_c) for the k classes with training inputs, n_c of class c.
+
+        The mean over inputs is then 1 (G. King and L. Zeng, Logistic regression in rare events data (2001)).
+        """
+        if kind == "none":
+            return None
+        n_c = torch.tensor(self.counts(targets), dtype=torch.float32)
+        present = n_c > 0
+        return (n_c.sum() / (present.sum() * n_c)).where(present, 0.0)
 
     def learn(self, outputs: Tensor, targets: Tensor, mixed: Mixed, task: "Classification[Any]") -> Tensor:
         smoothing = task.training.label_smoothing
@@ -194,20 +202,6 @@ class Classification(RecordTask[DataT_co, Model, ClassTrainingT_co]):
             self.runtime.device,
             self.target.decode,
         )
-
-
-def compute_class_weights(kind: ClassWeights, counts: Sequence[int], device: torch.device) -> Tensor | None:
-    """Return the weight of each class in the loss, `(classes,)`, or None for equal weights.
-
-    `balanced` is n / (k n_c) for the k classes with training inputs, so that the mean over inputs is 1 (G.
-    King and L. Zeng, Logistic regression in rare events data (2001)). `counts` holds the training inputs per
-    class.
-    """
-    if kind == "none":
-        return None
-    n_c = torch.tensor(counts, dtype=torch.float32)
-    present = n_c > 0
-    return (n_c.sum() / (present.sum() * n_c)).where(present, 0.0).to(device)
 
 
 def accuracy(logits: Tensor, labels: Tensor, mixed: Mixed = None) -> Tensor:

@@ -27,7 +27,6 @@ from search.record import (
     format_options,
     model_name,
     model_options,
-    placement_name,
 )
 
 RUNS_FILE = "mlflow.json"  # MLflow's environment of a trial, in the folder of the trial
@@ -198,7 +197,7 @@ def run_name(trial: TrialRecord) -> str:
     """Return the name of a run. The placement comes first, since MLflow cuts names in tables and plots."""
     if trial.variant:
         return f"{trial.variant} seed {trial.config.seed}"
-    return f"{placement_name(trial.config)} {trial.number:03d} {model_name(trial.config)}"
+    return f"{trial.config.model.placement_name()} {trial.number:03d} {model_name(trial.config)}"
 
 
 def verdict_numbers(verdict: Mapping[str, Any]) -> dict[str, float]:

@@ -47,7 +47,6 @@ from search.record import (
     format_options,
     model_name,
     model_options,
-    placement_name,
 )
 
 NONE: Mapping[str, str] = {}
@@ -194,7 +193,9 @@ class MlflowWriter:
         if run is None:
             name = run_name(trial)
             if self.run_spec.alone:
-                name = f"{placement_name(trial.config)} {self.run_spec.alone} {model_name(trial.config)}"
+                name = (
+                    f"{trial.config.model.placement_name()} {self.run_spec.alone} {model_name(trial.config)}"
+                )
             run = self._runs[trial.number] = _Run(self._create(name, self._tags(trial)))
         params = []
         if not run.state:
@@ -290,7 +291,7 @@ class MlflowWriter:
         confirmed = VERDICT in self.client.get_run(self.parent).data.tags
         if best is not None and metric is not None and not confirmed:
             options = format_options(model_options(best.config))
-            what = markdown(placement_name(best.config) + (f", {options}" if options else ""))
+            what = markdown(best.config.model.placement_name() + (f", {options}" if options else ""))
             shown, value = self.run_spec.metric, best.value(metric)
             score = f"{value:.4g}" if shown is None else shown.show(value)
             best_text = f"{markdown(metric)} **{score}** on the validation split, {what}"

@@ -150,7 +150,11 @@ class Model:
         return []
 
     def placement_name(self, *, options: bool = True) -> str:
-        """Return the short name of the placement, with `options` of its modules or without, or `plain`."""
+        """Return the short name of the placement, for people, or `plain`.
+
+        Sites of equal modules are listed together, and of more than three modules only two: `ssa @
+        stage1.block1, stage2.block1 + 3 more`. With `options`, those of the modules are included.
+        """
         return name_modules(self.placement, options=options)
 
     def check_local(self) -> None:

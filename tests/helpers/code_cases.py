@@ -16,12 +16,12 @@ from automl.export import run_export as export
 from automl.export.chosen import Chosen
 from automl.export.export_result import ExportResult
 from automl.storage.storage import Storage
-from automl.task.deployment import Deployment
+from automl.task.deployment import Deployment, read_usage
 from automl.task.evaluator import Evaluator
 from automl.task.task_data import Split
-from automl.tasks.code_retrieval import Similarity
-from automl.tasks.code_retrieval.data.tokenizer import Tokenizer, train_tokenizer
-from automl.tasks.code_retrieval.deploy import CODE, QUERY, REQUEST, code_usage, encoder_deployment
+from automl.tasks.code_retrieval import Similarity, deploy
+from automl.tasks.code_retrieval.data.tokenizer import PADDING, Tokenizer, train_tokenizer
+from automl.tasks.code_retrieval.deploy import CODE, QUERY, REQUEST, encoder_deployment
 from tests.helpers.automl_cases import Regression
 
 QUERIES = ["read a csv file", "close the socket", "server", "open a port and read"]
@@ -98,11 +98,12 @@ class TinySearch(Regression):
         return {"error": torch.tensor(0.25)}
 
     def usage(self) -> str:
-        return code_usage(
+        return read_usage(deploy.__file__).format(
+            padding=PADDING,
             query_length=LENGTHS[QUERY],
             code_length=LENGTHS[CODE],
             channels=CHANNELS,
-            similarity=self.similarity,
+            products=deploy.PRODUCTS[self.similarity],
         )
 
     def request(self) -> str:

@@ -83,7 +83,6 @@ TORCH: dict[str, dict[str, Any]] = {
     "torch.utils._pytree:tree_leaves": {"parameters": ["tree", "is_leaf"]},
     "torch.utils._pytree:tree_map": {"parameters": ["func", "tree", "rests", "is_leaf"]},
     "torch.utils._pytree:tree_map_only": {},
-    "torch:_standard_gamma": {},
     "torch:cpu._is_avx512_bf16_supported": {"parameters": []},
     "torch:Tensor._version": {},
     "torch._dynamo.config:recompile_limit": {},

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from automl.task.deployment import TOKENIZER, Deployment, read_usage
+from automl.task.deployment import TOKENIZER, Deployment
 from automl.tasks.code_retrieval import Similarity
 from automl.tasks.code_retrieval.data.tokenizer import PADDING, UNKNOWN
 from automl.tasks.code_retrieval.score import similarity_vectors
@@ -59,15 +59,4 @@ def encoder_deployment(encoder: nn.Module, tokenizer: str, length: int, similari
             "similarity": similarity,
         },
         files={TOKENIZER: tokenizer},
-    )
-
-
-def code_usage(*, query_length: int, code_length: int, channels: int, similarity: Similarity) -> str:
-    """Return the usage for the model card. Vectors have `channels` values."""
-    return read_usage(__file__).format(
-        padding=PADDING,
-        query_length=query_length,
-        code_length=code_length,
-        channels=channels,
-        products=PRODUCTS[similarity],
     )

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from automl.base.serialise import to_json
 from automl.config.runtime import Runtime
 from automl.task.base import EvaluationBatch, Inputs, RecordTask
-from automl.task.deployment import Deployment, spread_indices
+from automl.task.deployment import Deployment, read_usage, spread_indices
 from automl.task.task_data import ShownInputs, Split
 from automl.tasks.code_retrieval import SPEC, CodeData, CodeModel, RetrievalTraining
 from automl.tasks.code_retrieval.data import CodeTexts, open_texts, shared_name
-from automl.tasks.code_retrieval.data.tokenizer import UNKNOWN, Ragged
-from automl.tasks.code_retrieval.deploy import CODE, INPUT, QUERY, REQUEST, code_usage, encoder_deployment
+from automl.tasks.code_retrieval.data.tokenizer import PADDING, UNKNOWN, Ragged
+from automl.tasks.code_retrieval.deploy import CODE, INPUT, PRODUCTS, QUERY, REQUEST, encoder_deployment
 from automl.tasks.code_retrieval.model import ENCODERS, Texts, TwoTowers, check_encoder
 from automl.tasks.code_retrieval.score import (
     CODES,
@@ -203,11 +203,12 @@ class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
         return chosen
 
     def usage(self) -> str:
-        return code_usage(
+        return read_usage(__file__).format(
+            padding=PADDING,
             query_length=self.data.query_length,
             code_length=self.data.code_length,
             channels=check_encoder(self.chosen.backbone, self.chosen.options).hidden,
-            similarity=self.training.similarity,
+            products=PRODUCTS[self.training.similarity],
         )
 
     def request(self) -> str:

@@ -6,17 +6,13 @@ on those of continuous ones. So the start runs once for each combination of such
 other draws use what it declared.
 """
 
-import ast
-import inspect
 import io
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from math import exp, log
-from textwrap import dedent
 from typing import Any
 
 import optuna
@@ -114,21 +110,9 @@ def run_start(name: str, trial: StartTrial) -> Start:
             raise InputError(
                 f"the start of training function {name!r} raised {describe_error(error)}"
             ) from error
-    raise InputError(f"training function {name!r} ended without trial.epochs; {_advise_loop(function)}")
-
-
-def _advise_loop(function: TrainingFunction) -> str:
-    """Return how to write the loop over epochs, from the function's own loop over a range if it has one."""
-    with suppress(OSError, TypeError, SyntaxError, ValueError, IndexError):
-        (definition,) = ast.parse(dedent(inspect.getsource(inspect.unwrap(function)))).body
-        trial = next(iter(inspect.signature(function).parameters))
-        for loop in ast.walk(definition):
-            if isinstance(loop, ast.For) and (
-                count := re.fullmatch(r"range\((.+)\)", ast.unparse(loop.iter))
-            ):
-                epoch = ast.unparse(loop.target)
-                return f"instead of `range({count[1]})` write `for {epoch} in {trial}.epochs({count[1]})`"
-    return "loop over `for epoch in trial.epochs(20)`"
+    raise InputError(
+        f"training function {name!r} ended without trial.epochs; loop over `for epoch in trial.epochs(20)`"
+    )
 
 
 History = tuple[Any, ...]  # the discrete values that were drawn so far

@@ -71,10 +71,6 @@ class ImageTarget(Target):
     def caption(self, label: int, values: Sequence[float]) -> str:
         """Return the target of an image as text, from the result of `encode`."""
 
-    def count(self, labels: Tensor, values: Tensor) -> list[int]:
-        """Return the number of images of each row of an overview."""
-        return []
-
     def summary(self, values: Tensor) -> str:
         """Return a description of the values of images."""
         return ""
@@ -125,9 +121,6 @@ class ImageClasses(Classes, ImageTarget):
 
     def caption(self, label: int, values: Sequence[float]) -> str:
         return self.names[label]
-
-    def count(self, labels: Tensor, values: Tensor) -> list[int]:
-        return self.counts(labels)
 
     def answer(self, outputs: Tensor) -> Tensor:
         return outputs.softmax(dim=1)
@@ -191,10 +184,6 @@ class Labels(ImageTarget):
 
     def caption(self, label: int, values: Sequence[float]) -> str:
         return SEPARATOR.join(name for name, value in zip(self.names, values, strict=True) if value) or NONE
-
-    def count(self, labels: Tensor, values: Tensor) -> list[int]:
-        counts: list[int] = values.sum(0).long().tolist()
-        return counts
 
     def summary(self, values: Tensor) -> str:
         numbers = values.sum(1)

@@ -38,7 +38,6 @@ from automl.tasks.image_classification.data.feed import (
 from automl.tasks.image_classification.targets import TARGETS, ImageClasses, ImageTarget
 from backbones import IMAGENET, Normalisation, find
 from backbones.channels import set_format
-from backbones.torch_internals import standard_gamma
 from search.config import TrialConfig
 
 CLASSES = ImageClasses()
@@ -313,12 +312,11 @@ def draw_mixup(count: int, alpha: float, generator: torch.Generator) -> tuple[Te
     Source: H. Zhang et al., mixup (2017), arXiv 1710.09412. As in fastai, each image has its own weight from
     Beta(alpha, alpha), and the larger weight is its own.
     """
-    # Beta(a, a) from two gamma draws, since torch's own distributions take no generator. In logarithms, by
-    # G(a) = G(a + 1) U^(1/a): for a below about 0.05, draws of G(a) itself underflow to 0, and 0 / 0.
-    gamma = standard_gamma(torch.ones(2, count, dtype=torch.float64) + alpha, generator)
-    uniform = 1 - torch.rand(2, count, dtype=torch.float64, generator=generator)  # not 0
-    first, second = gamma.log() + uniform.log() / alpha
-    return torch.randperm(count, generator=generator), torch.sigmoid((first - second).abs()).float()
+    # torch's own distributions take no generator.
+    seed = int(torch.randint(2**63 - 1, (), generator=generator))
+    own = np.random.default_rng(seed).beta(alpha, alpha, count)
+    weight = torch.from_numpy(np.maximum(own, 1 - own)).float()
+    return torch.randperm(count, generator=generator), weight
 
 
 def mixup(x: Tensor, y: Tensor, other: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -25,7 +25,7 @@ from automl.task.evaluator import Evaluator
 from automl.task.task_data import Split
 from automl.tasks.stereo import SPEC, StereoData, StereoModel, StereoTraining
 from automl.tasks.stereo.data import StereoPairs, open_pairs, shared_name
-from automl.tasks.stereo.data.pairs import read_views, write_pfm
+from automl.tasks.stereo.data.pairs import read_views
 from automl.tasks.stereo.model import MULTIPLE, STEP, STEREO
 from search.config import TrialConfig
 
@@ -108,7 +108,7 @@ class StereoDeployment(TaskDeployment):
         width, height = read_picture(name).size
         values = outputs[OUTPUT][:height, :width]
         files = [path.with_name(f"{path.name}{suffix}") for suffix in (".pfm", ".png")]
-        write_pfm(files[0], values)
+        Image.fromarray(values.astype(np.float32)).save(files[0])
         colours = colour_disparity(values, exported["config"]["data"]["max_disparity"])
         Image.fromarray(colours).save(files[1])
         return files

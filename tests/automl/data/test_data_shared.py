@@ -78,7 +78,7 @@ def test_one_node_decodes_and_others_fetch(
         folder = node(name, tmp_path, monkeypatch)
         for split, images in opened.items():
             fetched = open_split("folder", split, path=path, size=32)
-            assert fetched.digest == images.digest
+            assert fetched.file.digest == images.file.digest
             assert torch.equal(fetched.labels, images.labels)
             everything = torch.arange(len(images))
             assert torch.equal(fetched.gather(everything), images.gather(everything))

@@ -220,7 +220,7 @@ def test_images_in_two_classes_and_elsewhere(tmp_path: Path, make_folder: Callab
     assert counts(listing) == {"train": 10, "test": 6}
     assert left_out(listing) == {
         "folders that belong to no split": ["rest/"],
-        "images that are in two classes": [
+        "images with two different labels": [
             "train/cat/0001.png and train/dog/a.png",
             "train/cat/0002.png and test/dog/b.png",
             "train/cat/0005.png and train/dog/d.png",
@@ -249,7 +249,7 @@ def test_tables_have_labels_and_splits(tmp_path: Path, make_folder: Callable[...
     assert left_out(listing) == {
         "images that labels.csv does not name": ["images/0005.png"],
         "rows of labels.csv that repeat an image": ["images/0001.png"],
-        "images that are in two classes": ["images/0000.png as cat and dog"],
+        "images with two different labels": ["images/0000.png as cat and dog"],
     }
     splits = ["train", "train", "train", "Training", "val", "val"]
     rows = "".join(f"images/{i:04}.png,{i % 2},{split}\n" for i, split in enumerate(splits))

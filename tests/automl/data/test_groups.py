@@ -34,7 +34,6 @@ from automl.tasks.sequence_classification.data.dataset import summarise_sequence
 from automl.tasks.stereo import StereoData
 from automl.tasks.stereo.data import open_pairs
 from automl.tasks.stereo.data.dataset import summarise_stereo
-from automl.tasks.stereo.data.pairs import write_pfm
 from tests.helpers.code_corpus import write_corpus
 from tests.helpers.detection_cases import write_scenes
 
@@ -98,7 +97,7 @@ def pairs(root: Path, groups: Groups | None, splits: Splits) -> Path:
         for view in ("left", "right"):
             picture(root / f"{view}{i}.png", i)
             views[view].append(f"{view}{i}.png")
-        write_pfm(root / f"{i}.pfm", np.full((24, 30), 1 + i / 99))
+        Image.fromarray(np.full((24, 30), 1 + i / 99, np.float32)).save(root / f"{i}.pfm")
         views["disparity"].append(f"{i}.pfm")
     table(root / "pairs.csv", {**views, "split": splits, "group": groups})
     return root / "pairs.csv"

@@ -111,7 +111,7 @@ def test_images_with_two_targets_are_left_out(table: Table) -> None:
     with (root / "labels.csv").open("a") as file:
         file.write("images/0000.png,7\n")
     listing = list_images("folder", root, 24)
-    assert listing.tally.left_out["images that have two targets"] == (1, ["images/0000.png as 0 and 7"])
+    assert listing.tally.left_out["images with two different labels"] == (1, ["images/0000.png as 0 and 7"])
 
 
 def test_each_split_has_its_share_of_the_rarest_labels(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from automl.config.runtime import Runtime
 from automl.data.augment import centre_crop, normalise
 from automl.task import open_task
-from automl.task.classification import compute_class_weights
+from automl.task.classification import Classes
 from automl.tasks.image_classification.data import open_split
 from automl.tasks.image_classification.task import draw_mixup, load_images, mixup
 from tests.helpers.automl_cases import HERE, opened, tiny
@@ -113,13 +113,13 @@ def test_classes_of_mixed_images_weigh_as_their_shares() -> None:
 
 @pytest.mark.parametrize("counts", [[10, 30, 60], [7, 0, 21]])
 def test_balanced_weights_are_those_of_scikit_learn(counts: list[int]) -> None:
-    class_weights = compute_class_weights("balanced", counts, HERE.device)
-    labels = np.repeat(np.arange(3), counts)
+    labels, target = np.repeat(np.arange(3), counts), Classes(names=("a", "b", "c"))
+    class_weights = target.weigh("balanced", torch.from_numpy(labels))
     present = np.unique(labels)
     expected = compute_class_weight("balanced", classes=present, y=labels)
     assert class_weights[present].tolist() == pytest.approx(expected.tolist())
     assert class_weights.sum().item() == pytest.approx(expected.sum()), "and no others weigh anything"
-    assert compute_class_weights("none", counts, HERE.device) is None
+    assert target.weigh("none", torch.from_numpy(labels)) is None
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])

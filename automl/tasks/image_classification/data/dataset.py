@@ -284,8 +284,6 @@ class Images:
         aspect: width / height of the originals, float32 `(N,)`.
         classes: the names of the classes.
         side: the side of the cached images in pixels.
-        skipped: names of files that could not be decoded.
-        digest: a hash of the data that the cache was made from.
         listed: the tally of the listing of all splits.
     """
 
@@ -301,8 +299,6 @@ class Images:
         self.target = cache.target
         self.classes = cache.classes
         self.side = cache.side
-        self.skipped = cache.skipped
-        self.digest = cache.digest
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -309,9 +309,8 @@ def _relative_names(root: Path, files: Sequence[Path]) -> list[str]:
     return [name_to_text(file.relative_to(root)) for file in files]
 
 
-CONTRADICTION = "images that are in two classes"
-NEEDED = "images that are in two classes (kept, since a class would have none without them)"
-TWO_TARGETS = "images that have two targets"
+CONTRADICTION = "images with two different labels"
+NEEDED = f"{CONTRADICTION} (kept, since a class would have none without them)"
 COPY = "copies of another image of their class and split"
 
 
@@ -335,10 +334,7 @@ def drop_contradictions(
         {item.label for item in kept[split]} == {item.label for item in items}
         for split, items in splits.items()
     ):
-        tally.leave_out(
-            TWO_TARGETS if any(item.shown for items in double.values() for item in items) else CONTRADICTION,
-            pairs,
-        )
+        tally.leave_out(CONTRADICTION, pairs)
     else:
         tally.keep(NEEDED, pairs)
         kept = {split: list(items) for split, items in splits.items()}

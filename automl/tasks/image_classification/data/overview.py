@@ -56,10 +56,13 @@ def summarise_folder(path: str, size: int) -> ImageOverview:
         raise InputError(f"--size must be between 24 and 1024 pixels; got {size}")
     splits = {split: open_split("folder", split, path=path, size=size) for split in SPLITS}
     target = splits["train"].target
-    by_split = {split: target.count(images.labels, images.values) for split, images in splits.items()}
+    by_split = {
+        split: target.counts(images.labels) if target.classes else images.values.sum(0).long().tolist()
+        for split, images in splits.items()
+    }
     counts = {
         name: {split: numbers[i] for split, numbers in by_split.items()}
-        for i, name in enumerate(target.names if by_split["train"] else ())
+        for i, name in enumerate(target.names if target.stratum else ())
     }
     records = open_image_records("folder", path=path, size=size)
     files = [item.image for item in records.file.inputs if isinstance(item.image, Path)]
@@ -84,7 +87,7 @@ def summarise_folder(path: str, size: int) -> ImageOverview:
         target=target.kind,
         counts=counts,
         sizes=sizes,
-        skipped=sorted({name for images in splits.values() for name in images.skipped}),
+        skipped=sorted({name for images in splits.values() for name in images.file.skipped}),
         alike=alike,
     )
 
@@ -119,27 +122,12 @@ def _hash_images(images: Images, advance: Callable[[int], None]) -> np.ndarray:
 
 
 def _match_hashes(old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """Return for each new hash the index of an old one at most MAX_DISTANCE bits away, or -1, int64 `(N,)`.
-
-    Hashes that are so near share one of their four quarters, so each is compared only with those.
-    """
+    """Return for each new hash the index of an old one within MAX_DISTANCE bits, or -1, int64 `(N,)`."""
     nearest = np.full(len(new), -1)
-    for shift in range(0, 16 * (MAX_DISTANCE + 1), 16):
-        quarter_of_old, quarter_of_new = ((hashes >> np.uint64(shift)) & 0xFFFF for hashes in (old, new))
-        order = quarter_of_old.argsort(kind="stable")
-        ordered = quarter_of_old[order]
-        open_rows = np.flatnonzero(nearest < 0)
-        open_rows = open_rows[quarter_of_new[open_rows].argsort(kind="stable")]
-        quarters: np.ndarray
-        quarters, starts = np.unique(quarter_of_new[open_rows], return_index=True)
-        firsts, lasts = (np.searchsorted(ordered, quarters, side=side) for side in ("left", "right"))
-        for i, start in enumerate(starts):
-            rows = open_rows[start : starts[i + 1] if i + 1 < len(starts) else None]
-            candidates = order[firsts[i] : lasts[i]]
-            if len(candidates):
-                for rows_now in np.array_split(rows, -(-len(rows) * len(candidates) // PAIRS)):
-                    near = np.bitwise_count(old[candidates] ^ new[rows_now, None]) <= MAX_DISTANCE
-                    nearest[rows_now] = np.where(near.any(1), candidates[near.argmax(1)], -1)
+    for rows in np.array_split(np.arange(len(new)), max(1, -(-len(new) * len(old) // PAIRS))):
+        near = np.bitwise_count(old ^ new[rows, None]) <= MAX_DISTANCE  # (rows, old)
+        found, matches = near.nonzero()
+        nearest[rows[found]] = matches
     return nearest
 
 

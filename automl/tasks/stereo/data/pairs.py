@@ -9,13 +9,11 @@ a CSV        columns left, right, disparity and optionally split and group; path
 
 The views of each layout may have any format of IMAGES.
 
-An unknown disparity is infinite. A portable float map (PFM) has a header in text, then float32 values, the
-lowest row first. The sign of the scale gives the byte order, negative for little endian. Its size is ignored,
-as Scene Flow and Middlebury expect. Source: P. Debevec, Portable Float Map.
+An unknown disparity is infinite. A portable float map (PFM) has one channel. The size of its scale is
+ignored, as Scene Flow and Middlebury expect.
 """
 
 import csv
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -251,7 +249,7 @@ def read_disparity(path: str | Path) -> np.ndarray:
     """
     path = Path(path)
     if path.suffix.lower() == ".pfm":
-        values = read_pfm(path)
+        values = read_channel(path, ("F",), DISPARITIES)
     else:
         values = read_channel(path, SIXTEEN_BIT, DISPARITIES).astype(np.float32) / KITTI_SCALE
         values[values == 0] = np.inf
@@ -259,41 +257,3 @@ def read_disparity(path: str | Path) -> np.ndarray:
     if not known.any():
         raise InputError(f"{path} has no known disparity; remove the pair, or add its disparities")
     return np.where(known, values, np.float32(np.inf))
-
-
-# Separators of headers differ between writers; one white space comes before the values.
-HEADER = re.compile(rb"(P[Ff])\s+(\d+)\s+(\d+)\s+([-+]?[0-9.]+(?:[eE][-+]?\d+)?)\s")
-LONGEST = 256  # bytes of a header
-
-
-def read_pfm(path: str | Path) -> np.ndarray:
-    """Return the first channel, float32 `(H, W)`, the top row first. Raises InputError for any other file."""
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror})") from error
-    header = HEADER.match(content[:LONGEST])
-    if header is None:
-        raise InputError(
-            f"{path} must begin with the header of a PFM file: Pf or PF, width, height and scale; "
-            f"got {content[:24]!r}"
-        )
-    channels = 3 if header[1] == b"PF" else 1
-    width, height, scale = int(header[2]), int(header[3]), float(header[4])
-    if not width * height or not scale:
-        raise InputError(f"{path}: width, height and scale must not be 0; got {width}, {height}, {scale}")
-    expected, received = width * height * channels * 4, len(content) - header.end()
-    if expected != received:
-        raise InputError(
-            f"{path}: {width} x {height} values of {channels} channels are {expected} bytes; "
-            f"got {received} after the header"
-        )
-    values = np.frombuffer(content, "<f4" if scale < 0 else ">f4", offset=header.end())
-    return values.reshape(height, width, channels)[::-1, :, 0].astype(np.float32)
-
-
-def write_pfm(path: str | Path, values: np.ndarray) -> None:
-    """Write values `(H, W)` as little endian float32."""
-    height, width = values.shape
-    flipped = np.ascontiguousarray(values[::-1], "<f4")
-    Path(path).write_bytes(f"Pf\n{width} {height}\n-1.0\n".encode() + flipped.tobytes())

@@ -70,7 +70,7 @@ BAD = {
     "no epochs": ("def train(trial):\n    {place}\n", "ended without trial.epochs"),
     "own loop": (
         "def train(run):\n    for seed in (1, 2):\n        for step in range(3 + 2):\n            pass\n",
-        r"instead of `range\(3 \+ 2\)` write `for step in run\.epochs\(3 \+ 2\)`",
+        r"loop over `for epoch in trial\.epochs\(20\)`",
     ),
     "nothing placed": ("def train(trial):\n    trial.epochs(2)\n", "nothing was placed"),
     "placed twice": ("def train(trial):\n    {place}\n    {place}\n", "must be called once"),

@@ -18,7 +18,6 @@ from automl.tasks.language_modelling.space import (
 from search.config import TrialConfig
 from search.placement_model import EffectDraw
 from search.placement_planner import PlacementChoices, Planner
-from search.record import placement_name
 from search.space import SPACES, Space, draw_randomly
 
 NAMES = ("recall", "hybrid")
@@ -37,7 +36,7 @@ def kinds_drawn(space: Space) -> list[list[str]]:
 
 def name(**fixed: Any) -> str:
     trial: Any = optuna.trial.FixedTrial({**LAYERS, **fixed})
-    return placement_name(SPACES["recall"](trial), options=False)
+    return SPACES["recall"](trial).model.placement_name(options=False)
 
 
 @pytest.mark.parametrize("called", NAMES)

@@ -17,7 +17,7 @@ from automl.task import open_task
 from automl.task.deployment import MODEL
 from automl.tasks.stereo import StereoData, StereoModel, StereoTraining
 from automl.tasks.stereo.data import planes
-from automl.tasks.stereo.data.pairs import read_pfm
+from automl.tasks.stereo.data.pairs import read_disparity
 from automl.tasks.stereo.task import Stereo, colour_disparity
 from backbones.torch_internals import AnyBatchNorm
 from search.config import TrialConfig
@@ -84,9 +84,9 @@ def test_predictions_are_written_as_pfm_and_picture(
     result_of_pairs = run_predict(result.folder, [tmp_path / "pairs.csv"], out=tmp_path / "out")
     names = [[file.name for file in prediction.files] for prediction in result_of_pairs.predictions]
     assert names == [["one.pfm", "one.png"], ["small.pfm", "small.png"], ["one-2.pfm", "one-2.png"]]
-    whole = read_pfm(tmp_path / "out" / "one.pfm")
+    whole = read_disparity(tmp_path / "out" / "one.pfm")
     assert whole.shape == (80, 176)
-    assert read_pfm(tmp_path / "out" / "small.pfm").shape == (56, 176)
+    assert read_disparity(tmp_path / "out" / "small.pfm").shape == (56, 176)
     inputs = {name: value.numpy() for name, value in task.model_inputs("test", 1).items()}
     assert inputs["left"].shape == (1, 80, 176, 3)
     config = json.loads((Path(result.folder) / CONFIG).read_text())
