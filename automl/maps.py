@@ -1,8 +1,7 @@
 """Pictures of inputs with the weights of a map, and the inputs that are kept for the report.
 
-A picture is an image, signals or tokens. The colours are cividis (J. Nuñez et al. (2018), arXiv 1712.01662),
-by the polynomials of d3-scale-chromatic. They go from 0 to the largest weight of the picture, so that even
-weights give an even picture.
+A picture is an image, signals or tokens. The colours are cividis (J. Nuñez et al. (2018), arXiv 1712.01662).
+They go from 0 to the largest weight of the picture, so that even weights give an even picture.
 
 A confirmation keeps six inputs of the test split, with the map of a model's strongest module, beside the
 checkpoint, so that the report needs neither the data, the models nor their code. They are chosen before their
@@ -18,30 +17,26 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.polynomial.polynomial import polyval
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attention import AttentionMap, Gated, attention_maps
 from automl.base.errors import InputError
 from automl.base.escape import printable
+from automl.base.lazy import later
 from automl.storage.storage import Storage
 from automl.storage.trial_files import read_arrays, write_arrays
 from automl.task import Task
 from automl.task.task_data import ShownInputs
 from backbones import call
 
+matplotlib = later("matplotlib")  # only drawing needs it
 Floats = NDArray[np.floating]
 Bytes = NDArray[np.uint8]
 
 STRENGTH = 0.65  # share of the heat in an overlay
 WIDTH, SIGNALS, STRIP = 340, 120, 16  # units of a picture of signals
 LIGHT = 0.179  # relative luminance (WCAG 2.1) above which black text has more contrast than white
-_CIVIDIS = (
-    (-4.54, -35.34, 2381.73, -6402.7, 7024.72, -2710.57),
-    (32.49, 170.73, 52.82, -131.46, 176.58, -67.37),
-    (81.24, 442.36, -2482.43, 6167.24, -6614.94, 2475.67),
-)
 
 
 def overlay(image: Bytes, heat: Floats) -> Bytes:
@@ -127,9 +122,8 @@ def css(shade: Sequence[int] | Bytes) -> str:
 def colour(heat: NDArray[np.floating]) -> NDArray[np.uint8]:
     """Return the colours of weights, uint8 `(*heat.shape, 3)`."""
     heat = np.asarray(heat, np.float64)
-    scaled = np.clip(heat / (heat.max() or 1), 0, 1)
-    channels = [polyval(scaled, coefficients) for coefficients in _CIVIDIS]
-    return np.stack(channels, axis=-1).round().clip(0, 255).astype(np.uint8)
+    colours: Bytes = matplotlib.colormaps["cividis"](heat / (heat.max() or 1), bytes=True)[..., :3]
+    return colours
 
 
 def as_grid(heat: NDArray[np.floating], height: int, width: int) -> NDArray[np.floating]:
@@ -273,20 +267,14 @@ def _small(picture: NDArray[np.generic] | Sequence[str]) -> NDArray[np.generic] 
     if not isinstance(picture, np.ndarray):
         return picture[:TOKENS]
     if picture.dtype == np.uint8:
-        return small_picture(picture)
+        values = torch.tensor(picture).float().movedim(-1, 0)
+        height, width = (min(side, PIXELS) for side in values.shape[1:])
+        pixels = F.adaptive_avg_pool2d(values, (height, width)).movedim(0, -1).round()
+        return pixels.to(torch.uint8).numpy()
     values = torch.tensor(picture).float()
     values = values[:CHANNELS].nan_to_num()
     values = (values - values.mean(1, keepdim=True)) / values.std(1, keepdim=True).clamp(min=1e-12)
     return F.adaptive_avg_pool1d(values, min(values.shape[1], STEPS)).half().numpy()
-
-
-def small_picture(picture: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return an image, uint8 `(H, W, 3)`, with sides of `PIXELS` at most."""
-    values = torch.tensor(picture).float().movedim(-1, 0)
-    height, width = (min(side, PIXELS) for side in values.shape[1:])
-    pixels = F.adaptive_avg_pool2d(values, (height, width)).movedim(0, -1).round()
-    small: NDArray[np.uint8] = pixels.to(torch.uint8).numpy()
-    return small
 
 
 def _small_heat(heat: Tensor, shown: ShownInputs, i: int, of_channels: bool) -> NDArray[np.float16]:

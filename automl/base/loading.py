@@ -114,11 +114,6 @@ def get_loaded_object(name: str) -> Any:
     return getattr(module, attribute, None) if _is_unchanged(contents) else None
 
 
-def is_in_process(name: str) -> bool:
-    """Return whether this process has the object called `name` already, so that no file is run for it."""
-    return live_objects.is_live(name) or get_loaded_object(name) is not None
-
-
 def make_absolute(name: str) -> str:
     """Return `file.py:name` or `hf:FOLDER` with an absolute path, so that other processes find it."""
     file, colon, attribute = name.rpartition(":")

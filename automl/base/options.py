@@ -101,7 +101,8 @@ def with_keywords_of(source: Callable[P, Any]) -> Callable[[Callable[..., R]], C
 
 def document_fields(kind: Kind) -> Kind:
     """Decorate a dataclass: put the attributes of its base classes into its docstring."""
-    _document(kind, kind, "Attributes", before="Raises", names=[declared.name for declared in fields(kind)])
+    before = "Raises" if "Raises:" in (kind.__doc__ or "") else "Example"
+    _document(kind, kind, "Attributes", before=before, names=[declared.name for declared in fields(kind)])
     return kind
 
 

@@ -3,7 +3,7 @@
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import escape
 from typing import Any, TextIO
@@ -105,17 +105,12 @@ class Summary(ABC):
         return "\n".join(f"{name:{WIDTH}} {printable(text)}" for name, text in self.lines())
 
     def _repr_html_(self) -> str:
-        return html(self.lines())
-
-
-def html(lines: Iterable[tuple[str, str]]) -> str:
-    """Format names and texts as an HTML table for a notebook."""
-    left = 'style="text-align:left"'
-    rows = (
-        f"<tr><th {left}>{escape(printable(name))}</th><td {left}>{escape(printable(text))}</td></tr>"
-        for name, text in lines
-    )
-    return f"<table>{''.join(rows)}</table>"
+        left = 'style="text-align:left"'
+        rows = (
+            f"<tr><th {left}>{escape(printable(name))}</th><td {left}>{escape(printable(text))}</td></tr>"
+            for name, text in self.lines()
+        )
+        return f"<table>{''.join(rows)}</table>"
 
 
 def call(function: str, *arguments: object, **options: object) -> str:

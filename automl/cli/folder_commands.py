@@ -65,7 +65,7 @@ def remove(
         return
     run_remove(name, storage)
     print(f"removed   {removable.description}")
-    print(f"not deleted: {removable.stays}")
+    print("not deleted: its runs in MLflow, exported and registered models, decoded images")
 
 
 def _agrees(prompt: str, name: str) -> bool:

@@ -1,6 +1,5 @@
 """`automl search`, `automl studies` and `automl study`, with their final output."""
 
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -14,7 +13,7 @@ from automl.base.options import format_command
 from automl.base.serialise import to_json
 from automl.base.units import pluralize
 from automl.cli.command import JSON_OPTION, only, option, print_json, with_options_of
-from automl.config.search_options import FILES, NOUNS, SEARCH, SPACE, RuntimeOptions, StudyOptions
+from automl.config.search_options import FILES, NOUNS, SEARCH, RuntimeOptions, StudyOptions
 
 if TYPE_CHECKING:
     from automl.config.settings import ParsedSettings
@@ -25,13 +24,6 @@ if TYPE_CHECKING:
 def search(
     ctx: typer.Context,
     *,
-    init_from: str | None = option(
-        None,
-        "Initial weights: an MLflow run ID, or the folder of a trial or an export.",
-        SPACE,
-        shown=False,
-        rare=True,
-    ),
     resume: str | None = option(None, "Resume this search; auto: --name if it exists.", FILES),
     confirm: bool = option(
         False, "Confirm the finalists afterwards, in the same Ray session.", SEARCH, "--confirm", rare=True
@@ -50,7 +42,7 @@ def search(
     if resume is not None and resume != "auto":
         begin = _resume(ctx, resume, values, seeds, trust)
     else:
-        settings = _read_settings(values, init_from, 1 if seeds is None else seeds)
+        settings = _read_settings(values, 1 if seeds is None else seeds)
         if dry_run:
             print_preview(settings, as_json)
             return
@@ -123,7 +115,7 @@ def print_preview(settings: "ParsedSettings", as_json: bool = False) -> None:
         print_json(to_json(forecast))
 
 
-def _read_settings(values: dict[str, Any], init_from: str | None, seeds: int) -> "ParsedSettings":
+def _read_settings(values: dict[str, Any], seeds: int) -> "ParsedSettings":
     """Return the settings of a new search from the options' values."""
     from automl.search.prepare import open_settings
 
@@ -131,8 +123,6 @@ def _read_settings(values: dict[str, Any], init_from: str | None, seeds: int) ->
     if trials is not None and not trials.removeprefix("-").isdecimal():
         raise InputError(f"--trials must be a number; got {trials!r}. +N needs --resume")
     chosen: dict[str, Any] = {"trials": None if trials is None else int(trials), "seeds": seeds}
-    if init_from is not None:
-        chosen["weights"] = _weights_of(init_from, values["weights"])
     return open_settings({**values, "space": values["space"] or "", **chosen})
 
 
@@ -147,17 +137,6 @@ def _confirm(result: "Search", values: Mapping[str, Any], options: Mapping[str, 
     )
     print_confirm(confirmed, storage)
     return {"confirmation": confirmed.value}
-
-
-def _weights_of(init_from: str, weights: str | None) -> str:
-    """Return the folder or file of `--init-from`."""
-    if weights is not None:
-        raise InputError("--weights and --init-from both set the initial weights; give one of them")
-    if not re.fullmatch(r"[0-9a-f]{32}", init_from):
-        return init_from
-    from automl.export.chosen import choose_run
-
-    return str(choose_run(init_from).checkpoint)
 
 
 def print_search(result: "Search", storage: str) -> None:

@@ -29,33 +29,24 @@ if TYPE_CHECKING:
 @with_options_of(TrainOptions, RuntimeOptions, RunOptions, TrainArguments)
 def train(context: typer.Context, **values: Any) -> None:
     """Train one configuration without a search."""
-    from automl.config.device import find_device, gpu_with_number
+    from automl.config.device import find_device
     from automl.config.runtime import Runtime
     from automl.task import open_task
     from automl.training.lr_find import find_learning_rate, plot
     from automl.trials.train import run_train
 
     options = _options(context)
-    device = options.device
-    if options.gpu is not None:
-        if device != "auto":
-            raise InputError(
-                f"--gpu {options.gpu} and --device {device} both set the device; give one of them"
-            )
-        device = gpu_with_number(options.gpu)
     runtime = Runtime(
-        device=find_device(device),
+        device=find_device(options.device),
         precision=options.precision,  # type: ignore[arg-type]
         compile=options.compile,  # type: ignore[arg-type]
     )
-    of_run = ("log", "storage", "workers", "trust")
+    of_run = ("storage", "workers", "trust")
     run = {"runtime": runtime, "tell": _print_epoch, **{key: values[key] for key in of_run}}
     if options.resume is not None:
-        only(context, "resume", *of_run, "gpu", "device", "precision", "compile")
+        only(context, "resume", *of_run, "device", "precision", "compile")
         _print_result(run_train(resume=options.resume, **run))
         return
-    if options.symmetric and options.attention != "ssa":
-        raise InputError(f"--symmetric needs --attention ssa; got {options.attention}")
     if options.attention is None and (options.where or options.attention_options):
         raise InputError("--where and --option need --attention; add --attention TYPE")
     if (options.space is not None) + (options.like is not None) + (options.dataset is not None) > 1:
@@ -88,9 +79,8 @@ def read_config(context: typer.Context) -> "TrialConfig":
         config = _of_any_task(options, context)
     if options.attention is None:
         return config
-    name = "ssa-sym" if options.symmetric else options.attention
     texts = map(split_option, options.attention_options or [])
-    spec = Spec(name, {key: parse_option(value) for key, value in texts})
+    spec = Spec(options.attention, {key: parse_option(value) for key, value in texts})
     return insert_attention(config, spec, options.where).load()
 
 

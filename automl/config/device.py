@@ -65,11 +65,6 @@ def with_index(device: torch.device) -> torch.device:
     return device
 
 
-def gpu_with_number(number: int) -> str:
-    """Return the name of the GPU of this number, for `find_device`."""
-    return f"cuda:{number}"
-
-
 def device_for(gpus: float) -> torch.device:
     """Return the device of a trial to which Ray assigned `gpus` GPUs.
 

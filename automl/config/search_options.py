@@ -46,7 +46,7 @@ class QuestionOptions:
         attention: Types to choose from: ssa,timm:se,file.py:Class. Names of `automl attentions`,
             `timm:NAME`, `file.py:Class` or `package.module:Class`. Or a list of them. Default: the space's.
         weights: Initial weights: default (published) or a file. The path may also be a trial's folder or an
-            export's folder. Every trial starts with these weights.
+            export's folder. Or it is the ID of a run in MLflow. Every trial starts with these weights.
         weights_digest: Hash of the weights file. Computed by default.
         data: Folder or archive of images, series, code, text. It is read instead of downloading the space's
             dataset.

@@ -44,15 +44,11 @@ class Facts:
     modules: int = 1
 
     @property
-    def is_slower(self) -> bool:
-        """Return True if a step is shown to take longer."""
-        return self.slowdown is not None and self.slowdown.low > SLOWER
-
-    @property
     def lost_steps(self) -> bool:
-        """Return True if equal time gave it fewer steps."""
+        """Return True if a step is shown to take longer, and equal time gave it fewer of them."""
+        is_slower = self.slowdown is not None and self.slowdown.low > SLOWER
         fewer = self.steps is not None and self.steps[0] < FEWER * self.steps[1]
-        return self.is_slower and fewer and self.equal == "time"
+        return is_slower and fewer and self.equal == "time"
 
     @property
     def rose(self) -> tuple[bool, bool]:
@@ -65,11 +61,6 @@ class Facts:
         """Return True if the finalist's score is shown to have risen by less than the margin."""
         rise = self.rises[0]
         return rise is not None and rise.high < self.margin
-
-    @property
-    def is_closed(self) -> bool:
-        """Return True if no gate opened."""
-        return self.gate is not None and self.gate < CLOSED_GATE
 
     @property
     def is_settled(self) -> bool:
@@ -126,7 +117,7 @@ CAUSES = (
     ),
     Cause(
         name="gates closed",
-        applies=lambda f: f.is_closed,
+        applies=lambda f: f.gate is not None and f.gate < CLOSED_GATE,
         words="Its largest gate is {gate}, so it is close to the model without modules.",
         next=lambda f: "epochs" if f.rose[0] else "stop" if f.is_settled else "",
     ),

@@ -212,7 +212,6 @@ class Judge:
         # More seeds settle what is not shown yet: the difference from the baseline, or from an opponent.
         equal = evidence.equal if evidence.lead in evidence.ahead else None
         unsure = lead.difference if equal is None else equal.difference
-        needed: list[int | None] = [None, None]
         settling = shown = None
         if (
             is_final
@@ -242,8 +241,6 @@ class Judge:
             variants=self.trained,
             used=used,
             level=analysis.level,
-            needed=needed[0],
-            needed_here=needed[1],
             settling=settling,
             shown=shown,
             seconds=self._seconds(leader, used),

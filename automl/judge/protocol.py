@@ -188,11 +188,13 @@ class Confirmation:
         )
 
 
-def confirmations(folder: Path) -> list[Path]:
-    """Return the folders of a search's confirmations, in order of their numbers."""
-    files = folder.glob(f"{CONFIRM_FOLDER}*/{CONFIRM_FILE}")
-    folders = [file.parent for file in files if re.fullmatch(rf"{CONFIRM_FOLDER}(-\d+)?", file.parent.name)]
-    return sorted(folders, key=lambda path: Confirmation.read(path).number)
+def confirmations(folder: Path, file: str = CONFIRM_FILE) -> list[Path]:
+    """Return the folders of a search's confirmations that have a file, in order of their numbers."""
+    folders = {}
+    for path in folder.glob(f"{CONFIRM_FOLDER}*/{file}"):
+        if match := re.fullmatch(rf"{CONFIRM_FOLDER}(?:-(\d+))?", path.parent.name):
+            folders[int(match[1] or 1)] = path.parent
+    return [folders[number] for number in sorted(folders)]
 
 
 def study_name(folder: Path, search: str) -> str:

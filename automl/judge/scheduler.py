@@ -1,6 +1,5 @@
 """Decide which trainings a confirmation still needs, whenever a score arrives."""
 
-import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,12 +18,18 @@ from automl.judge.decision import POWER, detectable
 from automl.judge.design import Design
 from automl.judge.judge import CONSTANT, Judge, judge
 from automl.judge.ledger import Ledger
-from automl.judge.protocol import Confirmation, best_of_variant, chosen_baseline, study_in
+from automl.judge.protocol import (
+    Confirmation,
+    best_of_variant,
+    chosen_baseline,
+    confirmations,
+    study_in,
+)
 from automl.judge.scores import Histories, Scores, collect, find_rise
 from automl.judge.statistics import paired
 from automl.judge.stream import Stream
 from automl.judge.variants import CONTROL_ROLES, LONGER, Variant, ablations, best_validated, lengthen
-from automl.judge.verdict import CONFIRM_FOLDER, FORMAT, VERDICT_FILE, Verdict, read_verdict
+from automl.judge.verdict import FORMAT, VERDICT_FILE, Verdict, read_verdict
 from automl.storage.metadata import SearchMetadata
 from automl.storage.trial_files import describe_original, read_answers, read_left
 from search.config.tasks import find_spec
@@ -369,24 +374,16 @@ def read_verdicts(folder: Path, metadata: SearchMetadata) -> list[tuple[Path, Ve
 
     Those of an earlier version are judged again by their scores. Raise InputError for a damaged one.
     """
-    return [(path, _read(path, metadata)) for path in _folders(folder)]
+    return [(path, _read(path, metadata)) for path in confirmations(folder, VERDICT_FILE)]
 
 
 def latest_verdict(
     folder: Path, metadata: SearchMetadata, *, complete: bool = False
 ) -> tuple[Path, Verdict] | None:
     """Return the latest verdict on a search, with its folder. With `complete`, skip unfinished ones."""
-    verdicts = ((path, _read(path, metadata)) for path in reversed(_folders(folder)))
+    folders = reversed(confirmations(folder, VERDICT_FILE))
+    verdicts = ((path, _read(path, metadata)) for path in folders)
     return next((pair for pair in verdicts if pair[1].complete or not complete), None)
-
-
-def _folders(folder: Path) -> list[Path]:
-    """Return the folders of confirmations with a verdict, in order of their numbers."""
-    folders = {}
-    for file in folder.glob(f"{CONFIRM_FOLDER}*/{VERDICT_FILE}"):
-        if match := re.fullmatch(rf"{CONFIRM_FOLDER}(?:-(\d+))?", file.parent.name):
-            folders[int(match[1] or 1)] = file.parent
-    return [folders[number] for number in sorted(folders)]
 
 
 def _read(path: Path, metadata: SearchMetadata) -> Verdict:

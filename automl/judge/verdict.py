@@ -99,9 +99,8 @@ class Verdict:
         variants: The variants with their scores, the baseline first.
         used: The seeds that the verdict is based on.
         level: The significance level of p in a sequential confirmation.
-        needed: The seeds of a new confirmation that would detect the margin with 80 % power.
-        needed_here: The seeds that would detect a difference as large as the observed one.
-        settling: The fewer of these, more than were used, or None if that is too many to recommend.
+        settling: The seeds of a new confirmation that would detect the margin or the observed difference with
+            80 % power, more than were used. None if that is too many to recommend.
         shown: The difference that as many seeds as a text recommends at most would detect.
         seconds: The mean time of the trainings of a seed, of the leading finalist and the baseline.
         steps: The mean steps of the leading finalist and of the baseline, or None if they are not known.
@@ -140,8 +139,6 @@ class Verdict:
     variants: Sequence[TrainedVariant] = ()
     used: Sequence[int] = ()
     level: float | None = None
-    needed: int | None = None
-    needed_here: int | None = None
     settling: int | None = None
     shown: float | None = None
     seconds: float | None = None

@@ -34,11 +34,11 @@ class SearchData:
     """A search that is read from its folder, with what the report shows of it.
 
     Attributes:
-        folder: The folder of the search on this machine.
+        folder: The folder of the search on this machine, with its study, checkpoints and log.
         metadata: The content of `search.json`.
-        trials: The trials.
+        trials: The trials, sorted by number.
         verdicts: The confirmations, the latest last.
-        links: The address of each trial's run in MLflow, by its number.
+        links: The address of each trial's run in MLflow, by its number, once a report has asked for it.
         read_at: Time of reading, in seconds since 1970.
     """
 

@@ -4,6 +4,7 @@ Some defaults depend on the data: the space, the backbone, the image size, the e
 """
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -98,7 +99,7 @@ def prepare(settings: ParsedSettings) -> Prepared:
     if plan.prior == "sensitivity" and not starts_from_sensitivity(plan, task):
         raise InputError(
             "--prior sensitivity needs a decoder with trained weights, and --sampler placement. Add "
-            "--init-from or --weights, take --backbone hf:FOLDER with weights, or leave --prior out"
+            "--weights, take --backbone hf:FOLDER with weights, or leave --prior out"
         )
     if chosen := fit_epochs(question, task):
         question = replace(question, **chosen.settings)
@@ -129,7 +130,12 @@ def with_weights(question: Question) -> Question:
     if question.weights in (None, PUBLISHED) or question.weights_digest:
         return question
     assert question.weights is not None
-    file, digest = choose_weights(question.weights)
+    source = question.weights
+    if re.fullmatch(r"[0-9a-f]{32}", source):  # the ID of a run
+        from automl.export.chosen import choose_run  # imports MLflow, which takes seconds
+
+        source = str(choose_run(source).checkpoint)
+    file, digest = choose_weights(source)
     return replace(question, weights=file, weights_digest=digest)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import ray
 import torch
-from scipy.stats import t as student
 
 from automl.base.loading import Code
 from automl.base.options import with_keywords_of
@@ -19,6 +18,7 @@ from automl.config.settings import ParsedSettings, Settings
 from automl.costs.forecast import predict_cost
 from automl.costs.profile import make_worker_config
 from automl.costs.time_ratio import ALLOWED, MEASURING_FRACTION
+from automl.judge.decision import detectable
 from automl.search.prepare import Prepared, open_settings, prepare
 from automl.storage.storage import Storage
 from automl.task import Task
@@ -329,7 +329,7 @@ def _forecast(ready: Prepared, models: Sequence[ExampleModel], timing: Timing) -
         hours=hours,
         disk=checkpoint * (ready.settings.place.keep + 1 + 2 * timing.slots),
         gpus=timing.fraction,
-        detectable=None if error is None else detectable(error, SEEDS),
+        detectable=None if error is None else detectable(NOISE * sqrt(2) * error, SEEDS),
     )
 
 
@@ -349,13 +349,3 @@ def _epoch(task: Task, pace: measurements.Pace, shape: TrialResources) -> float:
     inputs = 2 * make_worker_config(task.config, shape.workers).training.batch_size
     passes = ceil(task.size("validation") / (inputs * shape.workers))
     return task.steps() * pace.step + passes * pace.validation + pace.checkpoint
-
-
-def detectable(error: float, seeds: int) -> float:
-    """Return the difference of two variants that a paired t-test at 5 % detects with a power of 80 %.
-
-    `error` is the standard error of a score, given the size of the test split.
-    """
-    spread = NOISE * sqrt(2) * error
-    degrees = seeds - 1
-    return float((student.ppf(0.975, degrees) + student.ppf(0.8, degrees)) * spread / sqrt(seeds))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from automl.base.errors import InputError
 from automl.base.loading import outside_imports
-from automl.base.options import format_option, with_keywords_of
+from automl.base.options import document_fields, format_option, with_keywords_of
 from automl.callbacks.user import check_callbacks
 from automl.config.settings import SCHEDULING_OPTIONS, ParsedSettings, Settings
 from automl.data import shared
@@ -50,25 +50,13 @@ EXPORTS = Path("exports")
 RESUMED_WITH = ("storage", "space", "trials", "seeds", "budget", "trust", *SCHEDULING_OPTIONS)
 
 
+@document_fields
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Search(SearchResult):
     """Search with its trials. Its `repr` is a few lines, and a table in notebooks.
 
     `run_search` returns it, and `load` reads it from the folder. It is the state at that time: `resume`
     returns a new one. Its methods are the functions of `automl` with this search as their first argument.
-
-    Attributes:
-        folder: The folder of the search on this machine, with its study, checkpoints and log.
-        metadata: The content of `search.json`.
-        trials: The trials, sorted by number.
-        verdicts: The confirmations, the latest last.
-        links: The address of each trial's run in MLflow, by its number, once a report has asked for it.
-        read_at: Time of reading, in seconds since 1970.
-        seconds: The duration of the last run of the search.
-        devices: The number of devices (GPUs or cores) of one trial in it.
-        untracked: The number of trials that MLflow did not have in full at its end.
-        page: The address of the runs in MLflow.
-        runs: The ID of each trial's run in MLflow, by its number. Empty if the search was loaded.
 
     Example:
         After the example of `run_search`:

@@ -7,7 +7,7 @@ is a sum over its modules.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from math import inf
@@ -19,7 +19,7 @@ from optuna.trial import FixedTrial, TrialState
 from scipy.special import ndtr, ndtri
 
 from attention.spec import Placement
-from automl.base import loading
+from automl.base import live_objects, loading
 from automl.base.errors import InputError
 from automl.base.options import format_command, option_name
 from automl.base.serialise import convert_fields
@@ -143,9 +143,12 @@ class PlacementProblem:
         configs = {module: self.single(module) for module in modules}
         replaces = bool(self.plain.model.own_layer)
         if name in ("params", "macs"):
-            return count_costs(
-                lambda config: getattr(predict_cost(config, runtime), name), self.plain, configs
-            )
+            base = getattr(predict_cost(self.plain, runtime), name)
+            added = {}
+            for module, config in configs.items():
+                with suppress(InputError):  # The module does not suit its site.
+                    added[module] = getattr(predict_cost(config, runtime), name) - base
+            return AdditiveCost(plain=base, modules=added)
         measured = [
             (placement, trial)
             for trial in trials
@@ -160,21 +163,6 @@ def _hardware(record: TrialRecord, name: str) -> tuple[Any, ...]:
     model = record.config.model
     training = record.config.training.batch_size if name == "memory" else None
     return model.backbone, model.options, record.device, training
-
-
-def count_costs(
-    count: Callable[[TrialConfig], float], plain: TrialConfig, configs: Mapping[IndexedModule, TrialConfig]
-) -> AdditiveCost:
-    """Return a cost that is known without measurement, such as parameters. It is exact.
-
-    Modules that do not suit their sites are left out. `configs` holds the configuration with each module
-    alone.
-    """
-    base, added = count(plain), {}
-    for module, config in configs.items():
-        with suppress(InputError):  # The module does not suit its site.
-            added[module] = count(config) - base
-    return AdditiveCost(plain=base, modules=added)
 
 
 def fit_costs(
@@ -428,7 +416,8 @@ def _check_names(
     names = [] if space is not None else [question.space_name]
     names += [question.backbone or "", *(question.attention_types or ())]
     names += [name for r in records for name in (r.config.model.backbone, *r.config.user_code())]
-    code = [name for name in names if loading.is_user_defined(name) and not loading.is_in_process(name)]
+    own = (name for name in names if loading.is_user_defined(name) and not live_objects.is_live(name))
+    code = [name for name in own if loading.get_loaded_object(name) is None]  # no file is run for the others
     check_trusted(f"solving {search!r}", code, trust=trust)
     for model in {r.config.model.backbone: r.config.model for r in records}.values():
         model.check_local()

@@ -30,7 +30,6 @@ from automl.storage.metadata import (
     SEARCH_FILE,
     SearchMetadata,
     collect_provenance,
-    make_metadata,
     read_metadata,
     write_metadata,
 )
@@ -61,7 +60,7 @@ def new_folder(
     """
     place = settings.place
     name = place.name or f"{settings.question.title}-{time.strftime('%Y%m%d-%H%M%S')}"
-    metadata = make_metadata(
+    metadata = SearchMetadata(
         identity=uuid.uuid4().hex,
         settings=settings.absolute().change(place={"name": name}),
         plan=plan,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 from automl.base.errors import InputError
 from automl.base.escape import redact
@@ -99,7 +99,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, kw_only=True)
 class SearchMetadata:
-    """Content of `search.json`.
+    """Content of `search.json`: of a search, or of a comparison of commands, which has no space.
 
     Attributes:
         identity: Unique identifier, which differs between searches of the same name.
@@ -109,9 +109,6 @@ class SearchMetadata:
         gpu_fraction: Fraction of a GPU for each worker of a trial, once it is measured.
         scale: What a study trains and how this differs from its source. Empty for other searches.
     """
-
-    resume_command: ClassVar = "search --resume"  # before its name
-    has_trials: ClassVar = True  # of its own, drawn from a space
 
     identity: str
     settings: ParsedSettings
@@ -128,6 +125,16 @@ class SearchMetadata:
         return self.settings.place.name
 
     @property
+    def has_trials(self) -> bool:
+        """True if it has trials of its own, drawn from a space. False for a comparison of commands."""
+        return self.settings.question.space != REFEREE
+
+    @property
+    def resume_command(self) -> str:
+        """The command that resumes it, before its name."""
+        return "search --resume" if self.has_trials else "referee --resume"
+
+    @property
     def storage(self) -> str:
         """The storage of the search."""
         return self.settings.place.storage
@@ -139,7 +146,9 @@ class SearchMetadata:
 
     @property
     def origin(self) -> Mapping[str, str]:
-        """The space and the data, in words."""
+        """The space and the data, in words. Empty for commands, which name their data themselves."""
+        if not self.has_trials:
+            return {}
         question = self.settings.question
         data = (
             "those of the training function" if question.train else f"all splits, with the digest {self.data}"
@@ -162,12 +171,12 @@ class SearchMetadata:
     def leaders(
         self, records: Sequence[TrialRecord], plan: Plan
     ) -> tuple[TrialRecord | None, TrialRecord | None]:
-        """Return the best trial and the best baseline, as in `select_leaders`."""
-        return select_leaders(records, plan)
+        """Return the best trial and the best baseline. Of commands, a verdict decides which is better."""
+        return select_leaders(records, plan) if self.has_trials else (None, None)
 
     def milestones(self, plan: Plan) -> list[float]:
-        """Return the resources of the rungs, where weak trials are pruned."""
-        return [] if self.settings.plan.is_grid else plan.rungs().milestones
+        """Return the resources of the rungs, where weak trials are pruned. Commands and grids have none."""
+        return plan.rungs().milestones if self.has_trials and not self.settings.plan.is_grid else []
 
     def draw_space(self, moved: str | SpaceFunction | Space | None = None) -> "Drawn":
         """Load and draw the space of the search. Raise InputError if it cannot be loaded or has changed.
@@ -175,6 +184,11 @@ class SearchMetadata:
         `moved` replaces its name, if it was a function of a notebook or its file has moved.
         """
         question = self.settings.question
+        if not self.has_trials:
+            raise InputError(
+                f"{self.name!r} compares commands and has no search space. Resume it: "
+                f"{format_command(self.resume_command, self.name, self.storage)}"
+            )
         try:
             drawn = (question if moved is None else question.with_space(moved)).open()
         except InputError as error:
@@ -196,40 +210,6 @@ class SearchMetadata:
         return drawn
 
 
-@dataclass(frozen=True, kw_only=True)
-class ComparisonMetadata(SearchMetadata):
-    """Content of `search.json` of a comparison of commands, which has no space and no trials of its own."""
-
-    resume_command: ClassVar = "referee --resume"
-    has_trials: ClassVar = False
-
-    @property
-    def origin(self) -> Mapping[str, str]:
-        """An empty mapping: commands name their data themselves."""
-        return {}
-
-    def leaders(self, records: Sequence[TrialRecord], plan: Plan) -> tuple[None, None]:
-        """Return None twice: a verdict decides which command is better."""
-        return None, None
-
-    def milestones(self, plan: Plan) -> list[float]:
-        """Return an empty list: commands are not pruned."""
-        return []
-
-    def draw_space(self, moved: str | SpaceFunction | Space | None = None) -> "Drawn":
-        """Raise InputError."""
-        raise InputError(
-            f"{self.name!r} compares commands and has no search space. Resume it: "
-            f"{format_command(self.resume_command, self.name, self.storage)}"
-        )
-
-
-def make_metadata(settings: ParsedSettings, **values: Any) -> SearchMetadata:
-    """Return the metadata of a search, or of a comparison of commands."""
-    kind = ComparisonMetadata if settings.question.space == REFEREE else SearchMetadata
-    return kind(settings=settings, **values)
-
-
 def read_metadata(folder: Path, storage: str) -> SearchMetadata:
     """Read `search.json` of a search in `storage`. Raise InputError if it is corrupt.
 
@@ -242,7 +222,7 @@ def read_metadata(folder: Path, storage: str) -> SearchMetadata:
         raise InputError(
             f"the folder {folder} has a name that no search may have; rename it: {error}"
         ) from error
-    return make_metadata(**{**vars(metadata), "settings": settings})
+    return replace(metadata, settings=settings)
 
 
 def write_metadata(folder: Path, metadata: SearchMetadata) -> None:

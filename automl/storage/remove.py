@@ -18,24 +18,16 @@ class Removable:
     Attributes:
         location: Its folder, possibly in an object store.
         size: Its size [bytes].
-        experiment: The MLflow experiment of its runs, if it is known.
     """
 
     name: str
     location: Storage
     size: int
-    experiment: str | None
 
     @property
     def description(self) -> str:
         """Name, folder and size in one line."""
         return f"search {self.name} in {self.location}, {self.size / 1e6:,.1f} MB"
-
-    @property
-    def stays(self) -> str:
-        """Data that are not deleted, in one line."""
-        where = f" in experiment {self.experiment}" if self.experiment else ""
-        return f"its runs in MLflow{where}, exported and registered models, decoded images"
 
 
 def find_removable(name: str, storage: str = "searches") -> Removable:
@@ -55,11 +47,7 @@ def find_removable(name: str, storage: str = "searches") -> Removable:
                 f"delete it"
             )
         size = location.total()
-    try:
-        experiment = search_folder.find_search(name, storage)[1].settings.question.title
-    except InputError:  # a damaged search can be deleted, too
-        experiment = None
-    return Removable(name=name, location=location, size=size, experiment=experiment)
+    return Removable(name=name, location=location, size=size)
 
 
 def run_remove(search: str | search_folder.NamedSearch, storage: str | None = None) -> None:

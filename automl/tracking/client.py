@@ -191,8 +191,8 @@ def find_runs(client: Any, experiments: Sequence[str] | None, tags: Mapping[str,
 
     `experiments` are the IDs of those that are searched. None searches all.
 
-    MLflow's filters have no escape character, so a quoted value cannot contain that kind of quote. A value
-    with both kinds is matched by LIKE, with `_` for any character, and the results are compared.
+    MLflow's filters have no escape character, so a value with a quote is matched by LIKE, with `_` for any
+    character, and the results are compared.
     """
     tags = {name: mlflow_value(value) for name, value in tags.items()}
     if experiments is None:
@@ -208,10 +208,6 @@ def tag_filter(tags: Mapping[str, str]) -> str:
     """Return MLflow's filter for the runs with these tags. It may match more runs; see `find_runs`."""
     parts = []
     for name, value in tags.items():
-        if "'" not in value:
-            parts.append(f"tags.`{name}` = '{value}'")
-        elif '"' not in value:
-            parts.append(f'tags.`{name}` = "{value}"')
-        else:
-            parts.append(f"tags.`{name}` LIKE '{value.replace(chr(39), '_')}'")
+        comparison = "LIKE" if "'" in value else "="
+        parts.append(f"tags.`{name}` {comparison} '{value.replace(chr(39), '_')}'")
     return " and ".join(parts)

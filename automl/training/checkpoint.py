@@ -103,12 +103,6 @@ def restore(state: TrainingState, content: dict[str, Any]) -> None:
     state.epoch = content["epoch"]
 
 
-def select_scored_weights(content: Mapping[str, Any]) -> Mapping[str, Tensor]:
-    """Return the weights that were scored: the averaged ones if there are any."""
-    result: Mapping[str, Tensor] = content["average"] or content["model"]
-    return result
-
-
 def _size(content: object) -> int:
     """Return the size [bytes] of the tensors in `content`. With Adam it is 12 bytes for each parameter."""
     if isinstance(content, Tensor):

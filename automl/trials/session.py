@@ -53,18 +53,11 @@ class Stopped(SystemExit):
         super().__init__(128 + signal)
 
 
+@dataclass
 class Interrupt:
-    """Record of the first signal received. Calling it returns whether there was one.
+    """Record of the first signal received: its number, or None."""
 
-    Attributes:
-        signal: Number of the first signal, or None.
-    """
-
-    def __init__(self) -> None:
-        self.signal: int | None = None
-
-    def __call__(self) -> bool:
-        return self.signal is not None
+    signal: int | None = None
 
 
 @contextmanager
@@ -154,7 +147,7 @@ class Workers(ABC):
 
         def stops() -> bool:  # Called several times a second.
             progress.read_progress()
-            return stop() or self.interrupt()
+            return stop() or self.interrupt.signal is not None
 
         (folder / TRIALS_FOLDER).mkdir(exist_ok=True)
         with self._report_full_disk(folder):

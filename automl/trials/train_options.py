@@ -34,7 +34,6 @@ class TrainOptions(RuntimeOptions):
         backbone: Backbone, such as timm:NAME.
         weights: Initial weights: default or a file.
         attention: Attention: a name of automl attentions, timm:NAME or file.py:Class.
-        symmetric: Use ssa-sym instead of ssa.
         where: Attention site.
         attention_options: Option of the attention, NAME=VALUE.
         epochs: Number of epochs.
@@ -44,8 +43,7 @@ class TrainOptions(RuntimeOptions):
         class_weights: Class weights of the loss: none or balanced.
         metric: Metric to print: accuracy, balanced_accuracy, macro_f1, auc or loss.
         seed: Seed of the training.
-        gpu: Number of the GPU.
-        device: Device as PyTorch names it, or auto.
+        device: Device as PyTorch names it, such as cuda:1, or auto.
         lr_find: Suggest a learning rate without training.
         dump: Print the model without training.
         resume: Resume the training of this name.
@@ -61,7 +59,6 @@ class TrainOptions(RuntimeOptions):
     backbone: str | None = option(None, MODEL, shown="xresnet18", key="model.backbone")
     weights: str = option("", MODEL, shown="random")
     attention: str | None = option(None, MODEL)
-    symmetric: bool = option(False, MODEL, "--symmetric")
     where: str | None = option(None, MODEL, shown="end of stage 1")
     attention_options: list[str] | None = option(None, MODEL, "--option")
     epochs: int | None = option(None, TRAINING, shown=FITS, key="training.epochs")
@@ -71,8 +68,7 @@ class TrainOptions(RuntimeOptions):
     class_weights: str = option("none", TRAINING, rare=True, key="training.class_weights")
     metric: str = option("", TRAINING, shown="accuracy", rare=True, key="metric")
     seed: int = option(0, TRAINING, key="seed")
-    gpu: int | None = option(None, TRAINING)
-    device: str = option("auto", TRAINING, rare=True)
+    device: str = option("auto", TRAINING)
     lr_find: bool = option(False, None, "--lr-find")
     dump: bool = option(False, None, "--dump")
     resume: str | None = option(None, FILES)
@@ -88,7 +84,6 @@ class RunOptions:
 
     Attributes:
         runtime: Device, precision and compilation. The best of this machine by default.
-        log: CSV file with one line per epoch.
         storage: Folder of all trainings. The checkpoint in a training's folder is written after each epoch.
         trust: Allow running user-defined code that only the files name.
         tell: Function that is called with the task and its metrics after each epoch.
@@ -97,7 +92,6 @@ class RunOptions:
     """
 
     runtime: "Runtime | None" = None
-    log: str | Path | None = option(None, FILES, kind=str | None, effect=WRITES)
     storage: str | Path = option("searches", FILES, kind=str, effect=WRITES)
     trust: bool = option(False, FILES, "--trust", rare=True)
     tell: "Callable[[Task, Metrics], None] | None" = None

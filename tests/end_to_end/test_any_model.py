@@ -96,7 +96,7 @@ def test_placements_on_a_shared_training_that_was_trained(automl, folder):
     """With eight of them; the first trial begins where the shared partial training ended."""
     common = ["--space", "folder", "--data", "photos", "--backbone", "models/mine.py:Net", "--size", 32]
     first = last(automl("search", *common, "--trials", 1, "--epochs", 3, "--name", "backbone", "--json"))
-    shared_training = ["--init-from", first["best"]["run_id"], "--epochs", 1]
+    shared_training = ["--weights", first["best"]["run_id"], "--epochs", 1]
     result = last(automl("search", *common, *shared_training, "--trials", 8, "--name", "placed", "--json"))
     assert (result["trials"], result["errors"]) == (8, 0)
     weights = result["best"]["config"]["model"]["weights"]

@@ -96,7 +96,7 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
         self.batch_size = self.shared_batch_size()
         if self.training.distil and not self.chosen.weights:
             raise InputError(
-                "--distil learns from a trained model; got none. Add --init-from or --weights, or take "
+                "--distil learns from a trained model; got none. Add --weights, or take "
                 "--backbone hf:FOLDER with weights"
             )
 

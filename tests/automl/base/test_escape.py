@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import get_args
@@ -21,7 +21,7 @@ from automl.base.errors import InputError
 from automl.base.escape import markdown, markdown_code, mlflow_key, mlflow_value, printable, redact, shell
 from automl.base.options import format_command
 from automl.base.process import capture_library_logs
-from automl.base.terminal import EscapedStream, escaped_output, html
+from automl.base.terminal import EscapedStream, Summary, escaped_output
 from automl.callbacks.search_progress import Progress
 from automl.cli.main import app
 from automl.report.figure import Figure, inline
@@ -146,9 +146,17 @@ class Elements(HTMLParser):
         self.text += data
 
 
+class Named(Summary):
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        yield self.name, self.name
+
+
 @every_name
 def test_html(name: str) -> None:
-    page = Elements(html([(name, name)]))
+    page = Elements(Named(name)._repr_html_())
     assert page.tags == ["table", "tr", "th", "td"]
     assert is_visible(page.text)
     assert "<" not in inline({"name": name})

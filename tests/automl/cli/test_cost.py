@@ -6,14 +6,11 @@ import random
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain, cycle
-from math import sqrt
 from pathlib import Path
 
 import optuna
 import pytest
 import torch
-from scipy.stats import nct
-from scipy.stats import t as student
 from torch import nn
 
 from attention import Spec, decomposed
@@ -22,7 +19,7 @@ from automl.config.settings import Settings
 from automl.costs import time_ratio
 from automl.costs.profile import measure_costs
 from automl.search import preview as module
-from automl.search.preview import NOISE, detectable, expected_resource, preview
+from automl.search.preview import expected_resource, preview
 from automl.task.subject import Subject
 from automl.tasks.function.space import function_space
 from automl.trials.measurements import PaceWorker, average_paces
@@ -142,17 +139,6 @@ def test_expected_resource_matches_a_simulation_of_halving() -> None:
                 break
     # The first trials continue, as there are none to compare them with.
     assert spent / 900 == pytest.approx(expected_resource(plan_of(budget=budget)), rel=0.1)
-
-
-@pytest.mark.parametrize("seeds", [3, 5, 10, 25, 100])
-@pytest.mark.parametrize("inputs", [100, 3929])
-def test_power_at_the_detectable_difference(seeds: int, inputs: int) -> None:
-    """Compute the power of the paired t-test by the noncentral t distribution."""
-    error = ACCURACY.standard_error(0.9, inputs)
-    shift = detectable(error, seeds) / (NOISE * sqrt(2) * error / sqrt(seeds))
-    critical = student.ppf(0.975, seeds - 1)
-    power = nct.sf(critical, seeds - 1, shift) + nct.cdf(-critical, seeds - 1, shift)
-    assert power == pytest.approx(0.8, abs=0.04)
 
 
 @pytest.mark.slow("costs of whole models")

@@ -91,6 +91,6 @@ def test_command_asks_before_it_deletes(
     assert folder.exists() is not gone
     if gone:
         assert out.startswith(f"removed   search mine in {folder}, 0.0 MB\n")
-        assert "not deleted: its runs in MLflow in experiment digits, exported and registered models" in out
+        assert "not deleted: its runs in MLflow, exported and registered models" in out
     assert ("give --yes to delete mine" in err) == (code == 2)
     assert asked == ([f"Delete search mine in {folder}, 0.0 MB?"] if terminal else [])

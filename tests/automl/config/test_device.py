@@ -117,7 +117,7 @@ def test_figures_of_cuda_and_the_device_of_a_runtime(gpus):
     assert device.gpu_names() == ["GPU 0", "GPU 1"]
     assert device.device_name(gpu) == "GPU 1"
     # Otherwise a checkpoint would keep the generator of another card, and `.cuda()` would use that.
-    gpu = device.find_device(device.gpu_with_number(1))
+    gpu = device.find_device("cuda:1")
     Runtime(device=gpu)
     assert gpus.current == 1
     gpus.generators[1].manual_seed(5)

@@ -1,4 +1,3 @@
-import csv
 import re
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -33,20 +32,15 @@ def only_run(store: MlflowClient) -> Any:
     return run
 
 
-def test_train_writes_a_checkpoint_a_log_and_a_run(store: MlflowClient, tmp_path: Path) -> None:
+def test_train_writes_a_checkpoint_and_a_run(store: MlflowClient, tmp_path: Path) -> None:
     epochs: list[float] = []
     result = run_train(
         tiny(training={"epochs": 2}),
         runtime=HERE,
-        log="epochs.csv",
         storage="kept",
         tell=lambda task, metrics: epochs.append(metrics["epoch"]),
     )
     assert epochs == [record["epoch"] for record in result.history] == [1, 2]
-
-    lines = list(csv.DictReader((tmp_path / "epochs.csv").open()))
-    assert [{key: float(value) for key, value in line.items()} for line in lines] == result.history
-    assert (tmp_path / "epochs.csv").read_text().count("epoch,") == 1
 
     content = checkpoint.read(Storage(result.checkpoint.parent), CPU)
     assert content["epoch"] == 2
@@ -91,7 +85,7 @@ def test_a_training_is_resumed_after_its_last_epoch(store: MlflowClient, cli: Cl
     whole = run_train(config, runtime=HERE, name="whole")
     with pytest.raises(KeyboardInterrupt):
         run_train(config, runtime=HERE, name="mine", tell=stop)
-    code, out, _ = cli("train", "--resume", "mine", "--device", "cpu", "--log", "rest.csv")
+    code, out, _ = cli("train", "--resume", "mine", "--device", "cpu")
     assert (code, out.count("epoch ")) == (0, 1)
     runs = store.search_runs([store.get_experiment_by_name("train").experiment_id])
     run = next(run for run in runs if run.info.run_name.startswith("plain mine "))
@@ -141,7 +135,7 @@ def test_a_training_is_dumped_or_printed(store: MlflowClient, cli: Cli) -> None:
     assert code == 0
     assert "site_attention" in out
     assert store.get_experiment_by_name("train") is None
-    options = ("--attention", "ssa", "--symmetric", "--option", "ks=3", "--epochs", "1", "--device", "cpu")
+    options = ("--attention", "ssa-sym", "--option", "ks=3", "--epochs", "1", "--device", "cpu")
     code, out, err = cli(*TRAIN, *options, "--mixup", "0.4", "--seed", "7")
     assert (code, err) == (0, "")
     assert re.search(r"^epoch 1/1  train_loss \d.*  loss \d.*  accuracy [\d.]+ %", out, re.MULTILINE)
@@ -174,12 +168,11 @@ def test_a_space_of_another_task_is_trained(store: MlflowClient, cli: Cli) -> No
     assert re.match(r"suggested learning rate \S+; the plot is lr_find.png", out)
     assert Path("lr_find.png").stat().st_size > 1000
     code, out, err = cli("train", *arguments, "--epochs", "1", "--batch-size", "16", "--device", "cpu",
-                         "--name", "larnn", "--log", "larnn.csv")  # fmt: skip
+                         "--name", "larnn")  # fmt: skip
     assert code == 0, err
     assert re.search(r"^result +accuracy [\d.]+ %, balanced_accuracy [\d.]+ %, .*loss \d", out, re.MULTILINE)
     run = only_run(store)
     assert run.data.params.items() >= {"backbone": "larnn", "options.window": "30", "epochs": "1"}.items()
-    assert len(Path("larnn.csv").read_text().splitlines()) == 2
     content = checkpoint.read(Storage("searches/larnn"), CPU)
     assert content["config"]["model"]["options"].items() >= {"hidden": 8, "heads": 2, "window": 30}.items()
 
@@ -218,15 +211,14 @@ def test_several_workers_are_started_and_followed(
     monkeypatch.setattr(multi_worker, "connect", lambda **_: nullcontext())
     monkeypatch.setattr(multi_worker, "wait_for_capacity", lambda *_: None)
     monkeypatch.setattr(multi_worker, "list_nodes", lambda: {"here": Node("here", {"CPU": 64.0})})
-    code, out, err = cli(*TRAIN, "--epochs", "2", "--workers", "2", "--device", "cpu", "--log", "two.csv")
+    code, out, err = cli(*TRAIN, "--epochs", "2", "--workers", "2", "--device", "cpu")
     assert code == 0, err
     ((config, folder, workers),) = started
     assert (config.training.epochs, workers) == (2, 2)
     run = only_run(store)
     assert run.data.tags["state"] == "complete"
     assert [m.step for m in store.get_metric_history(run.info.run_id, "accuracy")] == [1, 2]
-    lines = csv.DictReader(Path("two.csv").read_text().splitlines())
-    assert [line["accuracy"] for line in lines] == ["0.1", "0.2"]
+    assert [m.value for m in store.get_metric_history(run.info.run_id, "accuracy")] == [0.1, 0.2]
     assert [path.name for path in folder.iterdir()] == ["checkpoint.pt"]
     assert "result     accuracy 20 %" in out
 
