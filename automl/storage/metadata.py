@@ -127,7 +127,7 @@ class SearchMetadata:
     @property
     def has_trials(self) -> bool:
         """True if it has trials of its own, drawn from a space. False for a comparison of commands."""
-        return self.settings.question.space != REFEREE
+        return bool(self.settings.question.space != REFEREE)
 
     @property
     def resume_command(self) -> str:
