@@ -41,7 +41,7 @@ def train(context: typer.Context, **values: Any) -> None:
         precision=options.precision,  # type: ignore[arg-type]
         compile=options.compile,  # type: ignore[arg-type]
     )
-    of_run = ("storage", "workers", "trust")
+    of_run = ("log", "storage", "workers", "trust")
     run = {"runtime": runtime, "tell": _print_epoch, **{key: values[key] for key in of_run}}
     if options.resume is not None:
         only(context, "resume", *of_run, "device", "precision", "compile")

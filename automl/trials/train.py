@@ -1,5 +1,6 @@
 """Trains one configuration without a search, with the options of SimpleSelfAttention's training script."""
 
+import csv
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -119,6 +120,8 @@ def run_train(*config: Any, **options: Any) -> TrainResult:
     with new_folder(Path(asked.storage).resolve(), asked.name) as folder:
         trial = record.TrialRecord(0, loaded)
         epochs = _epochs(loaded, runtime, folder, asked.workers)
+        if asked.log:
+            _empty(Path(asked.log))
         return _train(task, epochs, trial, folder, asked)
 
 
@@ -198,6 +201,8 @@ def _train(
         for metrics in epochs:
             trial.history.append(metrics)
             tracker.on_epoch_end(trial)
+            if asked.log:
+                append_line(Path(asked.log), metrics)
             if asked.tell is not None:
                 asked.tell(task, metrics)
         trial.state = record.State.COMPLETE
@@ -232,9 +237,29 @@ def new_folder(storage: Path, name: str | None = None) -> Iterator[Path]:
     try:
         folder.mkdir(parents=True)
     except OSError as error:
-        raise InputError(f"{error.filename} cannot be written ({error.strerror})") from error
+        raise _not_writable(error) from error
     try:
         yield folder
     finally:
         with suppress(OSError):  # Fails if the folder is not empty.
             folder.rmdir()
+
+
+def _empty(log: Path) -> None:
+    try:
+        log.write_text("")
+    except OSError as error:
+        raise _not_writable(error) from error
+
+
+def _not_writable(error: OSError) -> InputError:
+    return InputError(f"{error.filename} cannot be written ({error.strerror})")
+
+
+def append_line(file: Path, metrics: Metrics) -> None:
+    """Append one line to a CSV file, after a heading if the file is empty."""
+    with file.open("a", newline="") as lines:
+        writer = csv.DictWriter(lines, list(metrics))
+        if not lines.tell():
+            writer.writeheader()
+        writer.writerow(metrics)

@@ -84,6 +84,7 @@ class RunOptions:
 
     Attributes:
         runtime: Device, precision and compilation. The best of this machine by default.
+        log: CSV file with one line per epoch.
         storage: Folder of all trainings. The checkpoint in a training's folder is written after each epoch.
         trust: Allow running user-defined code that only the files name.
         tell: Function that is called with the task and its metrics after each epoch.
@@ -92,6 +93,7 @@ class RunOptions:
     """
 
     runtime: "Runtime | None" = None
+    log: str | Path | None = option(None, FILES, kind=str | None, effect=WRITES)
     storage: str | Path = option("searches", FILES, kind=str, effect=WRITES)
     trust: bool = option(False, FILES, "--trust", rare=True)
     tell: "Callable[[Task, Metrics], None] | None" = None

@@ -1,3 +1,4 @@
+import csv
 import re
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -32,15 +33,20 @@ def only_run(store: MlflowClient) -> Any:
     return run
 
 
-def test_train_writes_a_checkpoint_and_a_run(store: MlflowClient, tmp_path: Path) -> None:
+def test_train_writes_a_checkpoint_a_log_and_a_run(store: MlflowClient, tmp_path: Path) -> None:
     epochs: list[float] = []
     result = run_train(
         tiny(training={"epochs": 2}),
         runtime=HERE,
+        log="epochs.csv",
         storage="kept",
         tell=lambda task, metrics: epochs.append(metrics["epoch"]),
     )
     assert epochs == [record["epoch"] for record in result.history] == [1, 2]
+
+    lines = list(csv.DictReader((tmp_path / "epochs.csv").open()))
+    assert [{key: float(value) for key, value in line.items()} for line in lines] == result.history
+    assert (tmp_path / "epochs.csv").read_text().count("epoch,") == 1
 
     content = checkpoint.read(Storage(result.checkpoint.parent), CPU)
     assert content["epoch"] == 2

@@ -126,8 +126,8 @@ def _match_hashes(old: np.ndarray, new: np.ndarray) -> np.ndarray:
     nearest = np.full(len(new), -1)
     for rows in np.array_split(np.arange(len(new)), max(1, -(-len(new) * len(old) // PAIRS))):
         near = np.bitwise_count(old ^ new[rows, None]) <= MAX_DISTANCE  # (rows, old)
-        found, matches = near.nonzero()
-        nearest[rows[found]] = matches
+        matched, matches = near.nonzero()
+        nearest[rows[matched]] = matches
     return nearest
 
 
