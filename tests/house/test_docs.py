@@ -85,6 +85,12 @@ def test_a_page_is_short(page: str) -> None:
         assert len(DOCUMENTS[page].splitlines()) <= (120 if page == "README.md" else LINES)
 
 
+def test_the_glossary_has_few_words() -> None:
+    assert (
+        20 < len(re.findall(r"^\| [a-z]", DOCUMENTS["docs/glossary.md"], re.MULTILINE)) <= 45 + 5
+    )  # headings
+
+
 @pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
 def test_every_link_of_a_document_outside_of_the_site_exists(document: str) -> None:
     text = (ROOT / document).read_text()

@@ -50,6 +50,9 @@ def gain(variant: str, seed: int) -> float:
     return 0.9 + noise(variant, seed) / 4 + (0.02 if variant == LEAD else 0)
 
 
+GLOSSARY = Path(__file__).parents[3] / "docs" / "glossary.md"
+
+
 @pytest.fixture
 def search(untracked: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder of a search whose confirmation does not use MLflow."""
@@ -288,6 +291,9 @@ def test_controls_are_trained_where_there_is_a_gain_to_explain(search, at_work):
     assert of_controls == [seed for seed in range(1, 9) for _ in range(2)]
     assert {"control", "random"} <= {str(comparison["role"]) for comparison in result.value["comparisons"]}
     assert run_confirm("mine").value == result.value
+    words = re.findall(r"^\| ([a-z][a-z- ]+) \| (?!meaning)", GLOSSARY.read_text(), re.MULTILINE)
+    needed = [word for word in words if re.search(rf"\b{word}s?\b", " ".join(result.verdict.lines))]
+    assert len(needed) <= 8, f"to read a verdict, with {needed}"
 
 
 def test_controls_that_are_asked_for_train_with_the_rest(search, at_work):
