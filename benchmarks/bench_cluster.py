@@ -30,7 +30,6 @@ from harness import Row, show, write
 from optuna.study import StudyDirection
 from ray import tune
 from ray.cluster_utils import Cluster
-from ray.tune.execution import class_cache
 
 from automl.base.process import capture_library_logs
 from automl.callbacks.retention import CheckpointRetention
@@ -40,6 +39,7 @@ from automl.tracking.process import MlflowProcess
 from automl.tracking.run_spec import RunSpec, below
 from automl.tracking.tracker import Tracker
 from cluster.connect import ClusterCapacity
+from cluster.ray_internals import replace_actors
 from cluster.resources import TrialResources
 from search.class_metrics import ACCURACY
 from search.record import Report
@@ -199,7 +199,7 @@ def main() -> None:
             actor = ray.remote(num_cpus=0, max_concurrency=2 * slots)(Simulator)
             simulators = [actor.remote(options.seconds) for _ in range(options.simulators)]
             actor_class = Slots(simulators)
-            class_cache._ActorClassCache.get = lambda self, trainable_cls: actor_class
+            replace_actors(actor_class)
             study = create_study(folder, name="cluster", directions=[StudyDirection.MAXIMIZE])
             tracker = Tracker(writer)
             scheduler = SearchScheduler(

@@ -229,3 +229,13 @@ def error_of(trial: "Trial") -> BaseException | None:
     """
     file = trial.pickled_error_file
     return ray.cloudpickle.loads(Path(file).read_bytes()) if file and Path(file).exists() else None
+
+
+# -- for benchmarks
+
+
+def replace_actors(actor: object) -> None:
+    """Make Tune use `actor` instead of each trial's actor. `benchmarks/bench_cluster.py` uses it."""
+    from ray.tune.execution import class_cache
+
+    class_cache._ActorClassCache.get = lambda self, trainable_cls: actor

@@ -410,8 +410,8 @@ MUTANTS = [
     Mutant(
         "escape-filter",
         "automl/tracking/client.py",
-        'if "\'" not in value:',
-        "if '\"' not in value:",
+        'if "\'" in value else',
+        "if '\"' in value else",
         "tests/automl/tracking/test_odd_names.py tests/automl/tracking/test_tracking.py",
     ),
     Mutant(
@@ -488,7 +488,7 @@ MUTANTS = [
     ),
     Mutant(
         "averaged-weights",
-        "automl/training/checkpoint.py",
+        "automl/export/run_export.py",
         'content["average"] or content["model"]',
         'content["model"]',
         "tests/automl/training tests/automl/export/test_chosen.py",
