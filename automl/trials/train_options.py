@@ -43,7 +43,7 @@ class TrainOptions(RuntimeOptions):
         class_weights: Class weights of the loss: none or balanced.
         metric: Metric to print: accuracy, balanced_accuracy, macro_f1, auc or loss.
         seed: Seed of the training.
-        device: Device as PyTorch names it, such as cuda:1, or auto.
+        device: Device as PyTorch names it, or auto.
         lr_find: Suggest a learning rate without training.
         dump: Print the model without training.
         resume: Resume the training of this name.

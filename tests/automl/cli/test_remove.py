@@ -60,7 +60,7 @@ def test_damaged_and_linked_searches(tmp_path: Path) -> None:
     assert (tmp_path / "photos" / "cat.jpg").exists()
     damaged = tmp_path / "damaged"
     (fake_search(damaged) / "search.json").write_text("{")
-    assert find_removable("mine", str(damaged)).experiment is None
+    assert find_removable("mine", str(damaged)).name == "mine"
     run_remove("mine", str(damaged))
     assert list(damaged.iterdir()) == []
     folder = fake_search(tmp_path)
