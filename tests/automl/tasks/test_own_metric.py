@@ -36,13 +36,13 @@ def file(tmp_path: Path) -> Path:
 def test_it_ranks_a_training(
     file: Path, store: MlflowClient, cli: Callable[..., tuple[int, str, str]]
 ) -> None:
-    options = ["--epochs", "1", "--subset", "0.2", "--device", "cpu"]
+    options = ["--epochs", "2", "--subset", "0.2", "--device", "cpu"]
     code, out, err = cli("train", "--space", f"{file}:space", "--metric", NAME, *options)
     assert code == 0, err
-    (shown,) = re.findall(rf"^epoch 1/1 .* {NAME} (\S+)", out, re.M)
+    (shown,) = re.findall(rf"^epoch 2/2 .* {NAME} (\S+)", out, re.M)
     metrics = store.get_run(re.findall(r"--run (\w+)", out)[0]).data.metrics
     assert 100 * metrics[NAME] == pytest.approx(float(shown), abs=0.006)
-    assert 0.4 < metrics[NAME] <= 1
+    assert 0.5 <= metrics[NAME] <= 1
 
 
 @pytest.fixture
