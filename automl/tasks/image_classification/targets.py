@@ -79,10 +79,6 @@ class ImageTarget(Target):
     def answer(self, outputs: Tensor) -> Tensor:
         """Return the answers of the deployed graph."""
 
-    def show(self, answers: np.ndarray) -> tuple[str, dict[str, Any]]:
-        """Return the answers for one image as a line, and as values for JSON."""
-        raise NotImplementedError
-
     def usage(self) -> dict[str, str]:
         """Return what fills the explanation of the deployed model."""
         names = '["labels"]' if self.classes else '["graphs"]["model"]["details"]["names"]'
@@ -200,6 +196,7 @@ class Labels(ImageTarget):
         return outputs.sigmoid()
 
     def show(self, answers: np.ndarray) -> tuple[str, dict[str, Any]]:
+        """Return the answers for one image as a line, and as values for JSON."""
         probabilities = dict(zip(self.names, map(float, answers), strict=True))
         best = sorted(probabilities, key=probabilities.__getitem__, reverse=True)
         labels = [label for label in best if probabilities[label] > 0.5]
@@ -268,11 +265,14 @@ class Numbers(ImageTarget):
         return outputs * self.unit + self.mean
 
     def show(self, answers: np.ndarray) -> tuple[str, dict[str, Any]]:
+        """Return the answer for one image as a line, and as values for JSON."""
         value = float(answers[0])
         return f"{self.names[0]} {value:.6g}", {"name": self.names[0], "number": value}
 
 
-TARGETS: Mapping[str, type[ImageTarget]] = {target.kind: target for target in (ImageClasses, Labels, Numbers)}
+# Those whose answers are described by themselves. Answers of classes are described as in every task.
+NAMED: Mapping[str, type[Labels | Numbers]] = {Labels.kind: Labels, Numbers.kind: Numbers}
+TARGETS: Mapping[str, type[ImageTarget]] = {ImageClasses.kind: ImageClasses, **NAMED}
 
 
 def find_target(table: Path, content: Table) -> ImageTarget | None:

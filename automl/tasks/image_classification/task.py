@@ -35,7 +35,7 @@ from automl.tasks.image_classification.data.feed import (
     make_erasing,
     make_policy,
 )
-from automl.tasks.image_classification.targets import TARGETS, ImageClasses, ImageTarget
+from automl.tasks.image_classification.targets import NAMED, ImageClasses, ImageTarget
 from backbones import IMAGENET, Normalisation, find
 from backbones.channels import set_format
 from search.config import TrialConfig
@@ -229,7 +229,7 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
         """Describe the class, the labels or the number of one image."""
         if not (details := exported["details"]):
             return super().describe(exported, outputs)
-        target = TARGETS[details["target"]](names=tuple(details["names"]))
+        target = NAMED[details["target"]](names=tuple(details["names"]))
         return target.show(next(iter(outputs.values())))
 
     def model_inputs(self, split: Split, count: int) -> dict[str, Tensor]:

@@ -17,11 +17,11 @@ from automl.tasks.command.referee import run_referee
 from automl.trials import session
 
 SCRIPT = """
-import random, subprocess, sys, time
+import os, random, subprocess, sys
 seed, gain = int(sys.argv[1]), float(sys.argv[2])
 with open("runs", "a") as runs:
     print(gain, seed, file=runs)
-child = subprocess.Popen(["sleep", "0.1"])
+child = subprocess.Popen(["sleep", "300" if os.path.exists("hang") else "0.1"])
 child.wait()
 print("accuracy", random.Random(seed).random() + gain)
 """
@@ -62,16 +62,21 @@ def test_a_signal_leaves_no_process_and_no_run_is_repeated(
     runs = Path("runs")
     driver = multiprocessing.get_context("fork").Process(target=compare)
     driver.start()
-    while not (runs.exists() and len(runs.read_text().splitlines()) >= 4):
-        assert driver.is_alive()
-        time.sleep(0.01)
+
+    def wait_for_runs(count: int) -> None:
+        while not (runs.exists() and len(runs.read_text().splitlines()) >= count):
+            assert driver.is_alive()
+            time.sleep(0.01)
+
+    wait_for_runs(4)
+    Path("hang").touch()  # the children of later runs would outlive this test
+    wait_for_runs(len(runs.read_text().splitlines()) + 1)
     assert driver.pid is not None
     os.kill(driver.pid, number)
     driver.join()
-    until = time.monotonic() + 5
-    while left := [process for process in psutil.process_iter() if _runs_in(process, tmp_path)]:
-        assert time.monotonic() < until, left
-        time.sleep(0.01)
+    left = [process for process in psutil.process_iter() if _runs_in(process, tmp_path)]
+    assert psutil.wait_procs(left, timeout=60)[1] == []
+    Path("hang").unlink()
     before = len(runs.read_text().splitlines())
     assert run_referee(resume="mine").verdict.final == "better"
     assert before < len(runs.read_text().splitlines()) <= 16 + 2 * (os.cpu_count() or 1)
