@@ -13,7 +13,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from automl.base.lazy import later
 from automl.judge.statistics import ALPHA
+
+special = later("scipy.special")  # it takes half a second
 
 SCREEN, POOL = 6, 10  # largest number of pairs of a screen, and seeds that its baseline has in all
 SEEDS = 2**31  # seeds are below it
@@ -51,18 +54,8 @@ def level(index: int | np.ndarray, discoveries: int | np.ndarray) -> np.ndarray:
     `discoveries` are the changes that were accepted so far. Among accepted changes, at most 5 % are false on
     average, however the tests depend on each other.
     """
-    part = np.asarray(index, float) ** -DECAY / _zeta(DECAY)
+    part = np.asarray(index, float) ** -DECAY / float(special.zeta(DECAY))
     return np.asarray(ALPHA * part * (np.asarray(discoveries) + 1))
-
-
-def _zeta(power: float, first: int = 1) -> float:
-    """Return the sum of n ** -power from n = `first` on, by the formula of Euler and Maclaurin."""
-    # That of scipy gives the same, and takes half a second to import.
-    rest, s = first + 200, power
-    total: float = math.fsum(n**-s for n in range(first, rest))
-    total += rest ** (1 - s) / (s - 1) + rest**-s / 2 + s * rest ** (-s - 1) / 12
-    total -= s * (s + 1) * (s + 2) * rest ** (-s - 3) / 720
-    return total
 
 
 def least_pairs() -> int:
@@ -72,7 +65,7 @@ def least_pairs() -> int:
 
 def share_left(index: int) -> float:
     """Return the share of the level that is left after `index` tests."""
-    return float(_zeta(DECAY, index + 1) / _zeta(DECAY))
+    return float(special.zeta(DECAY, index + 1) / special.zeta(DECAY))
 
 
 def find_doubts(differences: np.ndarray) -> Iterator[str]:
