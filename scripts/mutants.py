@@ -488,10 +488,10 @@ MUTANTS = [
     ),
     Mutant(
         "averaged-weights",
-        "automl/export/run_export.py",
+        "automl/training/checkpoint.py",
         'content["average"] or content["model"]',
         'content["model"]',
-        "tests/automl/training tests/automl/export/test_chosen.py",
+        "tests/automl/training/test_checkpoint.py",
     ),
     # Takes of weights
     Mutant(

@@ -158,7 +158,7 @@ def _export(out: Path, chosen: Chosen, trust: bool) -> ExportResult:
     task = open_task(config, Runtime(device=torch.device("cpu"), precision="fp32"))
     model = task.checkpoint_model()
     try:
-        model.load_state_dict(content["average"] or content["model"])  # the weights that were scored
+        model.load_state_dict(checkpoint.scored_weights(content))
     except RuntimeError as error:
         reason = str(error).splitlines()[-1].strip()
         raise InputError(

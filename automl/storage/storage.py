@@ -11,13 +11,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from tempfile import SpooledTemporaryFile
+from typing import TYPE_CHECKING, BinaryIO, cast
 from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
 
 from automl.base.atomic import replacing
 from automl.base.errors import InputError, check_utf8, error_message
 from automl.base.escape import SECRETS
 from automl.base.lazy import later
+from automl.storage.cache_folder import cache_root
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -132,16 +134,24 @@ class Storage:
             with replacing(target) as new, open(new, "wb") as file:
                 yield file
             return
-        buffer = io.BytesIO()
-        yield buffer
+        cache_root().mkdir(parents=True, exist_ok=True)
+        # What is larger than a block is a file meanwhile, so that an upload needs no memory for the whole.
+        with SpooledTemporaryFile(BLOCK, dir=cache_root()) as file:
+            yield cast(BinaryIO, file)
+            file.seek(0)
+            self._upload(cast(BinaryIO, file), name)
+
+    def _upload(self, file: BinaryIO, name: str) -> None:
+        """Copy an open file of this machine to a file that gets its name when it is complete."""
         files, path = self._at(name)
-        if files.type_name in ATOMIC:
-            _put(files, path, buffer)
-        else:
+        unfinished = path
+        if files.type_name not in ATOMIC:
             above, _, last = path.rpartition("/")
             files.create_dir(above)
             unfinished = f"{above}/.{last}.{os.getpid()}"
-            _put(files, unfinished, buffer)
+        with files.open_output_stream(unfinished) as stream:
+            shutil.copyfileobj(file, stream, BLOCK)
+        if unfinished != path:
             files.move(unfinished, path)
 
     def write(self, name: str, content: bytes) -> None:
@@ -188,13 +198,12 @@ class Storage:
 
     def send(self, path: Path, name: str) -> None:
         """Copy the file `path` of this machine to `name`."""
-        if self.local is not None or self.filesystem[0].type_name not in ATOMIC:
-            with self.writing(name) as target, open(path, "rb") as file:
+        with open(path, "rb") as file:
+            if self.local is None:
+                self._upload(file, name)
+                return
+            with self.writing(name) as target:
                 shutil.copyfileobj(file, target, BLOCK)
-            return
-        files, target_path = self._at(name)
-        with open(path, "rb") as file, files.open_output_stream(target_path) as stream:
-            shutil.copyfileobj(file, stream, BLOCK)  # in blocks, as it may not fit in memory
 
     def fetch(self, name: str, path: Path) -> None:
         """Copy a file to `path` on this machine. It must not change meanwhile.
@@ -286,11 +295,6 @@ def _without_retries(files: fs.FileSystem) -> fs.FileSystem:
     _, (options,) = files.__reduce__()  # as pickle does
     retry = fs.AwsStandardS3RetryStrategy(max_attempts=1)
     return fs.S3FileSystem(**options, retry_strategy=retry)
-
-
-def _put(files: Any, path: str, buffer: io.BytesIO) -> None:
-    with files.open_output_stream(path) as stream:
-        stream.write(buffer.getbuffer())
 
 
 UNPACKED = "working_dir_files"  # Ray's parent folder; see cluster/ray_internals.py

@@ -1,6 +1,10 @@
 """Checkpoints: configuration, weights and optimiser state in one file, loaded without executing code."""
 
-from collections.abc import Mapping, Sequence
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from math import ceil, inf
 from typing import Any
 
 import torch
@@ -8,15 +12,28 @@ from torch import Tensor
 
 from automl.base.atomic import room_for
 from automl.base.errors import InputError, error_message
-from automl.config.device import generator_states, is_out_of_memory, restore_generator_states
+from automl.config.device import (
+    generator_states,
+    is_out_of_memory,
+    restore_generator_states,
+    synchronise,
+)
+from automl.config.runtime import Runtime
 from automl.storage.cache_folder import cache_root
 from automl.storage.storage import Storage
+from automl.training.clock import Stopwatch
 from automl.training.loop import TrainingState
+from backbones.torch_internals import tree_map
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, Metrics
 
 _STATES = ("model", "average", "optimizer", "scaler", "generators")
 _CONTENT = {"history": list, "epoch": int, **dict.fromkeys(("config", "profile", *_STATES), dict)}
+
+# Time between two checkpoints within an epoch [s].
+PERIOD = float(os.environ.get("AUTOML_CHECKPOINT_SECONDS", "300"))
+FIRST = 20  # steps after which the time of a step is known
+NOTICE = 5.0  # time between two questions whether the node is being taken back [s]
 
 
 def save(
@@ -34,15 +51,21 @@ def save(
     `restore` rejects. With Adam this is a third of the size. Raises OSError, or `DiskFull` with the space
     that is needed.
     """
-    content = {
+    write(folder, config, content_of(state, finished=finished), history, profile)
+
+
+def content_of(state: TrainingState, *, finished: bool = False) -> dict[str, Any]:
+    """Return the part of a checkpoint that `restore` loads. Its tensors are those of the training."""
+    unfinished = {"values": state.values, "spent": state.watch.read()}
+    return {
         "epoch": state.epoch,
+        **({} if state.values is None else {"unfinished": unfinished}),
         "model": (state.scored if finished else state.model).state_dict(),
         "average": {} if state.average is None or finished else state.average.module.state_dict(),
         "optimizer": {} if finished else state.optimizer.state_dict(),
         "scaler": {} if finished else state.scaler.state_dict(),
         "generators": {} if finished else generator_states(),
     }
-    write(folder, config, content, history, profile)
 
 
 def write(
@@ -90,6 +113,12 @@ def read(folder: Storage, device: torch.device) -> dict[str, Any]:
     return content
 
 
+def scored_weights(content: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the weights that were scored: the averages if the training has them."""
+    weights: dict[str, Tensor] = content["average"] or content["model"]
+    return weights
+
+
 def restore(state: TrainingState, content: dict[str, Any]) -> None:
     """Load the content of an unfinished training from `read` into a new one of the same configuration."""
     state.model.load_state_dict(content["model"])
@@ -101,6 +130,76 @@ def restore(state: TrainingState, content: dict[str, Any]) -> None:
     # generators.
     restore_generator_states(content["generators"])
     state.epoch = content["epoch"]
+    if unfinished := content.get("unfinished"):
+        state.values, state.watch = unfinished["values"], Stopwatch(*unfinished["spent"])
+
+
+class Keeper:
+    """Keeps checkpoints within the epochs of a training, every few minutes.
+
+    The training waits for a copy of its tensors alone. A thread writes and uploads that, and where this takes
+    longer than the time between two checkpoints, one is left out. Several workers keep one at the same step:
+    its values are over all of them, and the first writes. A single worker also keeps one once its node is
+    `leaving`, which is asked every few seconds.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        state: TrainingState,
+        write: Callable[[dict[str, Any]], None],
+        leaving: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.runtime, self.state, self.write, self.leaving = runtime, state, write, leaving
+        self._asked = time.monotonic() if runtime.workers == 1 else inf
+        self._steps = 0  # since the last checkpoint
+        self._every: int | None = None  # steps between two, known after `FIRST`
+        self._watch = Stopwatch()
+        self._writing: Future[None] | None = None
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+
+    def __call__(self) -> None:
+        """Keep a checkpoint if it is time to. The state is complete."""
+        self._steps += 1
+        if self._every is None and self._steps >= FIRST:
+            synchronise(self.runtime.device)
+            seconds = torch.tensor(self._watch.read()[0] / self._steps, device=self.runtime.device)
+            self._every = ceil(PERIOD / (float(self.runtime.total(seconds)) / self.runtime.workers))
+        is_leaving = time.monotonic() - self._asked > NOTICE and self._is_leaving()
+        if is_leaving or (self._every is not None and self._steps >= self._every):
+            self._steps = 0
+            self._keep()
+
+    def _is_leaving(self) -> bool:
+        is_leaving = self.leaving()
+        self._asked = inf if is_leaving else time.monotonic()  # one checkpoint is enough
+        return is_leaving
+
+    def _keep(self) -> None:
+        values = self.state.values
+        assert values is not None
+        self.state.values = self.runtime.total(values.clone()) / self.runtime.workers
+        is_free = self._writing is None or self._writing.done()
+        if self.runtime.rank == 0 and is_free:
+            self.wait()
+            content = tree_map(_copy, content_of(self.state))
+            self._writing = self._thread.submit(self.write, content)
+
+    def wait(self) -> None:
+        """Wait until the last checkpoint is written. Raise the error of its writing."""
+        writing, self._writing, self._steps = self._writing, None, 0
+        if self._every is None:
+            self._watch = Stopwatch()
+        if writing is not None:
+            writing.result()
+
+    def close(self) -> None:
+        """End the thread after the file that it writes."""
+        self._thread.shutdown()
+
+
+def _copy(leaf: Any) -> Any:
+    return leaf.detach().cpu().clone() if isinstance(leaf, Tensor) else leaf
 
 
 def _size(content: object) -> int:

@@ -33,6 +33,17 @@ def processor_time() -> float:
     return time.thread_time() if torch.get_num_threads() == 1 else time.process_time()
 
 
+class Stopwatch:
+    """Wall time and processor time [s] since its start, beside what was spent before."""
+
+    def __init__(self, seconds: float = 0.0, processor_seconds: float = 0.0) -> None:
+        self._start = time.perf_counter() - seconds, processor_time() - processor_seconds
+
+    def read(self) -> tuple[float, float]:
+        """Return the wall time and the processor time [s]."""
+        return time.perf_counter() - self._start[0], processor_time() - self._start[1]
+
+
 def elapsed(runtime: Runtime) -> float:
     """Return the time [s] since an arbitrary start, on the timer that limits measuring."""
     return processor_time() if runtime.device.type == "cpu" else time.perf_counter()

@@ -4,10 +4,9 @@ It does not know Ray, MLflow or the terminal. The caller may stop between any tw
 complete, and a new loop continues from it.
 """
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count, islice
 from math import isfinite
 from typing import Any
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from automl.task.base import Batch, Task
 from automl.task.evaluator import Evaluator
 from automl.task.task_data import Split
-from automl.training.clock import processor_time
+from automl.training.clock import Stopwatch
 from automl.training.optimiser import build_optimizer, compute_relative_rate
 from automl.training.step import Step, make_step
 from automl.training.sync_norm import synchronise
@@ -55,11 +54,14 @@ class TooSlow(ArithmeticError):
 
 @dataclass
 class TrainingState:
-    """State of a training between two epochs.
+    """State of a training between two steps of the optimiser.
 
     Attributes:
         scaler: Keeps float16 gradients in range. It does nothing in other precisions.
         epoch: Number of finished epochs.
+        values: Values of `Task.learn` for each step of the unfinished epoch, `(steps, values)`. None between
+            two epochs.
+        watch: Time of the unfinished epoch.
         average: Average of the weights, a `timm.utils.ModelEmaV3`, if the configuration has one.
         validated: Evaluator of the last epoch's validation.
     """
@@ -70,6 +72,13 @@ class TrainingState:
     epoch: int = 0
     average: Any = None
     validated: Evaluator | None = None
+    values: Tensor | None = None
+    watch: Stopwatch = field(default_factory=Stopwatch)
+
+    @property
+    def steps(self) -> int:
+        """Return the number of steps of the unfinished epoch."""
+        return 0 if self.values is None else len(self.values)
 
     @property
     def scored(self) -> nn.Module:
@@ -97,6 +106,7 @@ def fit(
     time_ratio: float = 1.0,
     validation: float = 0.0,
     tell: Callable[[int, int, int], None] = lambda epoch, step, steps: None,
+    keep: Callable[[], None] = lambda: None,
 ) -> Iterator[Metrics]:
     """Train until the configuration's epochs are used up, and yield the metrics of each epoch.
 
@@ -111,6 +121,7 @@ def fit(
         validation: Fraction of an epoch's time that its validation takes. A partial epoch has a whole
             validation.
         tell: Called after each step with the epoch, its step and its number of steps. All count from 1.
+        keep: Called within an epoch after each step of the optimiser. The state is then complete.
 
     Yields:
         Metrics of an epoch:
@@ -128,16 +139,19 @@ def fit(
         Diverged: The loss or a metric is not finite. Raised after the epoch in which it happened.
     """
     course = plan_course(task, time_ratio, validation)
-    left = course.total - state.epoch * task.steps()
+    left = course.total - state.epoch * task.steps() - state.steps
     cpu = task.runtime.device.type == "cpu"
     with closing(make_step(task, state.model, state.optimizer, state.scaler, left)) as step:
         while state.epoch * task.steps() < course.total:
-            start_time, start_processor_time = time.perf_counter(), processor_time()
-            metrics = conclude_epoch(task, state, train_epoch(task, state, step, course, tell), course)
+            if state.values is None:
+                state.watch = Stopwatch()
+            values = train_epoch(task, state, step, course, tell, keep)
+            metrics = conclude_epoch(task, state, values, course)
+            seconds, processor_seconds = state.watch.read()
             yield {
                 **metrics,
-                "seconds": time.perf_counter() - start_time,
-                **({"processor_seconds": processor_time() - start_processor_time} if cpu else {}),
+                "seconds": seconds,
+                **({"processor_seconds": processor_seconds} if cpu else {}),
             }
 
 
@@ -174,7 +188,12 @@ def plan_course(task: Task, time_ratio: float = 1.0, validation: float = 0.0) ->
 
 
 def train_epoch(
-    task: Task, state: TrainingState, step: Step, course: Course, tell: Callable[[int, int, int], None]
+    task: Task,
+    state: TrainingState,
+    step: Step,
+    course: Course,
+    tell: Callable[[int, int, int], None],
+    keep: Callable[[], None] = lambda: None,
 ) -> Tensor:
     """Train the next epoch, or its remaining steps.
 
@@ -184,13 +203,19 @@ def train_epoch(
     done = state.epoch * task.steps()
     steps = min(task.steps(), course.total - done)
     values = torch.zeros(steps, 1 + len(task.learned), device=task.runtime.device)
+    if state.values is not None:
+        values[: state.steps] = state.values
     state.model.train()
-    for i, batch in enumerate(islice(task.batches(state.epoch), steps)):
+    for i, batch in enumerate(islice(task.batches(state.epoch), state.steps, steps), state.steps):
         values[i] = step(batch, rate_at(task, done + i, course))
         if state.average is not None:
             state.average.update(state.model, step=done + i + 1)
         tell(state.epoch + 1, i + 1, steps)
+        if not step.waiting and i + 1 < steps:
+            state.values = values[: i + 1]
+            keep()
     step.finish()
+    state.values = None
     return task.runtime.total(values) / task.runtime.workers
 
 

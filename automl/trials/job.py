@@ -2,7 +2,8 @@
 
 import time
 import traceback
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,7 @@ class Job:
         runtime: None for a command of `session.Pool`, which uses no GPU.
         threads: Threads of each process of such a command.
         stop: File descriptor that can be read once such a command must end at once.
+        leaving: Returns True once this node is being taken back.
     """
 
     config: TrialConfig
@@ -74,6 +76,7 @@ class Job:
     test: bool = False
     threads: int | None = None
     stop: int | None = None
+    leaving: Callable[[], bool] = lambda: False
 
     @property
     def least_epochs(self) -> float:
@@ -119,8 +122,16 @@ def train_with_loop(job: Job) -> Iterator[list[Metrics]]:
         state = start(task, task.model())
         checkpoint.restore(state, job.content)
         job.content = None
-    with EpochProgress(folder if runtime.rank == 0 else None) as tell:
-        for metrics in fit(task, state, *job.equal, tell):
+
+    def write(content: dict[str, Any]) -> None:
+        checkpoint.write(folder, job.config, content, history, job.profile)
+
+    with (
+        EpochProgress(folder if runtime.rank == 0 else None) as tell,
+        closing(checkpoint.Keeper(runtime, state, write, job.leaving)) as keep,
+    ):
+        for metrics in fit(task, state, *job.equal, tell, keep):
+            keep.wait()
             history = [*history, {**metrics, "time": time.time()}]
             finished = job.is_spent(history)
             if finished:

@@ -33,6 +33,7 @@ from automl.storage.storage import Storage
 from automl.training import checkpoint
 from automl.training.loop import Diverged, NotStopped, TooSlow
 from automl.trials.job import Job, Trainings, classify_error, train
+from cluster.ray_internals import draining_nodes
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, Metrics, Report
 from search.tuner import NODE, REPORT
@@ -95,7 +96,8 @@ class TrialActor(tune.Trainable):
         resources = self.trial_resources.required_resources
         cpus, gpus = resources.get("CPU", 1), resources.get("GPU", 0)
         try:
-            yield from train_trial(config, runtime_for(cpus, gpus, **config["runtime"]))
+            runtime = runtime_for(cpus, gpus, **config["runtime"])
+            yield from train_trial(config, runtime, leaving=is_draining)
         except (Exception, SystemExit) as error:
             yield classify_error(error, Storage(config["folder"]))
 
@@ -104,10 +106,18 @@ class TrialActor(tune.Trainable):
         return {REPORT: report, NODE: ray.get_runtime_context().get_node_id(), "done": report.is_last}
 
 
-def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Generator[Report]:
+def is_draining() -> bool:
+    """Return whether the node of this process is being taken back, as a machine of a spot market is."""
+    return ray.get_runtime_context().get_node_id() in draining_nodes()
+
+
+def train_trial(
+    config: Mapping[str, Any], runtime: Runtime, leaving: Callable[[], bool] = lambda: False
+) -> Generator[Report]:
     """Train an assignment of `build_assignment`, from where an earlier process of the same trial stopped.
 
-    Yields a report for each epoch. The last one says how the trial ended.
+    A checkpoint is kept once its node is `leaving`. Yields a report for each epoch. The last one says how the
+    trial ended.
     """
     # User code finds the files that it names where the search was started.
     os.chdir(config["current"] if Path(config["current"]).is_dir() else ORIGINAL)
@@ -142,6 +152,7 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Generator[Report
             profile=profile,
             equal=(profile["time_ratio"], profile["validation"]) if config["equal"] == "time" else (1.0, 0.0),
             test=config["test"],
+            leaving=leaving,
         )
         del content
         with closing(train(job)) as histories:

@@ -7,12 +7,19 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 
 import psutil
 import pytest
+import torch
 
+from automl.storage.storage import Storage
+from automl.training import checkpoint
+from search.record import CHECKPOINT_FILE
 from search.study import read_records
+from tests.helpers.automl_cases import timeless
 from tests.helpers.killable import left, open_to_others
 
 KILLS = int(os.environ.get("AUTOML_KILLS", "1"))
@@ -106,6 +113,46 @@ def test_a_second_signal_stops_at_once_and_loses_nothing(search):
     assert left(below) == []
     search.start()
     search.finish(TRIALS)
+
+
+@pytest.mark.timeout(2400)
+@pytest.mark.slow("a training, killed within its only epoch")
+def test_a_training_is_killed_within_its_epoch(tmp_path):
+    training = ["train", "--epochs", "1", "--dataset", "digits", "--size", "24", "--batch-size", "4"]
+    undisturbed = start_training(tmp_path, *training, "--name", "whole")
+    assert undisturbed.wait() == 0
+    moments, killed = random.Random(10), 0
+    file = tmp_path / "searches" / "killed" / CHECKPOINT_FILE
+
+    def read(name):
+        return checkpoint.read(Storage(tmp_path / "searches" / name), torch.device("cpu"))
+
+    train = start_training(tmp_path, *training, "--name", "killed")
+    while killed < 4 * KILLS and train.poll() is None:
+        before = file.stat().st_mtime_ns if file.exists() else 0
+        while train.poll() is None and not (file.exists() and file.stat().st_mtime_ns != before):
+            time.sleep(0.05)
+        time.sleep(moments.uniform(0, 0.5))
+        train.kill()
+        train.wait()
+        if read("killed")["history"]:
+            break  # its epoch had ended
+        killed += 1
+        train = start_training(tmp_path, "train", "--resume", "killed")
+    train.wait()
+    assert killed >= KILLS, killed
+    whole, resumed = read("whole"), read("killed")
+    assert timeless(resumed["history"]) == timeless(whole["history"])
+    assert all(torch.equal(resumed["model"][name], value) for name, value in whole["model"].items())
+
+
+def start_training(folder, *arguments):
+    environment = {
+        **os.environ,
+        "AUTOML_CHECKPOINT_SECONDS": "0.2",
+        "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/m.db",
+    }
+    return subprocess.Popen([sys.executable, "-m", "automl", *arguments], cwd=folder, env=environment)
 
 
 @pytest.mark.timeout(600)

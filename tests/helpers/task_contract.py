@@ -41,8 +41,10 @@ class TaskTestCase:
         task, resumed = self.make(), self.make()
         first, other = (leaves(task, epoch) for epoch in (0, 1))
         assert not are_equal(first, other)
-        torch.manual_seed(4711)  # The earlier state of a generator must not matter.
+        torch.manual_seed(4711)  # The earlier state of a generator must not matter, nor may it change:
+        before = torch.get_rng_state()
         assert are_equal(leaves(resumed, 1), other)
+        assert torch.equal(torch.get_rng_state(), before), "a resumed epoch skips its first batches"
         assert are_equal(leaves(resumed, 0), first)
         again = type(task)(replace(task.config, seed=task.config.seed + 1), task.runtime)
         assert not are_equal(leaves(again, 0), first)

@@ -22,8 +22,8 @@ from search.config import TrialConfig
 from search.metric import Metric
 from search.space import draw_randomly
 
-# Lightning makes each question for a GPU of this process load a library that a machine without one does not have:
-# models traced later take 15 % longer.
+# Importing Lightning makes every question for a GPU search for a library that only machines with one have.
+# Models that are traced later in this process would take 15 % longer.
 with pytest.MonkeyPatch.context() as environment:
     environment.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "0")
     pytest.importorskip("pytorch_lightning")

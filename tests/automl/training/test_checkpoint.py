@@ -60,7 +60,7 @@ def test_checkpoint_of_a_finished_training_has_only_weights(tmp_path: Path) -> N
     for finished in (False, True):
         checkpoint.save(Storage(tmp_path), task.config, state, HISTORY, PROFILE, finished=finished)
         content = checkpoint.read(Storage(tmp_path), CPU)
-        for name, value in (content["average"] or content["model"]).items():
+        for name, value in checkpoint.scored_weights(content).items():
             assert torch.equal(value, state.scored.state_dict()[name])
         assert all(content[key] for key in ("average", "optimizer", "generators")) != finished
         assert any(content[key] for key in ("average", "optimizer", "generators")) != finished

@@ -1,4 +1,6 @@
 import math
+import pickle
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -102,6 +104,49 @@ def test_resuming_from_a_checkpoint_changes_nothing(
     assert timeless([metrics, *rest]) == history
     assert are_equal(resumed.model.state_dict(), weights)
     assert list(fit(task, resumed)) == []  # A finished training yields nothing.
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_an_epoch_is_resumed_at_its_exact_step(
+    accumulate: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "PERIOD", 0.0)
+    monkeypatch.setattr(checkpoint, "FIRST", 1)
+    training = {"epochs": 2, "mixup": 0.4, "average": 0.9, "accumulate": accumulate}
+    task = opened(training=training, model={"placement": {"stage2.block1": Spec("ssa")}})
+    whole = start(task)
+    kept: dict[int, dict[str, Any]] = {}
+
+    def write(content: dict[str, Any]) -> None:
+        steps = content["epoch"] * task.steps() + len(content["unfinished"]["values"])
+        kept[steps] = pickle.loads(pickle.dumps(content))
+
+    records: list[Metrics] = []
+    with closing(checkpoint.Keeper(HERE, whole, write)) as keep:
+        for metrics in fit(task, whole, keep=keep):
+            keep.wait()
+            records.append(metrics)
+    steps = [accumulate, task.steps() + accumulate]
+    assert kept.keys() >= set(steps)
+    for number in (steps[0], steps[1], max(kept)):
+        torch.manual_seed(4711)
+        resumed = start(task)
+        checkpoint.restore(resumed, kept[number])
+        rest = list(fit(task, resumed))
+        assert timeless(rest) == timeless(records[-len(rest) :])
+        assert rest[0]["seconds"] > kept[number]["unfinished"]["spent"][0] > 0
+        assert are_equal(resumed.model.state_dict(), whole.model.state_dict())
+
+
+def test_a_checkpoint_is_kept_once_when_the_node_is_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "NOTICE", 0.0)
+    asked, written = iter([False, False, True]), list[dict[str, Any]]()
+    task = opened()
+    state = start(task)
+    with closing(checkpoint.Keeper(HERE, state, written.append, lambda: next(asked))) as keep:
+        list(fit(task, state, keep=keep))
+    (content,) = written
+    assert len(content["unfinished"]["values"]) == 3
 
 
 @pytest.mark.parametrize("name", ATTENTIONS)
