@@ -99,7 +99,7 @@ def test_resuming_keeps_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyP
 SEARCH = [
     "run_search", "Search", "load",
     "run_confirm", "ConfirmResult", "Verdict", "run_compare", "Compared",
-    "run_solve", "read_status", "list_searches", "run_sync", "run_remove",
+    "run_solve", "read_status", "list_searches", "run_sync",
 ]  # fmt: skip
 MODEL = [
     "run_report", "ReportResult", "run_export", "ExportResult", "run_predict", "Prediction", "Predictions",

@@ -52,7 +52,6 @@ READS: Mapping[str, Sequence[str]] = {
     "solve": ["mine"],
     "export": ["--best", "--search", "mine"],
     "predict": ["model", "a.png"],
-    "remove": ["mine", "--yes"],
 }
 # These run the code of such files if it was named on this machine, or with --trust.
 RUNS: Mapping[str, Sequence[str]] = {
@@ -312,7 +311,6 @@ def test_a_model_that_is_not_here_is_read_and_not_run(
         assert "damaged" not in err
         if command == "solve":
             assert not contacts
-    assert cli("remove", *READS["remove"])[0] == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
