@@ -16,11 +16,9 @@ from automl.base.units import pluralize
 from automl.export.checks import Speed
 from automl.export.chosen import Chosen
 from automl.export.formats import MLFLOW_MODEL, forms_of, onnx_file
-from automl.storage.storage import Storage
 from automl.task import Task
 from automl.task.deployment import TRANSFORMERS, Interface, Kind
 from automl.task.task_data import SPLITS
-from automl.tracking.runs import Registered
 from search.class_statistics import ScoreCard
 from search.metric import Metric, show_metrics
 
@@ -51,7 +49,6 @@ class ExportResult(Summary):
             decoder with full layers alone.
         left_out: The reason for each file that an attention module of others prevents, and for
             `transformers` where a layer of a decoder has no counterpart there.
-        registered: The registered version, or None.
         kind: `model` of arrays, `encoder` for code search, or `decoder` that continues texts.
 
     Example:
@@ -61,7 +58,7 @@ class ExportResult(Summary):
         True
     """
 
-    folder: Path | Storage
+    folder: Path
     chosen: Chosen
     differences: Mapping[str, float]
     test: Mapping[str, float]
@@ -71,13 +68,12 @@ class ExportResult(Summary):
     metrics: Sequence[Metric] = ()
     decoding: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
-    registered: Registered | None = None
     kind: Kind = "model"
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """Yield the lines of `facts`, and the next call."""
         yield from self.facts()
-        if isinstance(self.folder, Path) and self.predicts:
+        if self.predicts:
             if self.kind == "encoder":
                 yield "next", call("run_code_search", str(self.folder), ["QUERY"], corpus="FOLDER")
             else:
@@ -104,8 +100,6 @@ class ExportResult(Summary):
             yield "", f"on {self.machine}"
         for context, (own, full) in self.decoding.items():
             yield "decoding", f"{own:.3g} ms a token after {context:,}, {full:.3g} ms with full layers alone"
-        if self.registered:
-            yield "registry", f"{self.registered.uri} is version {self.registered.version}"
 
     @property
     def predicts(self) -> bool:

@@ -83,8 +83,6 @@ def test_results_stand_for_searches_and_folders(tmp_path: Path) -> None:
     fake_search(tmp_path)
     assert resolve_search(automl.load("mine", storage=tmp_path)) == ("mine", str(tmp_path))
     assert exported_folder("exports/one") == exported_folder(SimpleNamespace(folder=Path("exports/one")))
-    with pytest.raises(InputError, match="copy that folder to this machine"):
-        exported_folder(SimpleNamespace(folder=SimpleNamespace(address="s3://bucket/one")))
 
 
 def test_resuming_keeps_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

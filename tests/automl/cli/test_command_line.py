@@ -161,7 +161,6 @@ def test_invalid_argument_is_reported_once_and_leaves_no_files(
     [
         DIGITS,
         ("export", "--out", "out", "--run", "a"),
-        ("export", "--out", "out", "--best", "--register", "a"),
     ],
     ids=" ".join,
 )
