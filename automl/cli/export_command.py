@@ -42,8 +42,9 @@ def export(
     if result.predicts:
         out = out or str(result.folder.relative_to(Path.cwd().resolve()))
         print(f"next      {shell(['automl', 'predict', out])} {ARGUMENTS[result.kind]}")
-        served = shell(["mlflow", "models", "serve", "-m", f"{out}/mlflow-model", "--env-manager", "local"])
-        print(f"or serve  {served}")
+        if result.is_served:
+            served = ["mlflow", "models", "serve", "-m", f"{out}/mlflow-model", "--env-manager", "local"]
+            print(f"or serve  {shell(served)}")
 
 
 def predict(

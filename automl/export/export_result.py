@@ -36,8 +36,9 @@ class ExportResult(Summary):
     Attributes:
         folder: The folder with `model.onnx`, `model.pt2`, `model.safetensors`, `config.json`,
             `MODEL_CARD.md` and `mlflow-model`. More than 20 labels add `confusion.csv`. A task with several
-            graphs has `NAME.onnx` and `NAME.pt2` for each, and a task with texts has `tokenizer.json`. A
-            decoder whose layers transformers has, too, has the folder `transformers`.
+            graphs has `NAME.onnx` and `NAME.pt2` for each, and no `mlflow-model` if it is no decoder. A task
+            with texts has `tokenizer.json`, and a decoder whose layers transformers has, too, the folder
+            `transformers`.
         chosen: The exported trial, and the reason of its choice.
         differences: Difference of each exported form from the outputs of the trained model.
         test: Metrics on the test split.
@@ -105,6 +106,11 @@ class ExportResult(Summary):
     def predicts(self) -> bool:
         """Return whether the export has the ONNX model that predictions and MLflow need."""
         return MLFLOW_MODEL not in self.left_out
+
+    @property
+    def is_served(self) -> bool:
+        """Return whether the export has `mlflow-model`."""
+        return MLFLOW_MODEL in self.differences
 
     @property
     def run_id(self) -> str | None:
@@ -175,6 +181,7 @@ def model_card(
         no_counterpart=result.left_out.get(TRANSFORMERS),
         programs=_programs(graphs, result.left_out),
         onnx_file=onnx_file,
+        is_served=result.is_served,
         differences=", ".join(f"{key} {value:.1e}" for key, value in result.differences.items()),
     )
 
