@@ -194,7 +194,7 @@ def test_syncing_and_warm_starts_run_no_code(search: Path, workspace: Path, cli:
     assert cli("sync", "mine")[0] == 0
     study = open_study(find_search("mine", "searches")[0], name="mine")
     # As --warm-start does.
-    warm_start_study(open_study(search, name="mine"), study, name="other", comparable=False)
+    warm_start_study(open_study(search, name="mine"), study)
     assert not has_run(workspace)
 
 
