@@ -10,7 +10,7 @@
 
 Run:      run_search, run_confirm, run_compare, run_report, run_export, run_predict, run_code_search,
           run_solve, run_train, run_study, run_referee, run_ledger
-Manage:   load, Search, list_searches, read_status, run_sync, run_remove
+Manage:   load, Search, list_searches, read_status, run_sync
 Before:   preview_search, describe_data, measure_cost, check_attention
 Results:  ConfirmResult, Verdict, Compared, LedgerResult, ReportResult, ExportResult,
           Predictions, Prediction, CodeSearch, TrainResult, StudyResult
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from automl.search.solve import run_solve
     from automl.search.status import list_searches, read_status
     from automl.search.studies import StudyResult, run_study
-    from automl.storage.remove import run_remove
     from automl.task import Task, register_task
     from automl.task.opening import describe_data
     from automl.tasks.code_retrieval.search import CodeSearch, run_code_search
@@ -83,7 +82,7 @@ __all__ = [
     "TrainResult", "Trial", "TrialConfig", "TrialRecord", "Verdict", "attention_maps", "check_attention",
     "describe_data", "insert", "list_searches", "load", "measure_cost", "preview_search", "read_status",
     "register_task", "run_code_search", "run_compare", "run_confirm", "run_export",
-    "run_ledger", "run_predict", "run_referee", "run_remove", "run_report", "run_search",
+    "run_ledger", "run_predict", "run_referee", "run_report", "run_search",
     "run_solve", "run_study", "run_sync", "run_train", "sites",
 ]  # fmt: skip
 

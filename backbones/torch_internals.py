@@ -4,8 +4,8 @@ Tested with torch 2.15.0. `tests/house/test_packages.py` compares PyTorch with t
 `tests/helpers/private_names.py`.
 
 An exporter writes `scan` once, but every step of a loop in Python: for three layers of LARNN and 128 steps,
-`torch.export` takes minutes. `FakeTensorMode` runs a model of any size only on shapes. `TorchDispatchMode`
-counts the work of operators. `tree_map` and similar functions traverse nested inputs and outputs of models.
+`torch.export` takes minutes. `FakeTensorMode` runs a model of any size only on shapes. `tree_map`
+and similar functions traverse nested inputs and outputs of models.
 `AnyBatchNorm` is the base class of all batch norms, of one to three dimensions or lazy. None of these has a
 public counterpart. A limit of compiled variants of one function can only be set in `torch._dynamo.config`.
 """
@@ -19,7 +19,6 @@ from torch._subclasses.fake_tensor import FakeCopyMode as FakeCopyMode
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
 from torch._subclasses.fake_tensor import UnsupportedOperatorException as UnsupportedOperatorException
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 from torch.utils._pytree import tree_leaves as tree_leaves
 from torch.utils._pytree import tree_map as tree_map
 from torch.utils._pytree import tree_map_only as tree_map_only

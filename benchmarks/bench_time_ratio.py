@@ -92,7 +92,7 @@ def measure_row(name: str, load: str, truth: float, times: int) -> Row:
         ratios.append(measure(CASES[name], name))
         spent.append(processor_time() - start)
     errors = {
-        is_refused: [abs(ratio.ratio / truth - 1) for ratio in ratios if ratio.estimated is is_refused]
+        is_refused: [abs(ratio.ratio / truth - 1) for ratio in ratios if ratio.imprecise is is_refused]
         for is_refused in (True, False)
     }
     row = Row(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from search.config import TrialConfig
 from search.record import Role, State, TrialRecord
-from search.study import CELLS, own_trials, read_record
+from search.study import CELLS, read_record
 from search.trial_scheduler import Plan, TrialScheduler
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class FixedScheduler(TrialScheduler):
     ) -> None:
         super().__init__(study, plan)
         self.planned_trials = list(planned_trials)
-        for trial in [] if callable(study) else own_trials(study):
+        for trial in [] if callable(study) else study.get_trials(deepcopy=False):
             record = read_record(trial)
             if record is not None:
                 self._recover(trial, record)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +34,8 @@ else:  # `automl status` reads records without Optuna
 
 STUDY_FILE = "study.journal"
 
-# User attributes of a trial. WARM_START marks trials that were copied from another search. As an attribute of
-# the study it holds parameters to try first.
+# User attributes of a trial. WARM_START marks trials that an earlier version copied from another search. As
+# an attribute of the study it holds parameters to try first.
 CONFIG, ROLE, PROFILE, DEVICE, REASON = "config", "role", "profile", "device", "reason"
 EPOCH = "epoch:"  # followed by the number of the epoch: its metrics
 PRUNED, WARM_START, VARIANT = "pruned", "warm_start", "variant"
@@ -160,29 +159,12 @@ def _storage(folder: Path) -> optuna.storages.JournalStorage:
     return optuna.storages.JournalStorage(optuna_internals.Journal(folder / STUDY_FILE))
 
 
-def warm_start_study(study: optuna.Study, other: optuna.Study, *, name: str, comparable: bool) -> None:
-    """Copy the results of the search `name` into a new study of the same space.
-
-    If the scores are comparable, its trials are added, and the sampler learns from them. Otherwise its best
-    five configurations are tried first after the baseline.
-    """
-    states = optuna.trial.TrialState
-    trials = [t for t in own_trials(other) if t.state.is_finished() and t.state is not states.FAIL]
-    if comparable:
-        for trial in trials:
-            copied = copy(trial)
-            copied.user_attrs = {**trial.user_attrs, WARM_START: name}
-            study.add_trial(copied)
-        return
-    complete = [trial for trial in trials if trial.state is states.COMPLETE]
+def warm_start_study(study: optuna.Study, other: optuna.Study) -> None:
+    """Let a new study try the best five configurations of an earlier one after the baseline."""
+    complete = [t for t in other.get_trials(deepcopy=False) if t.state is optuna.trial.TrialState.COMPLETE]
     sign = -1 if other.directions[0].name == "MAXIMIZE" else 1
     best = sorted(complete, key=lambda t: sign * t.values[0])[:5]
     study.set_user_attr(WARM_START, [trial.params for trial in best])
-
-
-def own_trials(study: optuna.Study) -> list[FrozenTrial]:
-    """Return the trials that this search created, in order."""
-    return [trial for trial in study.get_trials(deepcopy=False) if WARM_START not in trial.user_attrs]
 
 
 def trial_attributes(role: Role, config: TrialConfig, variant: str) -> dict[str, Any]:

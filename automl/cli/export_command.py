@@ -8,7 +8,7 @@ import typer
 
 from automl.base.errors import InputError
 from automl.base.escape import printable, shell
-from automl.base.options import PUBLISHES, WRITES
+from automl.base.options import WRITES
 from automl.cli.command import JSON_OPTION, STORAGE_OPTION, TRUST_OPTION, option, passed_on, print_json
 
 
@@ -22,15 +22,11 @@ def export(
     run: str | None = option(None, "ID of an MLflow run, instead of a search."),
     out: str | None = option(
         None,
-        "Folder for the exported model, or its address in an object store.",
+        "Folder for the exported model.",
         shown="exports/NAME of the search or run",
         effect=WRITES,
     ),
     storage: str = STORAGE_OPTION,
-    register_as: str | None = option(
-        None, "Register the model under this name in MLflow.", None, "--register", effect=PUBLISHES
-    ),
-    alias: str | None = option(None, "Alias of the registered model.", shown="champion"),
     trust: bool = TRUST_OPTION,
 ) -> None:
     """Export a trained model in several forms, and check each.
@@ -43,11 +39,12 @@ def export(
     result = run_export(**passed_on(context))
     for label, text in result.facts():
         print(f"{label:9} {text}", file=sys.stderr if label == "warning" else sys.stdout)
-    if isinstance(result.folder, Path) and result.predicts:
+    if result.predicts:
         out = out or str(result.folder.relative_to(Path.cwd().resolve()))
         print(f"next      {shell(['automl', 'predict', out])} {ARGUMENTS[result.kind]}")
-        served = shell(["mlflow", "models", "serve", "-m", f"{out}/mlflow-model", "--env-manager", "local"])
-        print(f"or serve  {served}")
+        if result.is_served:
+            served = ["mlflow", "models", "serve", "-m", f"{out}/mlflow-model", "--env-manager", "local"]
+            print(f"or serve  {shell(served)}")
 
 
 def predict(

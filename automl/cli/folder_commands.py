@@ -1,4 +1,4 @@
-"""`automl status`, `searches`, `remove`, `sync` and `report`: commands for folders of searches."""
+"""`automl status`, `searches`, `sync` and `report`: commands for folders of searches."""
 
 import sys
 import webbrowser
@@ -51,35 +51,6 @@ def searches(storage: str = STORAGE_OPTION, as_json: bool = JSON_OPTION) -> None
         print_json(to_json(listed))
 
 
-def remove(
-    search: Annotated[str | None, typer.Argument(help="Name of the search.")] = None,
-    storage: str = STORAGE_OPTION,
-    yes: bool = option(False, "Delete without asking.", None, "--yes"),
-) -> None:
-    """Delete a search with all its files."""
-    from automl.storage.remove import find_removable, run_remove
-
-    name = _named(search)
-    removable = find_removable(name, storage)
-    if not (yes or _agrees(f"Delete {removable.description}?", name)):
-        return
-    run_remove(name, storage)
-    print(f"removed   {removable.description}")
-    print("not deleted: its runs in MLflow, exported and registered models, decoded images")
-
-
-def _agrees(prompt: str, name: str) -> bool:
-    """Ask, and return True for yes. Raise InputError without a terminal."""
-    if not sys.stdin.isatty():
-        raise InputError(
-            f"automl remove cannot ask for confirmation without a terminal; give --yes to delete {name}"
-        )
-    if typer.confirm(prompt, err=True):
-        return True
-    print("nothing was deleted")
-    return False
-
-
 def sync(
     search: Annotated[str | None, typer.Argument(help="Name of the search.")] = None,
     storage: str = STORAGE_OPTION,
@@ -87,15 +58,9 @@ def sync(
     """Write the missing runs of a search to MLflow."""
     from automl.search.driver import run_sync
 
-    name = _named(search)
-    print(f"search {name}: {pluralize(run_sync(name, storage), 'trials are in MLflow')}")
-
-
-def _named(search: str | None) -> str:
-    """Return the name of a search. Raise InputError if there is none, as the latest one may not be meant."""
-    if search is None:
+    if search is None:  # the latest one may not be meant
         raise InputError("the NAME of a search is missing; automl searches lists the names")
-    return search
+    print(f"search {search}: {pluralize(run_sync(search, storage), 'trials are in MLflow')}")
 
 
 def report(

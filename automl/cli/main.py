@@ -20,7 +20,7 @@ from automl.base.errors import InputError
 from automl.base.escape import printable, redact
 from automl.cli.command import Command, as_command
 from automl.cli.export_command import export, predict
-from automl.cli.folder_commands import remove, report, searches, status, sync
+from automl.cli.folder_commands import report, searches, status, sync
 from automl.cli.judge_commands import compare, confirm, ledger, mcp, referee, skill, solve
 from automl.cli.search_command import search, studies, study
 from automl.cli.space_commands import attentions, check_attention, cost, data, sites, spaces
@@ -53,7 +53,7 @@ GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Start here": (data, search, report, export, predict),
     "Judge": (confirm, compare, referee, ledger, solve, study, mcp, skill),
     "Train and look": (train, cost, sites, check_attention, spaces, attentions, studies),
-    "Searches": (status, searches, sync, remove),
+    "Searches": (status, searches, sync),
 }
 for group, commands in GROUPS.items():
     for command in commands:

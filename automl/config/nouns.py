@@ -251,7 +251,7 @@ class SearchPlan(declared.PlanOptions):
         if not 0 <= self.baseline_share <= 1:
             raise InputError(f"--baseline-share must be between 0 and 1; got {self.baseline_share:g}")
         if self.is_grid and self.warm_start is not None:
-            raise InputError("--sampler grid does not learn from trials; leave --warm-start out")
+            raise InputError("--sampler grid trains all cells; leave --warm-start out")
         _ = self.seconds  # raises InputError for an invalid value
 
     @property

@@ -116,8 +116,8 @@ class PlanOptions:
     Attributes:
         trials: Number of configurations to try. Default: 16 if `budget` is not set either.
         budget: Time limit, such as 30m or 2h. Trials that run then continue to their next rung.
-        warm_start: Name of an earlier search whose trials initialise the sampler. It searched the same
-            space.
+        warm_start: Name of an earlier search of the same space. Its five best configurations are tried
+            first.
         prior: Start of the sampler of placements: sensitivity or none. `sensitivity`: the loss of a trained
             decoder with each layer replaced, which is measured first. Default: `sensitivity` where it can be
             measured.

@@ -55,8 +55,7 @@ class CostProfile:
         time_ratio: Epoch time divided by the baseline's.
         time_ratio_low: Lower end of its 95 % interval.
         time_ratio_high: Upper end of its 95 % interval.
-        time_ratio_counted: 1 if the ratio is partly estimated from operation counts, since it could not be
-            measured precisely. Otherwise 0.
+        time_ratio_imprecise: 1 if this interval is too wide, 0 otherwise.
         validation: Fraction of an epoch's time that its validation takes.
         epoch: Time of an epoch [s], measured as time ratios are: processor time on a CPU.
         cache: Keys, values and states that a language model keeps while decoding [bytes]. 0 for other tasks.
@@ -69,7 +68,7 @@ class CostProfile:
     time_ratio: float
     time_ratio_low: float
     time_ratio_high: float
-    time_ratio_counted: float
+    time_ratio_imprecise: float
     validation: float
     epoch: float
     cache: int = 0
@@ -90,7 +89,7 @@ def measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime) -> Cos
     timed = file.with_suffix(".timings.json")
     timings = read_json(Timings, timed) if timed.exists() else Timings()
     profile = _measure(config, baseline, runtime, timings)
-    if profile.time_ratio_counted:
+    if profile.time_ratio_imprecise:
         once(timed, lambda path: write_json(path, timings), lambda path: False)
         return profile
     # Another trial may have measured the same meanwhile. Both use the file that was written first.
@@ -128,7 +127,7 @@ def _measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime, timin
         time_ratio=time_ratio.ratio,
         time_ratio_low=time_ratio.low,
         time_ratio_high=time_ratio.high,
-        time_ratio_counted=float(time_ratio.estimated),
+        time_ratio_imprecise=float(time_ratio.imprecise),
         validation=time_ratio.validation,
         epoch=time_ratio.epoch,
         cache=_cache(config),
@@ -342,7 +341,7 @@ def measure_costs(
             return {name: ModelCost(**count, step=step / batch) for name, count in counts.items()}
         times = compare_steps(steps, runtime)
     plain, placed = counts
-    ratio = None if times.estimated else times.ratio
+    ratio = None if times.imprecise else times.ratio
     return {
         plain: ModelCost(**counts[plain], step=times.epoch / batch),
         placed: ModelCost(

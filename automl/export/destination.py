@@ -1,4 +1,4 @@
-"""Folder of an export: a new one or that of an earlier export, on a disk or in an object store."""
+"""Folder of an export: a new one or that of an earlier export."""
 
 import errno
 import json
@@ -10,31 +10,16 @@ from automl.base.atomic import free_bytes, full_disk_errno
 from automl.base.errors import InputError
 from automl.export.export_result import CONFUSION
 from automl.export.formats import CARD, CONFIG, MLFLOW_MODEL, WEIGHTS, forms_of, onnx_file
-from automl.storage.storage import Storage, is_address
+from automl.storage.storage import is_address
 from automl.task.deployment import MODEL, TRANSFORMERS
 
 LEAST = 1e6  # a disk with less free space counts as full [bytes]
 
 
-def destination(out: str | Path) -> Path | Storage:
-    """Return the folder of the export, if it may be written."""
-    if not is_address(str(out)):
-        return _folder(out)
-    target = Storage(str(out))
-    if target.local is not None:
-        return _folder(target.local)
-    try:
-        held = {name.partition("/")[0] for name in target.files()}
-        config = target.read(CONFIG) if CONFIG in held else b""
-    except OSError as error:
-        raise InputError(f"--out {target} cannot be reached ({error})") from error
-    if not _is_ours(held, config):
-        raise InputError(f"--out {target} contains other files; choose a new folder")
-    return target
-
-
-def _folder(out: str | Path) -> Path:
+def destination(out: str | Path) -> Path:
     """Return `out` as an absolute path. Raise InputError if it may not be written."""
+    if is_address(str(out)):
+        raise InputError(f"--out {out} must be a folder of this machine; copy it to the store afterwards")
     try:
         folder = Path(out).expanduser().resolve()
         held = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
@@ -45,18 +30,6 @@ def _folder(out: str | Path) -> Path:
     except (OSError, RuntimeError) as error:  # a name too long, an unknown home folder, no permission
         raise InputError(f"--out {out} cannot be written ({error})") from error
     return folder
-
-
-def send(folder: Path, target: Storage) -> None:
-    """Copy an export to a store, and delete files of an earlier export there."""
-    names = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
-    try:
-        for name in sorted(names, key=lambda name: name == CONFIG):  # it marks a complete export
-            target.send(folder / name, name)
-        for name in target.files().keys() - names:
-            target.remove(name)
-    except OSError as error:
-        raise InputError(f"--out {target} cannot be written ({error})") from error
 
 
 def _is_ours(held: Collection[str], config: bytes) -> bool:

@@ -16,11 +16,9 @@ from automl.base.units import pluralize
 from automl.export.checks import Speed
 from automl.export.chosen import Chosen
 from automl.export.formats import MLFLOW_MODEL, forms_of, onnx_file
-from automl.storage.storage import Storage
 from automl.task import Task
 from automl.task.deployment import TRANSFORMERS, Interface, Kind
 from automl.task.task_data import SPLITS
-from automl.tracking.runs import Registered
 from search.class_statistics import ScoreCard
 from search.metric import Metric, show_metrics
 
@@ -38,8 +36,9 @@ class ExportResult(Summary):
     Attributes:
         folder: The folder with `model.onnx`, `model.pt2`, `model.safetensors`, `config.json`,
             `MODEL_CARD.md` and `mlflow-model`. More than 20 labels add `confusion.csv`. A task with several
-            graphs has `NAME.onnx` and `NAME.pt2` for each, and a task with texts has `tokenizer.json`. A
-            decoder whose layers transformers has, too, has the folder `transformers`.
+            graphs has `NAME.onnx` and `NAME.pt2` for each, and no `mlflow-model` if it is no decoder. A task
+            with texts has `tokenizer.json`, and a decoder whose layers transformers has, too, the folder
+            `transformers`.
         chosen: The exported trial, and the reason of its choice.
         differences: Difference of each exported form from the outputs of the trained model.
         test: Metrics on the test split.
@@ -51,7 +50,6 @@ class ExportResult(Summary):
             decoder with full layers alone.
         left_out: The reason for each file that an attention module of others prevents, and for
             `transformers` where a layer of a decoder has no counterpart there.
-        registered: The registered version, or None.
         kind: `model` of arrays, `encoder` for code search, or `decoder` that continues texts.
 
     Example:
@@ -61,7 +59,7 @@ class ExportResult(Summary):
         True
     """
 
-    folder: Path | Storage
+    folder: Path
     chosen: Chosen
     differences: Mapping[str, float]
     test: Mapping[str, float]
@@ -71,13 +69,12 @@ class ExportResult(Summary):
     metrics: Sequence[Metric] = ()
     decoding: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
-    registered: Registered | None = None
     kind: Kind = "model"
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """Yield the lines of `facts`, and the next call."""
         yield from self.facts()
-        if isinstance(self.folder, Path) and self.predicts:
+        if self.predicts:
             if self.kind == "encoder":
                 yield "next", call("run_code_search", str(self.folder), ["QUERY"], corpus="FOLDER")
             else:
@@ -104,13 +101,16 @@ class ExportResult(Summary):
             yield "", f"on {self.machine}"
         for context, (own, full) in self.decoding.items():
             yield "decoding", f"{own:.3g} ms a token after {context:,}, {full:.3g} ms with full layers alone"
-        if self.registered:
-            yield "registry", f"{self.registered.uri} is version {self.registered.version}"
 
     @property
     def predicts(self) -> bool:
         """Return whether the export has the ONNX model that predictions and MLflow need."""
         return MLFLOW_MODEL not in self.left_out
+
+    @property
+    def is_served(self) -> bool:
+        """Return whether the export has `mlflow-model`."""
+        return MLFLOW_MODEL in self.differences
 
     @property
     def run_id(self) -> str | None:
@@ -181,6 +181,7 @@ def model_card(
         no_counterpart=result.left_out.get(TRANSFORMERS),
         programs=_programs(graphs, result.left_out),
         onnx_file=onnx_file,
+        is_served=result.is_served,
         differences=", ".join(f"{key} {value:.1e}" for key, value in result.differences.items()),
     )
 

@@ -150,28 +150,23 @@ def _save_onnx(program: ExportedProgram, file: Path, deployment: Deployment) -> 
 def save_mlflow(folder: Path, graphs: Mapping[str, Interface], deployments: Mapping[str, Deployment]) -> None:
     """Write `mlflow-model`: the ONNX models, code that checks inputs and names outputs, and requirements.
 
-    Encoders and a decoder take texts. Only they have several graphs.
+    A decoder takes texts. Nothing is written for other models of several graphs.
     """
     import mlflow.pyfunc
     from mlflow.environment_variables import MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR
     from mlflow.models import ModelSignature
     from mlflow.types import Schema, TensorSpec
 
-    MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.set(False)  # only two local files are copied
-
     kind = _kind_of(deployments)
-    if len(graphs) > 1 and kind == "model":
-        raise InputError(
-            f"several graphs are served as encoders or as a decoder, and {', '.join(graphs)} are none; let "
-            f'`deployments` of the task return one graph, or set `kind="encoder"` in each Deployment'
-        )
+    if kind != "decoder" and len(graphs) > 1:
+        return
+    MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.set(False)  # only two local files are copied
     has_tokenizer = (folder / TOKENIZER).exists()
     needed = ["mlflow", "onnxruntime", "numpy", *(["tokenizers"] if has_tokenizer else [])]
     files = {name: folder / onnx_file(name) for name in graphs}
     if has_tokenizer:
         files["tokenizer"] = folder / TOKENIZER
-    served = Path(__file__).with_name(f"served_{kind}.py")
-    outputs = next(iter(graphs.values())).outputs  # all encoders have the same outputs
+    served = Path(__file__).with_name("served_decoder.py" if kind == "decoder" else "served_model.py")
     with TemporaryDirectory() as scratch:
         files["about"] = Path(scratch) / "about.json"
         files["about"].write_text(json.dumps(describe(graphs, deployments)))
@@ -186,7 +181,7 @@ def save_mlflow(folder: Path, graphs: Mapping[str, Interface], deployments: Mapp
             }
         else:
             specs = []
-            for out in outputs:
+            for out in graphs[MODEL].outputs:
                 shape = tuple(-1 if isinstance(size, str) else size for size in out.shape)
                 specs.append(TensorSpec(np.dtype(out.dtype), shape, out.name))
             code = {

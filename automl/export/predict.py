@@ -82,16 +82,13 @@ class Exported(Protocol):
     """Result of an export."""
 
     @property
-    def folder(self) -> object:
-        """Path of the files, or their address in an object store."""
+    def folder(self) -> Path:
+        """Path of the files."""
 
 
 def exported_folder(exported: str | Path | Exported) -> Path:
-    """Return the folder of an exported model. Raise InputError if it is in an object store."""
-    folder = exported if isinstance(exported, str | Path) else exported.folder
-    if not isinstance(folder, str | Path):
-        raise InputError(f"the model is in {folder}; copy that folder to this machine and give its path")
-    return Path(folder)
+    """Return the folder of an exported model."""
+    return Path(exported if isinstance(exported, str | Path) else exported.folder)
 
 
 def run_predict(

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,18 +13,16 @@ from torch import nn
 
 from automl.base.atomic import format_disk_full, locked, remove, sweep, temporary_path
 from automl.base.errors import InputError
-from automl.base.escape import markdown
 from automl.base.options import format_command
 from automl.base.process import capture_library_logs
 from automl.config.runtime import Runtime
 from automl.export import formats
 from automl.export.checks import BATCH, check_parity, check_together, machine, measure_speed, score_card
 from automl.export.chosen import Chosen, choose, choose_run, choose_training
-from automl.export.destination import destination, is_full, open_up, send
+from automl.export.destination import destination, is_full, open_up
 from automl.export.export_result import CONFUSION, MOST_LABELS, README, ExportResult, model_card
 from automl.export.formats import MLFLOW_MODEL, onnx_file, open_onnx
 from automl.storage.folder import NamedSearch, resolve_search
-from automl.storage.storage import Storage
 from automl.storage.user_code import check_trusted
 from automl.task import Task, open_task
 from automl.task.deployment import (
@@ -38,15 +35,12 @@ from automl.task.deployment import (
     iterate_batches,
 )
 from automl.task.opening import check_source
-from automl.tracking.run_spec import FIGURES, VERDICT
-from automl.tracking.runs import check_registry, find_trial_run, register
+from automl.tracking.runs import find_trial_run
 from automl.training import checkpoint
 from search.config import TrialConfig
-from search.metric import show_metrics
 
 INPUTS = 100  # number of test inputs for comparing the exported forms
 COPIES = len(formats.FORMS) + 3  # number of written copies of the weights, with MLflow's
-ALIAS = "champion"
 NOT_DECLARED = "the training function declares no model with trial.export"
 EXPORTS = "exports"  # the folder of exports that are given no other
 
@@ -59,8 +53,6 @@ def run_export(
     search: str | NamedSearch | None = None,
     run: str | None = None,
     storage: str | None = None,
-    register_as: str | None = None,
-    alias: str | None = None,
     trust: bool = False,
 ) -> ExportResult:
     """Export the model of one trial as files that work without this project.
@@ -69,15 +61,13 @@ def run_export(
     checked. It replaces an earlier export.
 
     Args:
-        out: The folder, or its address in an object store. Default: `exports/NAME`.
+        out: The folder. Default: `exports/NAME`.
         best: Export the confirmed winner, or else the best trial. That is the default with `search`.
         baseline: Export the best trial without attention.
         search: The name of the search or of a training, or its result. Default: the latest search in
             `storage`.
         run: The ID of an MLflow run, instead of a search.
         storage: The storage of the search. Default: that of the result, or `searches`.
-        register_as: The name in MLflow's model registry.
-        alias: The alias of the registered version. Default: `champion`.
         trust: Allow running the user-defined code of the configuration.
 
     Returns:
@@ -85,8 +75,7 @@ def run_export(
 
     Raises:
         InputError: The choice is ambiguous, the checkpoint is not readable, the data have changed, the folder
-            contains other files, the disk is full, MLflow rejects the name, or user-defined code would
-            run without `trust`.
+            contains other files, the disk is full, or user-defined code would run without `trust`.
         RuntimeError: An exported form differs from the model by more than the task tolerates.
 
     Example:
@@ -101,37 +90,20 @@ def run_export(
         raise InputError(
             "give the NAME of a search or training, or exactly one of --best, --baseline and --run ID"
         )
-    _check_options(search, run, register_as, alias)
-    alias = ALIAS if alias is None else alias
-    target = None if out is None else destination(out)
-    if register_as is not None:
-        check_registry(register_as, alias)
-    needed = register_as is not None
-    chosen = choose_run(run) if run is not None else _of_search(search, storage, baseline, needed)
-    if target is None:
-        target = destination(Path(EXPORTS) / f"{chosen.short_name}{'-baseline' if baseline else ''}")
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = target if isinstance(target, Path) else Path(scratch) / "export"
-        result = replace(_export(folder, chosen, trust), folder=target)
-        if isinstance(target, Storage):
-            send(folder, target)
-        return result if register_as is None else _register(result, folder, register_as, alias)
-
-
-def _check_options(
-    search: str | NamedSearch | None, run: str | None, register_as: str | None, alias: str | None
-) -> None:
     if search is not None and run is not None:
         raise InputError(
             f"--search {resolve_search(search)[0]} cannot be combined with --run; give --best or --baseline "
             f"with it"
         )
-    if alias is not None and register_as is None:
-        raise InputError(f"--alias {alias} needs --register NAME; add the name of the model")
+    folder = None if out is None else destination(out)
+    chosen = choose_run(run) if run is not None else _of_search(search, storage, baseline)
+    if folder is None:
+        folder = destination(Path(EXPORTS) / f"{chosen.short_name}{'-baseline' if baseline else ''}")
+    return _export(folder, chosen, trust)
 
 
-def _of_search(search: str | NamedSearch | None, storage: str | None, baseline: bool, needed: bool) -> Chosen:
-    """Choose the trial of a search and find its run. If `needed`, raise InputError without a run."""
+def _of_search(search: str | NamedSearch | None, storage: str | None, baseline: bool) -> Chosen:
+    """Choose the trial of a search and find its run."""
     name, storage = resolve_search(search, storage)
     training = None if baseline else choose_training(name, storage)
     chosen = training or choose(name, storage, baseline=baseline)
@@ -140,8 +112,6 @@ def _of_search(search: str | NamedSearch | None, storage: str | None, baseline: 
     except InputError as error:
         sync = format_command("sync", name, storage)
         advice = "" if training is not None else f"; when MLflow is available, write it with {sync}"
-        if needed:
-            raise InputError(f"--register needs the run of {chosen.name!r}, and {error}{advice}") from error
         print(
             f"warning: the model card has no MLflow run of {chosen.name!r}: {error}{advice}", file=sys.stderr
         )
@@ -197,35 +167,6 @@ def _export(out: Path, chosen: Chosen, trust: bool) -> ExportResult:
     finally:
         remove(unfinished)
     return result
-
-
-def _register(result: ExportResult, folder: Path, name: str, alias: str) -> ExportResult:
-    chosen = result.chosen
-    assert chosen.run_id is not None, "check_registry was called, and the run was found"
-    if not result.predicts:
-        raise InputError(
-            f"--register needs {MLFLOW_MODEL}, which is left out: {result.left_out[MLFLOW_MODEL]}. The other "
-            f"files are in {result.folder}"
-        )
-    test = {f"test_{key}": f"{value:.4f}" for key, value in result.test.items()}
-    shown = show_metrics(result.test, result.metrics) or "not scored"
-    with tempfile.TemporaryDirectory() as scratch, capture_library_logs(Path(scratch) / "log.txt"):
-        try:
-            registered = register(
-                folder / MLFLOW_MODEL,
-                chosen.run_id,
-                name,
-                alias,
-                description=f"{markdown(chosen.choice)}. Test split: {markdown(shown)}.",
-                tags={
-                    VERDICT: chosen.verdict or "not confirmed on fresh seeds",
-                    **({FIGURES: chosen.figures} if chosen.figures else {}),
-                    **test,
-                },
-            )
-        except InputError as error:
-            raise InputError(f"{error}. The model is in {result.folder} all the same.") from error
-    return replace(result, registered=registered)
 
 
 def _write(

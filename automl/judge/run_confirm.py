@@ -140,8 +140,7 @@ def _check_referee(name: str, storage: str, earlier: Sequence[Confirmation], ref
     if refused:
         raise InputError(f"{name!r} compares commands; leave {', '.join(refused)} out")
     if not earlier:
-        remove = format_command("remove", name, storage)
-        raise InputError(f"{name!r} was stopped before it began. Delete it: {remove}")
+        raise InputError(f"{name!r} was stopped before it began; delete its folder in {storage}")
 
 
 def _check_unchanged(

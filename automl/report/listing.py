@@ -96,7 +96,7 @@ def _state(trial: TrialRecord) -> str:
 def _by(profile: Mapping[str, float]) -> str | None:
     if "time_ratio" not in profile:
         return None
-    return "timings and counted work" if profile.get("time_ratio_counted") else "timings"
+    return "imprecise timings" if profile.get("time_ratio_imprecise") else "timings"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -133,13 +133,6 @@ class Search(SearchResult):
 
         return run_sync(self)
 
-    @outside_imports
-    def remove(self) -> None:
-        """Delete the search with its files, as `run_remove` does."""
-        from automl.storage.remove import run_remove
-
-        run_remove(self)
-
 
 def load(search: str | NamedSearch | None = None, *, storage: str | PathLike[str] | None = None) -> Search:
     """Load a search from its folder, whether it is running or has ended.

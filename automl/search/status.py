@@ -47,7 +47,7 @@ class Status:
             confirmation.
         verdict: Headline of its verdict.
         verdict_lines: The verdict in at most three lines, and its cause in another one.
-        resume: The command that resumes the search or its confirmation.
+        resume: The command that resumes the search or its confirmation. Empty if it is lost.
     """
 
     search: str
@@ -92,7 +92,7 @@ class Status:
             return [
                 *lines,
                 f"trials    unknown: {STUDY_FILE} is missing or empty, but trials were started",
-                f"next      restore {STUDY_FILE} from a backup, or {self.resume}",
+                f"next      restore {STUDY_FILE} from a backup, or delete the search with its folder",
             ]
         planned = f" of {self.trials}" if self.trials else ""
         counts = ", ".join(f"{count} {state}" for state, count in self.states.items() if count)
@@ -174,9 +174,6 @@ def _read(name: str, storage: str, *, configs: bool = True) -> Status:
     if unfinished and settled and settled[0] == started[-1]:  # its controls have not ended
         settled = None
     state, command = _find_state(folder, metadata, plan, records, bool(started), unfinished)
-    resume = format_command(command, metadata.name, storage)
-    if state == "lost":
-        resume = f"delete the search: {resume}"
     counts = Counter(record.condition for record in records)
     if state in ("stopped", "finished"):
         counts[INTERRUPTED] = counts.pop(State.RUNNING, 0)
@@ -200,7 +197,7 @@ def _read(name: str, storage: str, *, configs: bool = True) -> Status:
         outcome=(settled[1].final if settled else "unfinished") if started else None,
         verdict=verdict.headline if verdict else None,
         verdict_lines=[*verdict.lines, *([verdict.cause] if verdict.cause else [])] if verdict else [],
-        resume=resume,
+        resume=format_command(command, metadata.name, storage) if command else "",
     )
 
 
@@ -212,10 +209,10 @@ def _find_state(
     started: bool,
     unfinished: bool,
 ) -> tuple[str, str]:
-    """Return the state of a search and the command that resumes or deletes it."""
+    """Return the state of a search and the command that resumes it, if one does."""
     # `started` tells that it has a confirmation, and `unfinished` that the latest one has no final verdict.
     if not records and search_folder.is_lost(folder, metadata.location):
-        return "lost", "remove"
+        return "lost", ""
     resume = metadata.resume_command
     if search_folder.is_running(folder, metadata.location):
         return "confirming" if unfinished else "running", resume

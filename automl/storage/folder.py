@@ -296,7 +296,7 @@ def check_not_lost(folder: Path, metadata: SearchMetadata) -> None:
     if is_lost(folder, metadata.location):
         raise InputError(
             f"{folder / STUDY_FILE} is missing or empty, but trials were started; restore it from a backup, "
-            f"or delete the search: {format_command('remove', metadata.name, metadata.storage)}"
+            f"or delete the search with its folder, {metadata.location}"
         )
 
 

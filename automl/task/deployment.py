@@ -35,8 +35,8 @@ class Deployment:
         dynamic: The variable axes beside the batch, `{input or output: {axis: name}}`. Axes with the same
             name have the same size.
         bounds: The smallest and largest size of such an axis by name. By default SHORTEST and no limit.
-        kind: `model` from arrays to answers, `encoder` of texts as vectors, or `decoder` that continues
-            texts. All graphs of a task have the same kind, which `mlflow-model` and `automl predict` follow.
+        kind: `model` from arrays to answers, `encoder` of texts as vectors, which `automl predict` searches
+            in code, or `decoder` that continues texts. All graphs of a task have the same kind.
         labels: The names for the last axis of the first output; empty if these are not labels.
         details: The properties of the data that `Task.read_inputs` needs, in JSON's types.
         files: The content of further files that are needed, by name.

@@ -44,7 +44,7 @@ class RunSpec:
     tags: of that run. identity: tells it from others of its name, so that it is found and continued.
     above: the identity of the run that it is a child of.
     note: what MLflow shows as its description, in Markdown; what comes of it is put before that.
-    metric: what the trials are sorted by in MLflow's table; without it, the table is as MLflow has it.
+    metric: of the trials, which formats the best score of the description; without it, that has four digits.
     params: its parameters. settings: an artifact of it.
     source: tags of every run: the command and the code's commit.
     data: the digest of the data. splits: of it that are used.
@@ -172,8 +172,6 @@ PROFILE: Mapping[str, tuple[str, float]] = {
 NOTE, SOURCE, COMMIT = "mlflow.note.content", "mlflow.source.name", "mlflow.source.git.commit"
 SOURCE_TYPE, DATA_CONTEXT = "mlflow.source.type", "mlflow.data.context"
 PARENT = "mlflow.parentRunId"
-# Of an experiment: a state of the table of runs, which a link names by what follows the dot.
-VIEW = "mlflow.sharedViewState."
 # Of every run: the version of this package, and of a study's runs what it trains and how its source differs.
 VERSION, SCALE = "automl.version", "automl.scale"
 SEARCH, IDENTITY, TRIAL = "automl.search", "automl.identity", "automl.trial"

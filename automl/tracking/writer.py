@@ -30,7 +30,6 @@ from automl.tracking.run_spec import (
     PROFILE,
     TRIAL,
     VERDICT,
-    VIEW,
     RunSpec,
     announce,
     flat,
@@ -52,8 +51,6 @@ from search.record import (
 NONE: Mapping[str, str] = {}
 DIGEST = 36  # characters that MLflow takes of one
 PARAGRAPH = "\n\n"
-# Columns of parameters in the table.
-COLUMNS = ("types", "sites", "attention_options", "learning_rate", "backbone", "options", "epochs")
 EPOCHS = 50  # that are written at once; MLflow takes no more than 1000 numbers
 
 _ENDS = {
@@ -136,33 +133,8 @@ class MlflowWriter:
         return {number: run.run_id for number, run in self._runs.items()}
 
     def page(self) -> str:
-        """Return the address of the table of runs, on the server or in `mlflow ui` on this machine.
-
-        It refers to a stored view of the table, with the trials of this search and useful columns, sorted by
-        the metric.
-        """
-        table, metric = (
-            f"{client.pages(self.client)}/#/experiments/{self.experiment}/runs",
-            self.run_spec.metric,
-        )
-        if metric is None or self.parent is None:
-            return table
-        score = f"metrics.`{mlflow_key(metric.name)}`"
-        trials = client.tag_filter({PARENT: self.parent})
-        parameters = (f"params.`{name}`" for name in COLUMNS)
-        view = {
-            # A confirmation is also a child run of the search, but is not a trial.
-            "searchFilter": f"{trials} and tags.`{TRIAL}` LIKE '%'",
-            "selectedColumns": ["tags.`state`", score, *parameters, "attributes.`Created`"],
-            "orderByKey": score,
-            "orderByAsc": not metric.maximize,
-        }
-        name = f"automl-{self.parent}"
-        try:
-            self.client.set_experiment_tag(self.experiment, VIEW + name, json.dumps(view))
-        except MlflowException:  # the server does not allow writing tags
-            return table
-        return f"{table}?viewStateShareKey={name}"
+        """Return the address of the table of runs, on the server or in `mlflow ui` on this machine."""
+        return f"{client.pages(self.client)}/#/experiments/{self.experiment}/runs"
 
     def read_runs(self) -> None:
         """Learn how far the runs are: a write that failed may have been taken all the same."""

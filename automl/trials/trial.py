@@ -187,7 +187,7 @@ def _measure_costs(trial: TrialConfig, baseline: TrialConfig, runtime: Runtime) 
     if runtime.workers > 1:  # all workers must agree on when the training ends
         values = torch.tensor(list(profile.values()), dtype=torch.float64, device=runtime.device)
         profile = dict(zip(profile, (runtime.total(values) / runtime.workers).tolist(), strict=True))
-        profile["time_ratio_counted"] = float(profile["time_ratio_counted"] > 0)
+        profile["time_ratio_imprecise"] = float(profile["time_ratio_imprecise"] > 0)
     return profile
 
 

@@ -83,8 +83,6 @@ def test_results_stand_for_searches_and_folders(tmp_path: Path) -> None:
     fake_search(tmp_path)
     assert resolve_search(automl.load("mine", storage=tmp_path)) == ("mine", str(tmp_path))
     assert exported_folder("exports/one") == exported_folder(SimpleNamespace(folder=Path("exports/one")))
-    with pytest.raises(InputError, match="copy that folder to this machine"):
-        exported_folder(SimpleNamespace(folder=SimpleNamespace(address="s3://bucket/one")))
 
 
 def test_resuming_keeps_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +97,7 @@ def test_resuming_keeps_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyP
 SEARCH = [
     "run_search", "Search", "load",
     "run_confirm", "ConfirmResult", "Verdict", "run_compare", "Compared",
-    "run_solve", "read_status", "list_searches", "run_sync", "run_remove",
+    "run_solve", "read_status", "list_searches", "run_sync",
 ]  # fmt: skip
 MODEL = [
     "run_report", "ReportResult", "run_export", "ExportResult", "run_predict", "Prediction", "Predictions",

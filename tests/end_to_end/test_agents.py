@@ -139,7 +139,6 @@ def test_a_client_lists_and_calls(folder: Path) -> None:
             ("status", {"search": "none"}, "no search called 'none'"),
             ("status", {"serch": "none"}, "unknown argument of status 'serch'"),
             ("referee", {"seeds": "six"}, "must be an integer"),
-            ("export", {"search": "mine", "register": "me"}, "--allow-publish"),
             ("referee", {**call(9, 0, "mine"), "storage": "/tmp/elsewhere"}, "--allow-outside"),
             ("shell", {}, "unknown tool"),
         ):

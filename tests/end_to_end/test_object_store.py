@@ -192,8 +192,8 @@ def test_every_machine_reports_on_it(machines, mlflow_server, searched, confirme
 def test_another_machine_exports_it(machines, searched, confirmed):
     _, remote = machines
     _, options = searched
-    output = remote.automl("export", "--best", *options, "--out", "exported", "--register", "far")
-    assert "registry  models:/far@champion is version 1" in output
+    output = remote.automl("export", "--best", *options, "--out", "exported")
+    assert output.startswith("exported ")
     assert (remote.folder / "work" / "exported" / "model.onnx").exists()
 
 

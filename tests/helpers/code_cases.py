@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +20,7 @@ from automl.task.evaluator import Evaluator
 from automl.task.task_data import Split
 from automl.tasks.code_retrieval import Similarity, deploy
 from automl.tasks.code_retrieval.data.tokenizer import PADDING, Tokenizer, train_tokenizer
-from automl.tasks.code_retrieval.deploy import CODE, QUERY, REQUEST, encoder_deployment
+from automl.tasks.code_retrieval.deploy import CODE, QUERY, encoder_deployment
 from tests.helpers.automl_cases import Regression
 
 QUERIES = ["read a csv file", "close the socket", "server", "open a port and read"]
@@ -89,9 +88,6 @@ class TinySearch(Regression):
         }
         return {name: {"tokens": torch.from_numpy(value)} for name, value in tokens.items()}
 
-    def served_inputs(self, split: Split, count: int) -> dict[str, Any]:
-        return {QUERY: {QUERY: QUERIES}, CODE: {CODE: FUNCTIONS}}
-
     def evaluate(
         self, model: nn.Module, split: Split, evaluator: Evaluator | None = None
     ) -> dict[str, Tensor]:
@@ -105,9 +101,6 @@ class TinySearch(Regression):
             channels=CHANNELS,
             products=deploy.PRODUCTS[self.similarity],
         )
-
-    def request(self) -> str:
-        return REQUEST
 
 
 def export_search(folder: Path, *, shared: bool = False) -> tuple[TinySearch, nn.Module, ExportResult]:

@@ -79,7 +79,6 @@ TORCH: dict[str, dict[str, Any]] = {
     "torch._subclasses.fake_tensor:FakeCopyMode": {},
     "torch._subclasses.fake_tensor:FakeTensorMode": {},
     "torch.nn.modules.batchnorm:_BatchNorm": {},
-    "torch.utils._python_dispatch:TorchDispatchMode": {},
     "torch.utils._pytree:tree_leaves": {"parameters": ["tree", "is_leaf"]},
     "torch.utils._pytree:tree_map": {"parameters": ["func", "tree", "rests", "is_leaf"]},
     "torch.utils._pytree:tree_map_only": {},

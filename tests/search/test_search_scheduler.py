@@ -18,7 +18,7 @@ from search.record import Report, Role, State, TrialRecord
 from search.samplers import load_sampler
 from search.search_scheduler import ALL_INFEASIBLE, REFUSED, SearchScheduler
 from search.space import Space
-from search.study import CONFIG, ROLE, STUDY_FILE, WARM_START, open_study, resume_study, warm_start_study
+from search.study import CONFIG, ROLE, STUDY_FILE, open_study, resume_study, warm_start_study
 from search.trial_scheduler import REPEATED_FAILURES, Plan, rank_trials
 from tests.helpers.search_cases import (
     EPOCHS,
@@ -461,29 +461,9 @@ def other(tmp_path: Path) -> optuna.Study:
     return scheduler.study
 
 
-def test_comparable_results_are_known_to_the_sampler(other: optuna.Study, tmp_path: Path) -> None:
-    study = make_study(tmp_path)
-    warm_start_study(study, other, name="other", comparable=True)
-    known = study.get_trials(deepcopy=False)
-    assert [trial.state for trial in known] == [TrialState.COMPLETE] * 5 + [TrialState.PRUNED]
-    assert all(trial.user_attrs[WARM_START] == "other" for trial in known)
-    for trial, origin in zip(known, other.get_trials(deepcopy=False), strict=False):
-        assert (trial.params, trial.value) == (origin.params, origin.value)
-        assert trial.intermediate_values == origin.intermediate_values
-        assert trial.constraints == origin.constraints
-    scheduler = make_engine(study, plan=make_plan(3))
-    assert scheduler.records == {}, "they are none of its own"
-    record = ask_trial(scheduler)
-    assert (record.number, record.role) == (6, Role.BASELINE)
-    plain = sum(not trial.params["modules"] for trial in known)
-    assert record.config.seed == plain > 0, "the same was trained there, with the seeds below"
-    assert [ask_trial(scheduler).role for _ in range(2)] == [Role.FREE] * 2
-    assert scheduler.ask() is None
-
-
 def test_the_best_of_other_results_are_tried_first(other: optuna.Study, tmp_path: Path) -> None:
     study = make_study(tmp_path)
-    warm_start_study(study, other, name="other", comparable=False)
+    warm_start_study(study, other)
     origin = other.get_trials(deepcopy=False)
     best = [origin[number].params for number in (1, 4, 2, 3, 0)]
     scheduler = make_engine(study)

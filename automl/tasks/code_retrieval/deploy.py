@@ -24,8 +24,6 @@ PRODUCTS: Mapping[Similarity, str] = {
     "dot": ": the\nproduct of two is their similarity, and the largest is the best match.",
 }
 
-REQUEST = 'inputs = {"query": ["read a csv file"]}  # or {"code": ["def load(path): ..."]}; answers vectors'
-
 
 class Vectors(nn.Module):
     """Encoder that finds the padding in the tokens. For the cosine, vectors are divided by their length."""

@@ -4,7 +4,6 @@ Source: H. Husain et al., CodeSearchNet Challenge (2019), arXiv 1909.09436, sect
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ from automl.task.task_data import ShownInputs, Split
 from automl.tasks.code_retrieval import SPEC, CodeData, CodeModel, RetrievalTraining
 from automl.tasks.code_retrieval.data import CodeTexts, open_texts, shared_name
 from automl.tasks.code_retrieval.data.tokenizer import PADDING, UNKNOWN, Ragged
-from automl.tasks.code_retrieval.deploy import CODE, INPUT, PRODUCTS, QUERY, REQUEST, encoder_deployment
+from automl.tasks.code_retrieval.deploy import CODE, INPUT, PRODUCTS, QUERY, encoder_deployment
 from automl.tasks.code_retrieval.model import ENCODERS, Texts, TwoTowers, check_encoder
 from automl.tasks.code_retrieval.score import (
     CODES,
@@ -187,13 +186,6 @@ class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
             padded=tokens.shape[1],
         )
 
-    def served_inputs(self, split: Split, count: int) -> dict[str, Any]:
-        functions = [self.texts.functions[row] for row in self._deployable(split, count)]
-        return {
-            QUERY: {QUERY: [function.query for function in functions]},
-            CODE: {CODE: [function.code for function in functions]},
-        }
-
     def _deployable(self, split: Split, count: int) -> np.ndarray:
         """Return up to `count` documented functions of a split in whose texts the model knows a word."""
         rows = self.texts.documented_rows(split)
@@ -210,6 +202,3 @@ class CodeRetrieval(RecordTask[CodeData, CodeModel, RetrievalTraining]):
             channels=check_encoder(self.chosen.backbone, self.chosen.options).hidden,
             products=PRODUCTS[self.training.similarity],
         )
-
-    def request(self) -> str:
-        return REQUEST

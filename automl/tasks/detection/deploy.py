@@ -12,7 +12,6 @@ from torch import Tensor
 
 from automl.data.pictures import SUFFIXES, is_picture, open_picture
 from automl.task.deployment import Arrays, TaskDeployment
-from automl.tasks.detection.data.coco_folder import find_image_id
 from automl.tasks.detection.data.masks import encode_masks, scale_size
 
 IMAGES, SIZES = "images", "sizes"
@@ -79,13 +78,13 @@ class DetectionDeployment(TaskDeployment):
         """Write `PATH.json`, all detections in COCO's format, and `PATH.png`, a picture of the certain ones.
 
         The image is `name`; boxes and masks are in its pixels. `category_id` is the number of the category in
-        the training annotations. `image_id` is that of the image in annotations in its folder or above.
-        Without them it is the file name, as a number if possible.
+        the training annotations. `image_id` is the name without its suffix, as a number if possible.
         """
         picture = open_picture(name).image
         scale = np.array(picture.size) / scale_size(*picture.size, exported["details"]["size"])
         labels, categories = (exported["details"][key] for key in ("labels", "category_ids"))
-        number = _image_id(Path(name))
+        image = Path(name)
+        number = int(image.stem) if image.stem.isascii() and image.stem.isdecimal() else image.stem
         is_detected = outputs["scores"] > 0
         boxes = outputs["boxes"][is_detected] * np.tile(scale, 2)
         pasted = None
@@ -98,6 +97,7 @@ class DetectionDeployment(TaskDeployment):
             left, top, right, bottom = (round(float(value), 2) for value in box)
             entry: dict[str, Any] = {
                 "image_id": number,
+                "file_name": image.name,
                 "category_id": categories[int(label) - 1],
                 "category": labels[int(label) - 1],
                 "bbox": [left, top, round(right - left, 2), round(bottom - top, 2)],
@@ -135,12 +135,6 @@ class DetectionDeployment(TaskDeployment):
     @classmethod
     def reads(cls, file: Path) -> bool:
         return is_picture(file)
-
-
-def _image_id(image: Path) -> int | str:
-    if (number := find_image_id(image)) is not None:
-        return number
-    return int(image.stem) if image.stem.isascii() and image.stem.isdecimal() else image.stem
 
 
 def paste_masks(masks: np.ndarray, boxes: np.ndarray, width: int, height: int) -> np.ndarray:

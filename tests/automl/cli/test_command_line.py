@@ -161,7 +161,6 @@ def test_invalid_argument_is_reported_once_and_leaves_no_files(
     [
         DIGITS,
         ("export", "--out", "out", "--run", "a"),
-        ("export", "--out", "out", "--best", "--register", "a"),
     ],
     ids=" ".join,
 )
@@ -315,9 +314,6 @@ def test_user_code_that_ends_the_program_is_reported(tmp_path: Path) -> None:
         as_command(stop)()
 
 
-NEEDED = {"export": ["--best"], "remove": ["--yes"]}
-
-
 @pytest.mark.parametrize(
     "command",
     [
@@ -330,7 +326,7 @@ def test_a_search_is_named_by_position_or_by_option(
     command: str, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    more = NEEDED.get(command, [])
+    more = ["--best"] if command == "export" else []
     by_position, by_option = cli(command, "mine", *more), cli(command, "--search", "mine", *more)
     assert by_position == by_option
     assert by_position[0] == 2
@@ -338,7 +334,6 @@ def test_a_search_is_named_by_position_or_by_option(
     assert "two searches are named" in cli(command, "mine", "--search", "another", *more)[2]
 
 
-@pytest.mark.parametrize("command", ["remove", "sync"])
-def test_the_latest_search_is_not_meant_by_every_command(command: str, cli: Cli) -> None:
-    code, _, err = cli(command)
+def test_the_latest_search_is_not_meant_by_sync(cli: Cli) -> None:
+    code, _, err = cli("sync")
     assert (code, err) == (2, "error: the NAME of a search is missing; automl searches lists the names\n")

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shlex
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -253,8 +252,7 @@ def test_lost_study(how: str, running: bool, storage: Storage) -> None:
     assert (status.state, status.ended, status.best) == ("lost", 0, None)
     assert status.lines()[1:] == [
         "trials    unknown: study.journal is missing or empty, but trials were started",
-        "next      restore study.journal from a backup, or delete the search: "
-        f"automl remove mine --storage {shlex.quote(str(storage))}",
+        "next      restore study.journal from a backup, or delete the search with its folder",
     ]
     assert status.to_json()["running"] is False
 

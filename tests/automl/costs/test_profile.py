@@ -43,7 +43,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_baseline_has_a_ratio_of_one_and_a_latency_of_its_architecture() -> None:
     measured = measure(TINY, TINY, HERE)
     assert (measured.time_ratio, measured.time_ratio_low, measured.time_ratio_high) == (1.0, 1.0, 1.0)
-    assert measured.time_ratio_counted == 0.0
+    assert measured.time_ratio_imprecise == 0.0
     model = opened().model()
     assert measured.params == sum(parameter.numel() for parameter in model.parameters())
     assert measured.macs == count_macs(model.eval(), opened().example(1))
@@ -97,7 +97,7 @@ def test_imprecise_ratio_is_not_cached_but_its_timings_are(monkeypatch: pytest.M
     monkeypatch.setattr(profile, "measure_time_ratio", record)
     config = tiny(model={"placement": {"stage3.block1": Spec("ssa")}})
     first, second = (measure(config, TINY, HERE) for _ in range(2))
-    assert first.time_ratio_counted == second.time_ratio_counted == 1.0
+    assert first.time_ratio_imprecise == second.time_ratio_imprecise == 1.0
     assert lengths == [0, time_ratio.ROUND]
     assert first.latency == second.latency, "latency is measured once per architecture"
 
@@ -118,7 +118,7 @@ def test_ratio_is_bounded_only_if_modules_are_added(
 
     def record(task: Task, baseline: Task, timings: Timings, *, floor: float, **rest: Any) -> TimeRatio:
         recorded.append(floor == 1.0)
-        return TimeRatio(ratio=1.1, low=1.1, high=1.1, estimated=True, validation=0.1, epoch=1.0)
+        return TimeRatio(ratio=1.1, low=1.1, high=1.1, imprecise=True, validation=0.1, epoch=1.0)
 
     monkeypatch.setattr(profile, "measure_time_ratio", record)
     monkeypatch.setenv("AUTOML_CACHE", str(tmp_path))

@@ -30,7 +30,6 @@ from automl.task import open_task
 from automl.task.opening import write_manifest
 from automl.tasks.image_classification.task import ImageAnswers
 from automl.tracking.run_spec import CONFIRMED, VERDICT, RunSpec, search_run_spec
-from automl.tracking.runs import Registered
 from automl.tracking.tracker import Tracker
 from automl.tracking.writer import MlflowWriter
 from automl.training import checkpoint
@@ -40,7 +39,6 @@ from search.record import State, TrialRecord
 from search.study import read_records
 from tests.helpers.automl_cases import CPU, HERE, TRAINED, Cli, opened, tiny
 from tests.helpers.confirm_cases import RECORDS, fake_search
-from tests.helpers.services import ObjectStore
 
 FORMS = {*forms_of("model")}
 FILES = FORMS | {"model.safetensors", "config.json", "MODEL_CARD.md", "mlflow-model"}
@@ -234,26 +232,6 @@ def test_an_earlier_export_is_replaced(trained: TrainResult, tmp_path: Path) -> 
     assert [file.name for file in tmp_path.iterdir()] == ["out"]
 
 
-@pytest.mark.slow("exports again")
-@pytest.mark.usefixtures("at_work", "fast")
-def test_export_to_an_object_store(
-    trained: TrainResult, tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in object_store.environment.items():
-        monkeypatch.setenv(name, value)
-    out = Storage(object_store.address(f"models/{tmp_path.name}"))
-    assert str(run_export(out.address, run=trained.run_id).folder) == out.address
-    out.write("model.pt2", b"old")
-    run_export(out.address, run=trained.run_id)
-    assert (out.read("model.onnx"), out.exists("model.pt2")) == (b"new", False)
-    out.write("notes.txt", b"mine")
-    with pytest.raises(InputError, match=r"--out s3://.* contains other files; choose a new folder"):
-        run_export(out.address, run=trained.run_id)
-    gone = out.address.replace(str(object_store.port), "9")
-    with pytest.raises(InputError, match=r"--out s3://.* cannot be reached"):
-        run_export(gone, run=trained.run_id)
-
-
 @pytest.mark.usefixtures("at_work", "fast")
 def test_failed_export_keeps_the_earlier_one(
     trained: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -298,14 +276,14 @@ def test_another_folder_is_refused(
 MISTAKES = [
     ({}, r"exactly one of --best, --baseline and --run ID"),
     ({"search": "mine", "run": "a"}, "--search mine cannot be combined with --run"),
-    ({"best": True, "alias": "prod"}, "--alias prod needs --register NAME"),
+    ({"out": "s3://bucket/model", "run": "a"}, "--out s3://bucket/model must be a folder of this machine"),
 ]
 
 
 @pytest.mark.parametrize(("choice", "message"), MISTAKES)
 def test_conflicting_options_are_rejected(choice: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message):
-        run_export(tmp_path / "out", **choice)
+        run_export(**{"out": tmp_path / "out", **choice})
 
 
 MINE = """
@@ -378,10 +356,6 @@ def test_without_mlflow(
     assert code == 0
     assert re.match(rf"warning: the model card has no MLflow run of '001 .*{mlflow}.* automl sync mine", err)
     assert re.search(r"from trial 001 xresnet18\(.*\) ssa @ stage1.block2.branch of search mine\n", out)
-    code, _, err = cli("export", "--best", "--out", str(tmp_path / "registered"), "--register", "digits")
-    assert code == 2
-    assert mlflow in err
-    assert not (tmp_path / "registered").exists()
     assert not Path("elsewhere.db").exists()
 
 
@@ -413,40 +387,6 @@ def test_damaged_checkpoints_and_weights_that_do_not_fit(search: Path, tmp_path:
     with pytest.raises(InputError, match="is corrupt or in an unsupported format"):
         run_export(tmp_path / "out", best=True, search="mine")
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.slow("exports again")
-@pytest.mark.usefixtures("at_work", "fast")
-def test_a_failed_upload_is_not_registered(
-    trained: TrainResult, tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in object_store.environment.items():
-        monkeypatch.setenv(name, value)
-    done: list[str] = []
-    send = Storage.send
-
-    def sent(self: Storage, path: Path, name: str) -> None:
-        send(self, path, name)
-        done.append(name)
-
-    def refused(self: Storage, path: Path, name: str) -> None:
-        raise OSError("no route")
-
-    def registered(folder: Path, *metadata: Any, **more: Any) -> Registered:
-        assert folder.parent.is_dir(), "its files are still there"
-        done.append("registered")
-        return Registered(name="mine", version="1", alias="champion")
-
-    monkeypatch.setattr(export, "register", registered)
-    out = object_store.address(f"models/{tmp_path.name}")
-    monkeypatch.setattr(Storage, "send", refused)
-    with pytest.raises(InputError, match=r"--out s3://.* cannot be written \(no route\)"):
-        run_export(out, run=trained.run_id, register_as="mine")
-    assert done == []
-    monkeypatch.setattr(Storage, "send", sent)
-    result = run_export(out, run=trained.run_id, register_as="mine")
-    assert done == ["model.onnx", "config.json", "registered"]
-    assert (str(result.folder), result.registered is not None) == (out, True)
 
 
 REFUSED: list[tuple[Any, str]] = [

@@ -160,7 +160,7 @@ def test_its_methods_are_the_functions_of_the_api(tmp_path: Path, monkeypatch: p
         return lambda *arguments, **options: calls.update({name: (*arguments, options)})
 
     for name in (
-        "run_confirm", "run_report", "run_export", "run_predict", "run_search", "run_sync", "run_remove"
+        "run_confirm", "run_report", "run_export", "run_predict", "run_search", "run_sync"
     ):  # fmt: skip
         monkeypatch.setattr(f"{getattr(automl, name).__module__}.{name}", function(name))
     fake_search(tmp_path)
@@ -171,10 +171,8 @@ def test_its_methods_are_the_functions_of_the_api(tmp_path: Path, monkeypatch: p
     search.predict(["seven.png"], trust=True)
     assert search.status().state == "stopped"
     search.sync()
-    search.remove()
     assert calls == {
         "run_sync": (search, {}),
-        "run_remove": (search, {}),
         "run_confirm": (search, {"top": 1}),
         "run_report": (search, {}),
         "run_search": ({"resume": search, "trials": "+2"},),

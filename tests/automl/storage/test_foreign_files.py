@@ -52,7 +52,6 @@ READS: Mapping[str, Sequence[str]] = {
     "solve": ["mine"],
     "export": ["--best", "--search", "mine"],
     "predict": ["model", "a.png"],
-    "remove": ["mine", "--yes"],
 }
 # These run the code of such files if it was named on this machine, or with --trust.
 RUNS: Mapping[str, Sequence[str]] = {
@@ -195,7 +194,7 @@ def test_syncing_and_warm_starts_run_no_code(search: Path, workspace: Path, cli:
     assert cli("sync", "mine")[0] == 0
     study = open_study(find_search("mine", "searches")[0], name="mine")
     # As --warm-start does.
-    warm_start_study(open_study(search, name="mine"), study, name="other", comparable=False)
+    warm_start_study(open_study(search, name="mine"), study)
     assert not has_run(workspace)
 
 
@@ -312,7 +311,6 @@ def test_a_model_that_is_not_here_is_read_and_not_run(
         assert "damaged" not in err
         if command == "solve":
             assert not contacts
-    assert cli("remove", *READS["remove"])[0] == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)

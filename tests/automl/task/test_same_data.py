@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from optuna.study import StudyDirection
 from PIL import Image
 
 import automl.judge.trainings
@@ -22,7 +21,6 @@ from automl.export.chosen import Chosen
 from automl.export.run_export import run_export
 from automl.judge.compare import run_compare
 from automl.judge.run_confirm import run_confirm
-from automl.search.prepare import learn
 from automl.search.run_search import resume_search
 from automl.storage.folder import find_search
 from automl.storage.storage import Storage
@@ -33,7 +31,6 @@ from automl.tasks.image_classification.data import open_image_records
 from automl.trials.session import share_data
 from search.config import TrialConfig
 from search.record import TrialRecord
-from search.study import WARM_START, create_study
 from tests.helpers.automl_cases import HERE
 from tests.helpers.confirm_cases import PLAN, RECORDS, FakeWorkers, NoTracker, fake_search
 
@@ -201,24 +198,6 @@ def test_a_missing_manifest_is_restored_after_a_kill(changed: bool, photos: Path
     restore_manifest(folder, metadata.data, plain(photos))
     with pytest.raises(InputError, match="damaged or missing") if changed else nullcontext():
         check_same_data(plain(photos), folder, "mine")
-
-
-@pytest.mark.parametrize("changed", [False, True])
-def test_like_reports_different_data_and_uses_no_scores(
-    changed: bool, photos: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    searched(photos)
-    name = change(photos, "changed", "validation") if changed else ""
-    folder = searched(photos, "later")
-    _, metadata = find_search("later", "searches")
-    metadata = replace(metadata, settings=metadata.settings.change(plan={"warm_start": "mine"}))
-    Path("study").mkdir()
-    study = create_study(Path("study"), name="s", directions=[StudyDirection.MAXIMIZE])
-    learn(study, folder, metadata, metadata.settings.question.open())
-    message = capsys.readouterr().err
-    assert (f"1 changed ({name})" in message) is changed
-    assert (len(study.trials) == 0) is changed, "scores of other images are none here"
-    assert (WARM_START in study.user_attrs) is changed, "but configurations may be tried"
 
 
 def test_images_in_the_storage_cannot_have_changed(photos: Path) -> None:

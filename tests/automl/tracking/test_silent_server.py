@@ -13,7 +13,6 @@ from automl.report.read import read_search
 from automl.report.run_report import _links, _track
 from automl.search.driver import run_sync
 from automl.tracking import client
-from automl.tracking.runs import check_registry
 from automl.trials.train import run_train
 from tests.helpers.automl_cases import HERE, tiny
 from tests.helpers.confirm_cases import RECORDS, fake_search
@@ -62,7 +61,6 @@ def test_commands_that_need_mlflow_say_what_they_wait_for(
     commands: list[Callable[[], object]] = [
         lambda: run_sync("mine"),
         lambda: run_export(tmp_path / "out", run=RUN),
-        lambda: check_registry("digits", "champion"),
     ]
     for command in commands:
         with pytest.raises(InputError, match=f"{silent} does not answer within 1 s; restart the server"):

@@ -24,7 +24,6 @@ from automl.tracking.run_spec import (
     PROFILE,
     SEARCH,
     TRIAL,
-    VIEW,
     RunSpec,
     flat,
     named,
@@ -370,30 +369,6 @@ def test_sync_brings_mlflow_to_where_the_study_stands(store: MlflowClient, tmp_p
         assert steps(store, runs["1"].info.run_id, "time_ratio") == [(0, 1.0)]
         assert parent[0].data.tags[BEST] == runs["1"].info.run_id
         assert parent[0].data.tags["state"] == "stopped"
-
-
-def test_the_page_shows_one_search_sorted_by_the_metric(store: MlflowClient) -> None:
-    """Other runs do not matter: another search, a confirmation, a pruned trial with a higher score."""
-    searched("other", [0.9375], store)
-    tracker = make(search="mine", identity="mine-id", metric=ACCURACY)
-    records, scores = [trial(i) for i in range(4)], [0.5, 0.75, 0.875, 0.75]
-    for record, score in zip(records, scores, strict=True):
-        live(tracker, record, State.PRUNED if score == max(scores) else State.COMPLETE, [score])
-    link = tracker.writer.page()
-    confirmation = make(search="mine confirm", identity="mine-id-confirm-1", above="mine-id")
-    live(confirmation, trial(0), State.COMPLETE, [1.0])
-    confirmation.close()
-
-    def shown() -> list[int]:
-        name = VIEW + link.partition("?viewStateShareKey=")[2]
-        view = json.loads(store.get_experiment(tracker.writer.experiment).tags[name])
-        order = f"{view['orderByKey']} {'ASC' if view['orderByAsc'] else 'DESC'}"
-        runs = store.search_runs([tracker.writer.experiment], view["searchFilter"], order_by=[order])
-        assert {run.data.tags["mlflow.parentRunId"] for run in runs} == {tracker.writer.parent}
-        return [int(run.data.tags[TRIAL]) for run in runs]
-
-    assert tracker.drain() == 0
-    assert (shown()[0], set(shown())) == (2, {0, 1, 2, 3})
 
 
 def test_many_epochs_and_the_checkpoint_are_in_runs(store: MlflowClient, tmp_path: Path) -> None:

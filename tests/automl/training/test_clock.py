@@ -91,14 +91,6 @@ def _time_ratio(machine: Machine, _: pytest.MonkeyPatch) -> Iterator[tuple[float
     yield measured.epoch, 2 * steps + passes
 
 
-def _unit_costs(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[float, float]]:
-    functions = {name: lambda *_, name=name, **__: machine.run(name) for name in ("conv2d", "relu")}
-    monkeypatch.setattr(time_ratio, "F", SimpleNamespace(**functions))
-    measured = time_ratio.measure_unit_costs.__wrapped__(HERE)
-    yield measured.bytes * 2 * 4 * 2**20, 1
-    yield measured.flops * 2 * 64 * 16**2 * 64**2 * 9, 1
-
-
 def _speed(machine: Machine, _: pytest.MonkeyPatch) -> Iterator[tuple[float, float]]:
     measured = checks.measure_speed(
         lambda inputs: machine.run(("a", len(inputs["x"]))),  # type: ignore[arg-type, return-value]
@@ -121,7 +113,7 @@ def _pace(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[f
 Timing = Callable[[Machine, pytest.MonkeyPatch], Iterator[tuple[float, float]]]
 
 
-@pytest.mark.parametrize("timing", [_latency, _time_ratio, _speed, _pace, _costs, _unit_costs])
+@pytest.mark.parametrize("timing", [_latency, _time_ratio, _speed, _pace, _costs])
 def test_a_slow_first_run_does_not_count(
     timing: Timing, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

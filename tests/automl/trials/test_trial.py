@@ -32,7 +32,7 @@ from tests.helpers.imitated_gpus import SIZE, Driver
 TIME_RATIO = 1.3
 MEASURED = CostProfile(
     params=1000, macs=5000, memory=10**9, latency=2.0, time_ratio=TIME_RATIO, time_ratio_low=1.28,
-    time_ratio_high=1.33, time_ratio_counted=0.0, validation=0.0, epoch=0.5,
+    time_ratio_high=1.33, time_ratio_imprecise=0.0, validation=0.0, epoch=0.5,
 )  # fmt: skip
 
 

@@ -30,7 +30,6 @@ from automl.data.files import (
     is_file,
     list_folders,
     name_to_text,
-    normalise_nfc,
 )
 from automl.data.records import Listing
 from automl.data.splits import SPLIT_OF
@@ -45,7 +44,6 @@ FOLDERS = {**SPLIT_OF, ".": "train"}
 LAYOUTS = f"annotations/instances_train*.json, train/{ROBOFLOW} or {LABEL_STUDIO} beside images/"
 COPY = "copies of another image in their annotation file"
 SAMPLED = 20  # images that are looked for to find the folder of a file's images
-MAX_LEVELS = 4  # folders above an image in which its annotations are looked for
 
 KEYS = ('"images"', '"annotations"', '"categories"')
 HEAD = 1 << 16  # characters of an annotation file in which one of its keys is
@@ -171,43 +169,12 @@ def read_coco_folder(path: str | Path) -> DetectionListing:
     )
 
 
-def find_image_id(image: Path) -> int | None:
-    """Return the id of an image file from the annotations beside or above it; None if none list it."""
-    image = image.absolute()
-    likely = [
-        (len(folder.parts), file.path, normalise_nfc(image.relative_to(folder).as_posix()))
-        for root in list(image.parents)[:MAX_LEVELS]
-        for file in list_annotation_files(root)
-        for folder in file.folders
-        if image.is_relative_to(folder)
-    ]
-    for _, file, name in sorted(likely, reverse=True):  # A large file of another split is read last.
-        if (number := _read_ids(_stamp(file)).get(name)) is not None:
-            return number
-    return None
-
-
 Stamp = tuple[Path, int, int]
 
 
 def _stamp(file: Path) -> Stamp:
     status = file.stat()
     return file, status.st_size, status.st_mtime_ns
-
-
-@lru_cache(maxsize=4)
-def _read_ids(stamp: Stamp) -> dict[str, int]:
-    """Return image ids by file name; an empty dictionary for a damaged file."""
-    try:
-        images = read_content(stamp[0])["images"]
-    except InputError:
-        return {}
-    named = [(image.get("file_name"), image.get("id")) for image in images]
-    return {
-        normalise_nfc(name.replace("\\", "/")): number
-        for name, number in named
-        if isinstance(name, str) and isinstance(number, int)
-    }
 
 
 @lru_cache(maxsize=2)  # Each holds hundreds of megabytes, and the trials of a process read one dataset.

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import mlflow
 import numpy as np
 import onnxruntime
 import pytest
@@ -21,9 +20,7 @@ from tests.helpers.api_cases import run_examples
 from tests.helpers.code_cases import (
     CHANNELS,
     CODE,
-    FUNCTIONS,
     LENGTHS,
-    QUERIES,
     QUERY,
     TOKENIZER,
     export_search,
@@ -32,7 +29,7 @@ from tests.helpers.code_cases import (
 GRAPHS = (QUERY, CODE)
 FILES = {
     *(file for name in GRAPHS for file in forms_of(name)),
-    "model.safetensors", "config.json", "tokenizer.json", "MODEL_CARD.md", "mlflow-model",
+    "model.safetensors", "config.json", "tokenizer.json", "MODEL_CARD.md",
 }  # fmt: skip
 
 
@@ -46,15 +43,10 @@ def folder(exported: Any) -> Path:
     return Path(str(exported[2].folder))
 
 
-@pytest.fixture(scope="module")
-def served(folder: Path) -> Any:
-    return mlflow.pyfunc.load_model(str(folder / "mlflow-model"))
-
-
 def test_each_graph_is_exported_checked_and_described(exported: Any, folder: Path) -> None:
     task, _, result = exported
     assert {file.name for file in folder.iterdir()} == FILES
-    assert set(result.differences) == {file for name in GRAPHS for file in forms_of(name)} | {"mlflow-model"}
+    assert set(result.differences) == {file for name in GRAPHS for file in forms_of(name)}
     assert all(0 <= difference <= task.tolerance for difference in result.differences.values())
     assert set(result.speeds) == {"query.onnx", "code.onnx"}
     assert "run_code_search(" in repr(result)
@@ -73,11 +65,10 @@ def test_each_graph_is_exported_checked_and_described(exported: Any, folder: Pat
     arrays = {name: {"tokens": inputs["tokens"].numpy()} for name, inputs in tensors.items()}
     deployments = task.deployments(model)
     expected = {name: inputs.run(tensors[name]) for name, inputs in deployments.items()}
-    served = task.served_inputs("test", 4)
-    check_parity(folder, task, deployments, arrays, served, expected)
+    check_parity(folder, task, deployments, arrays, arrays, expected)
     expected[CODE] = {"vectors": -expected[CODE]["vectors"]}
     with pytest.raises(RuntimeError, match=r"code.onnx differs from the trained model by .* on 4 inputs"):
-        check_parity(folder, task, deployments, arrays, served, expected)
+        check_parity(folder, task, deployments, arrays, arrays, expected)
 
 
 def test_the_example_of_a_search_runs(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,61 +100,13 @@ def test_every_length_gives_the_encoders_vector(name: str, texts: int, exported:
             np.testing.assert_allclose(session.run(None, {"tokens": padded})[0], expected, atol=1e-4)
 
 
-ELSEWHERE = """
-import sys, json
-import mlflow.pyfunc, numpy as np
-
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"torch", "automl", "attention", "backbones", "search", "cluster"}:
-            raise ImportError(name + " is not installed here")
-
-sys.meta_path.insert(0, Absent())
-model = mlflow.pyfunc.load_model("mlflow-model")
-given = json.load(open("given.json"))
-np.savez("answered.npz", **{name: model.predict({name: texts})["vectors"] for name, texts in given.items()})
-"""
-
-
-@pytest.mark.slow("starts another interpreter")
-def test_served_model_works_without_this_project(exported: Any, folder: Path, tmp_path: Path) -> None:
-    task, model, _ = exported
-    shutil.copytree(folder / "mlflow-model", tmp_path / "mlflow-model")
-    texts = {QUERY: [*QUERIES, "Read_CSV 漢字"], CODE: [*FUNCTIONS, FUNCTIONS[0] * 9]}
-    (tmp_path / "given.json").write_text(json.dumps(texts))
-    subprocess.run([sys.executable, "-I", "-c", ELSEWHERE], cwd=tmp_path, check=True, timeout=200)
-    answered = np.load(tmp_path / "answered.npz")
-    for name, deployment in task.deployments(model).items():
-        tokens, _ = task.tokenizer.encode(texts[name], LENGTHS[name])
-        expected = deployment.run({"tokens": torch.from_numpy(tokens)})["vectors"]
-        np.testing.assert_allclose(answered[name], expected, atol=1e-4)
-        assert answered[name].dtype == np.float32
-
-
-REFUSED = [
-    ({QUERY: ["read"], CODE: ["read"]}, "is one of query, code, a list of texts; got query, code"),
-    ({QUERY: ["read", "漢字"]}, r"query\[1\]: the model knows no word of '漢字'"),
-    ({QUERY: [""]}, r"query\[0\]: the model knows no word of ''"),
-]
-
-
-@pytest.mark.parametrize(("inputs", "message"), REFUSED)
-def test_served_model_rejects_wrong_input(inputs: Any, message: str, served: Any) -> None:
-    with pytest.raises(mlflow.MlflowException, match=message) as refused:
-        served.predict(inputs)
-    assert refused.value.get_http_status_code() == 400
-
-
 @pytest.mark.slow("starts another interpreter")
 def test_code_of_the_card_runs(exported: Any, folder: Path, tmp_path: Path) -> None:
     page = (folder / "MODEL_CARD.md").read_text()
-    usage, client = re.findall(r"```python\n(.*?)```", page, re.S)
+    (usage,) = re.findall(r"```python\n(.*?)```", page, re.S)
     for name in ("query.onnx", "code.onnx", "tokenizer.json"):
         shutil.copy(folder / name, tmp_path)
     done = subprocess.run(
         [sys.executable, "-I", "-c", usage], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("def ")
-    passed: dict[str, Any] = {}
-    exec(client.partition("content =")[0], passed)
-    assert set(passed["inputs"]) == {QUERY}

@@ -108,15 +108,12 @@ def test_each_encoder_at_every_length(case: str, corpus: Path, tmp_path: Path) -
 
 
 def test_inputs_that_the_export_is_checked_on_have_known_words(corpus: Path) -> None:
-    """The served model rejects others."""
     task = opened(corpus, *CASES["bow, one encoder"])
     documented = task.texts.documented_rows("test")
     tokens, _ = task.texts.texts["docstring"].pad(documented, 7)
     assert not (tokens > UNKNOWN).any(axis=1).all(), "some docstrings have none"
     for inputs in task.graph_inputs("test", 1000).values():
         assert (inputs["tokens"].numpy() > UNKNOWN).any(axis=1).all()
-    served = task.served_inputs("test", 1000)
-    assert len(served[QUERY][QUERY]) == len(served[CODE][CODE]) < len(documented)
 
 
 @pytest.mark.slow("another export")

@@ -16,7 +16,7 @@ from automl.tasks.detection import DetectionData
 from automl.tasks.detection.data import dataset as detection_cache
 from automl.tasks.detection.data import masks, open_split
 from automl.tasks.detection.data.annotations import build_objects, read_annotations
-from automl.tasks.detection.data.coco_folder import find_image_id, is_coco, read_coco_folder
+from automl.tasks.detection.data.coco_folder import is_coco, read_coco_folder
 from automl.tasks.detection.data.dataset import summarise_detection
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -226,10 +226,6 @@ def test_layouts_of_tools_are_read(
     listing = read_coco_folder(tmp_path / "export")
     assert listing.categories == {3: "cat", 5: "dog"}  # not the group of them
     assert {split: photos[0].name for split, photos in listing.splits.items()} == names
-    for name in names.values():
-        assert find_image_id(tmp_path / "export" / name) == 7
-    (tmp_path / "export" / "new.png").touch()
-    assert find_image_id(tmp_path / "export" / "new.png") is None
 
 
 def test_missing_images_and_other_categories_are_reported(root: Path) -> None:
