@@ -136,7 +136,7 @@ class Storage:
             return
         cache_root().mkdir(parents=True, exist_ok=True)
         # What is larger than a block is a file meanwhile, so that an upload needs no memory for the whole.
-        with SpooledTemporaryFile(BLOCK, dir=cache_root()) as file:
+        with SpooledTemporaryFile(BLOCK, dir=str(cache_root())) as file:
             yield cast(BinaryIO, file)
             file.seek(0)
             self._upload(cast(BinaryIO, file), name)
