@@ -102,19 +102,19 @@ def apply_policy(name: str, images: Tensor, seeds: Tensor) -> Tensor:
     and F. Hutter, TrivialAugment (2021), arXiv 2103.10158; E. Cubuk et al., RandAugment (2019), arXiv
     1909.13719.
     """
-    # Between the operations, float32 holds whole numbers.
-    x = images.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format)
-    position = np.arange(len(seeds))  # of each image in `x`
+    x, position = images.permute(0, 3, 1, 2), np.arange(len(seeds))  # of each image in `x`
     for operations, magnitudes in zip(*draw_operations(name, seeds, images.shape[1]), strict=True):
         order = np.argsort(operations, kind="stable")
-        x, drawn, strengths = x[_send(position[order], x)], operations[order], magnitudes[order]
+        drawn, strengths = (values[order].reshape(-1, 1, 1, 1) for values in (operations, magnitudes))
+        # Between the operations, float32 holds whole numbers.
+        x = x.index_select(0, _send(position[order], x)).float()
         position[order] = np.arange(len(order))
-        ends = np.searchsorted(drawn, [*KERNELS, EQUALIZE + 1]).tolist()
+        ends = np.searchsorted(drawn.ravel(), [*KERNELS, EQUALIZE + 1]).tolist()
         parts = zip(KERNELS.values(), x.split(np.diff(ends).tolist()), pairwise(ends), strict=True)
         changed = [kernel(part, drawn[a:b], strengths[a:b]) for kernel, part, (a, b) in parts if a < b]
         x = torch.cat(changed).clamp_(0, 255).floor_()
-    x = x[_send(position, x)].to(torch.uint8, memory_format=torch.channels_last)
-    return x.permute(0, 2, 3, 1)
+    x = x.to(torch.uint8, memory_format=torch.channels_last)
+    return x.permute(0, 2, 3, 1).index_select(0, _send(position, x))
 
 
 def erase_boxes(images: Tensor, seeds: Tensor, probability: float) -> Tensor:
@@ -125,8 +125,7 @@ def erase_boxes(images: Tensor, seeds: Tensor, probability: float) -> Tensor:
     height, width = images.shape[2:]
     rows, columns = (np.zeros((len(images), side), bool) for side in (height, width))
     for i, words in enumerate(_draw_words(seeds, 1 + 2 * TRIES + 2)):
-        tries = TRIES if _draw_fraction(words) < probability else 0
-        for _ in range(tries):
+        for _ in range(TRIES if _draw_fraction(words) < probability else 0):
             area = height * width * (0.02 + (0.33 - 0.02) * _draw_fraction(words))
             ratio = exp(log(0.3) + log(3.3 / 0.3) * _draw_fraction(words))
             h, w = round(sqrt(area * ratio)), round(sqrt(area / ratio))
@@ -187,18 +186,16 @@ def _draw_fraction(words: Iterator[int]) -> float:
 
 
 def _send(values: NDArray[Any], to: Tensor) -> Tensor:
-    return torch.from_numpy(values).to(to.device, non_blocking=True)
-
-
-def _per_image(values: NDArray[Any], x: Tensor) -> Tensor:
-    return _send(values[:, None, None, None], x)
+    tensor = torch.from_numpy(values)
+    return tensor if to.is_cpu else tensor.to(to.device, non_blocking=True)  # spares a call
 
 
 def _warp(x: Tensor, operations: NDArray[Any], magnitudes: NDArray[Any]) -> Tensor:
     """Shear, translate or rotate, to the nearest pixel."""
     height, width = x.shape[2:]
     kinds = np.arange(SHEAR_X, BRIGHTNESS)[:, None]
-    shear_x, shear_y, shift_x, shift_y, angle = np.where(operations == kinds, magnitudes.astype(float), 0)
+    strengths = magnitudes.ravel().astype(float)
+    shear_x, shear_y, shift_x, shift_y, angle = np.where(operations.ravel() == kinds, strengths, 0)
     cos, sin = np.cos(np.radians(angle)), np.sin(np.radians(angle))
     matrix = [
         [cos, shear_x - sin, shear_x * height / 2 - np.trunc(shift_x)],  # Shears keep the upper left corner.
@@ -221,9 +218,9 @@ def _blend(x: Tensor, operations: NDArray[Any], magnitudes: NDArray[Any]) -> Ten
     """Blend with black (brightness), with the grey image (colour) or with its mean (contrast)."""
     red, green, blue = x.split(1, dim=1)
     grey = (red * 0.2989).add_(green, alpha=0.587).add_(blue, alpha=0.114).floor_()
-    other = torch.where(_per_image(operations == COLOR, x), grey, grey.mean((2, 3), keepdim=True))
+    other = torch.where(_send(operations == COLOR, x), grey, grey.mean((2, 3), keepdim=True))
     weight = np.where(operations == BRIGHTNESS, 0, -magnitudes)
-    return (x * _per_image(1 + magnitudes, x)).addcmul_(other, _per_image(weight, x))
+    return (x * _send(1 + magnitudes, x)).addcmul_(other, _send(weight, x))
 
 
 def _sharpen(x: Tensor, _: NDArray[Any], magnitudes: NDArray[Any]) -> Tensor:
@@ -231,7 +228,7 @@ def _sharpen(x: Tensor, _: NDArray[Any], magnitudes: NDArray[Any]) -> Tensor:
     kernel = np.array([[[[1, 1, 1], [1, 5, 1], [1, 1, 1]]]] * 3, np.float32) / 13
     blurred = F.conv2d(x, _send(kernel, x), groups=3).round_()
     inner = x[..., 1:-1, 1:-1]
-    inner.addcmul_(blurred.sub_(inner), _per_image(-magnitudes, x))
+    inner.addcmul_(blurred.sub_(inner), _send(-magnitudes, x))
     return x
 
 
@@ -239,8 +236,8 @@ def _quantise(x: Tensor, operations: NDArray[Any], magnitudes: NDArray[Any]) -> 
     """Keep the leading bits (posterize), or invert what is as bright as a threshold (solarize)."""
     threshold = np.where(operations == SOLARIZE, 255 * magnitudes, 256)
     step = np.where(operations == POSTERIZE, 2 ** (8 - magnitudes), 1)
-    x = torch.where(x >= _per_image(threshold, x), 255 - x, x)
-    return x - x % _per_image(step, x)
+    x = torch.where(x >= _send(threshold, x), 255 - x, x)
+    return x - x % _send(step, x)
 
 
 def _stretch(x: Tensor, *_: object) -> Tensor:

@@ -444,10 +444,12 @@ class Calls(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize(("policy", "most"), [("trivial", 70), ("rand", 120)])
+@pytest.mark.parametrize(("policy", "most"), [("trivial", 60), ("rand", 120)])
 def test_a_batch_takes_few_operator_calls(policy: str, most: int) -> None:
+    images, seeds = pictures(64), torch.arange(64)
+    apply_policy(policy, images, seeds)  # makes the tables
     with Calls() as calls:
-        apply_policy(policy, pictures(64), torch.arange(64))
+        apply_policy(policy, images, seeds)
     assert calls.count <= most
 
 
