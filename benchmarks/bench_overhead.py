@@ -1,22 +1,17 @@
-"""Measure a trial's overhead in seconds, and the seconds of a search of one trial from command to end.
+"""Measure a trial's overhead: the seconds that its slot was taken, less those of its training.
 
-The same trivial training runs in four ways: in a search (reused actors, the study, MLflow, checkpoints), in
-Ray Tune's reused actors (`reused_actors.py`), in a TorchTrainer inside a Tune function, as Ray's
-documentation nests them, and in a plain loop in one process. A trial's overhead is the time that its slot was
-taken, less the seconds of its training.
+The peer is what an expert of Ray Tune writes (`reused_actors.py`): one experiment of a class in reused
+actors, with OptunaSearch and ASHA. It writes a checkpoint for each trial and logs to MLflow, as a search
+does. The same trivial training also runs in a plain loop in one process, and a training function in plain
+Optuna. Neither writes anything.
 
-A training function runs in a search, in Ray Tune's reused actors, as Ray Tune's function trainable, and in
-plain Optuna. It also runs beside the built-in task that trains equally. `python bench_overhead.py functions`
-measures only these, `trials` the others, and `reused` what Ray Tune's reused actors take.
+The last row compares a trial of a training function with one of the built-in task that trains equally.
 """
 
 import os
-import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +19,10 @@ import optuna
 import ray
 import torch
 from built_in_training import config
-from harness import Row, compare, read_rows, show, summarise, write
+from harness import Row, compare, summarise, write
 from ray import tune
-from reused_actors import run_trials, searching, start_ray
-from trivial_training import HIGH, LOW, train_plain
+from reused_actors import Trial, run_trials, searching, start_ray
+from trivial_training import HIGH, LOW, network, train_network, train_plain
 
 import attention
 import automl
@@ -46,10 +41,8 @@ from search.record import State
 from search.study import open_study, read_history
 
 TRIALS = int(os.environ.get("TRIALS", "100"))
-NESTED = 6  # each takes as long as a hundred of the other trials
 SLOTS = 2
-ROUNDS = 3
-FUNCTIONS, TUNED = 40, 8  # trials of a function in a round, here and in Optuna, and in Ray Tune
+ROUNDS = int(os.environ.get("ROUNDS", "5"))
 FOLDER = Path(__file__).parent
 
 
@@ -85,7 +78,7 @@ def time_search() -> float:
     return (wall * SLOTS - training) / len(late)
 
 
-class BuiltInTrial(tune.Trainable):
+class BuiltInTrial(Trial):
     """Training of the built-in task, in an actor that the next trial reuses."""
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -98,15 +91,23 @@ class BuiltInTrial(tune.Trainable):
 
     def step(self) -> dict[str, Any]:
         task = open_task(self.trial, Runtime(device=torch.device("cpu")))
-        (metrics,) = fit(task, start(task))
+        state = start(task)
+        (metrics,) = fit(task, state)
+        self.model = state.model
         return {**metrics, "training": metrics["seconds"], "end": time.time(), "done": True}
 
 
 class FunctionTrial(BuiltInTrial):
     """Training of the function, in an actor that the next trial reuses."""
 
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        self.rate = new_config["lr"]
+        return True
+
     def step(self) -> dict[str, Any]:
-        return {**train_plain(self.config["lr"]), "done": True}
+        self.model = network()
+        optimizer = torch.optim.Adam(self.model.parameters(), self.rate)
+        return {**train_network(self.model, optimizer), "done": True}
 
 
 def time_reused(trainable: type[tune.Trainable], low: float, high: float) -> float:
@@ -115,57 +116,6 @@ def time_reused(trainable: type[tune.Trainable], low: float, high: float) -> flo
     results = run_trials(trainable, {"lr": tune.loguniform(low, high)}, num_samples=TRIALS, **searching(1))
     ray.shutdown()
     return overhead([result.metrics for result in results], SLOTS)
-
-
-def time_nested() -> tuple[float, float]:
-    """Return overhead and slot time of a trial in a TorchTrainer with one worker in a Tune function."""
-    import ray.train
-    import ray.train.torch
-    from ray.tune.integration.ray_train import TuneReportCallback
-
-    def worker(values: dict[str, Any]) -> None:
-        torch.set_num_threads(1)
-        task = open_task(config(values["seed"]), Runtime(device=torch.device("cpu")))
-        state = start(task)
-        for metrics in fit(task, state):
-            ray.train.report(metrics)
-
-    def trial(values: dict[str, Any]) -> None:
-        trainer = ray.train.torch.TorchTrainer(
-            worker,
-            train_loop_config=values,
-            scaling_config=ray.train.ScalingConfig(num_workers=1),
-            run_config=ray.train.RunConfig(
-                storage_path=f"{os.getcwd()}/nested", callbacks=[TuneReportCallback()]
-            ),
-        )
-        trainer.fit()
-
-    ray.init(address="local", num_cpus=SLOTS, include_dashboard=True, log_to_driver=False)
-    start_time = time.perf_counter()
-    results = tune.Tuner(
-        tune.with_resources(trial, {"memory": 2.0**20}),
-        param_space={"seed": tune.randint(0, 10**6)},
-        tune_config=tune.TuneConfig(num_samples=NESTED, max_concurrent_trials=SLOTS),
-        run_config=tune.RunConfig(storage_path=f"{os.getcwd()}/tune", verbose=0),
-    ).fit()
-    wall = time.perf_counter() - start_time
-    ray.shutdown()
-    assert not results.errors, results.errors
-    training = sum(result.metrics["seconds"] for result in results)
-    return (wall * SLOTS - training) / NESTED, wall / NESTED * SLOTS
-
-
-def time_command() -> float:
-    """Return the seconds of a search of one trial, from the command to its end, in a new process."""
-    start_time = time.perf_counter()
-    subprocess.run(
-        [sys.executable, "-m", "automl.search", "--space", f"{__file__}:trivial", "--trials", "1",
-         "--subset", "0.05"],
-        check=True,
-        capture_output=True,
-    )  # fmt: skip
-    return time.perf_counter() - start_time
 
 
 class Plain(optuna.samplers.RandomSampler):
@@ -185,11 +135,11 @@ def overhead(trials: Sequence[Mapping[str, float]], slots: int) -> float:
     return (wall * slots - sum(trial["training"] for trial in late)) / len(late)
 
 
-def time_function(trials: int = FUNCTIONS) -> float:
+def time_function() -> float:
     """Return the overhead of a trial of a function in a search of its hyperparameters."""
     with tempfile.TemporaryDirectory(dir=".") as folder:
         result = automl.run_search(
-            train=f"{FOLDER}/trivial_training.py:train", metric="accuracy", trials=trials,
+            train=f"{FOLDER}/trivial_training.py:train", metric="accuracy", trials=TRIALS,
             sampler="bench_overhead:Plain", equal="epochs", concurrent=SLOTS,
             storage=folder, name="functions",
         )  # fmt: skip
@@ -203,25 +153,6 @@ def time_function(trials: int = FUNCTIONS) -> float:
     return overhead(ended, SLOTS)
 
 
-def time_tune() -> float:
-    """Return the overhead of a trial of Ray Tune's function trainable."""
-
-    def trainable(values: dict[str, float]) -> None:
-        torch.set_num_threads(1)
-        tune.report(train_plain(values["lr"]))
-
-    ray.init(address="local", num_cpus=SLOTS, include_dashboard=False, log_to_driver=False)
-    results = tune.Tuner(
-        tune.with_resources(trainable, {"cpu": 1}),
-        param_space={"lr": tune.loguniform(LOW, HIGH)},
-        tune_config=tune.TuneConfig(num_samples=TUNED),
-        run_config=tune.RunConfig(storage_path=f"{os.getcwd()}/tune", verbose=0),
-    ).fit()
-    ray.shutdown()
-    assert not results.errors, results.errors
-    return overhead([result.metrics for result in results], SLOTS)
-
-
 def time_optuna() -> float:
     """Return the overhead of a trial of plain Optuna, in one process and in memory."""
     torch.set_num_threads(1)
@@ -232,7 +163,7 @@ def time_optuna() -> float:
         return ended[-1]["accuracy"]
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    optuna.create_study(direction="maximize").optimize(objective, n_trials=FUNCTIONS)
+    optuna.create_study(direction="maximize").optimize(objective, n_trials=TRIALS)
     return overhead(ended, 1)
 
 
@@ -248,8 +179,8 @@ def time_trial(plain: TrialConfig, site: str) -> float:
     return time.perf_counter() - start_time
 
 
-def time_functions() -> list[Row]:
-    """Return the rows of training functions."""
+def compare_placements() -> Row:
+    """Compare trials with new placements: those of a training function and those of the built-in task."""
     accuracy = Metric(name="accuracy", maximize=True)
     function = TrialConfig(
         task="function",
@@ -259,104 +190,58 @@ def time_functions() -> list[Row]:
     torch.set_num_threads(1)
     every_site = [f"stage{stage}.block{block}" for stage in (1, 2, 3, 4) for block in (1, 2)]
     own, built_in = iter(every_site), iter(every_site)
-    calls = {
-        "own": time_function,
-        "tune": time_tune,
+    return compare(
+        "a trial of a function with a new placement",
+        "the same training as a built-in task",
+        lambda: time_trial(function, next(own)),
+        lambda: time_trial(config(0), next(built_in)),
+        unit="s",
+        rounds=len(every_site) - 1,  # The first one warms up.
+        higher_is_better=False,
+    )
+
+
+def compare_overheads() -> list[Row]:
+    """Measure all in turn, each round in another order."""
+    calls: dict[str, Callable[[], float]] = {
+        "search": time_search,
+        "reused": lambda: time_reused(BuiltInTrial, 1e-4, 1e-3),
+        "loop": time_plain_loop,
+        "function": time_function,
+        "reused function": lambda: time_reused(FunctionTrial, LOW, HIGH),
         "optuna": time_optuna,
     }
     times: dict[str, list[float]] = {name: [] for name in calls}
     for i in range(ROUNDS):
         names = list(calls)
-        for name in names[i:] + names[:i]:
+        for name in names[i % len(names) :] + names[: i % len(names)]:
             times[name].append(calls[name]())
-    case = "overhead a trial of a function"
-    tuned, plain = (list(zip(times["own"], times[peer], strict=True)) for peer in ("tune", "optuna"))
+            print(f"{name}: {times[name][-1]:.4f} s", flush=True)
+    of_task, of_function = (
+        f"overhead a trial, {TRIALS} trials",
+        f"overhead a trial of a function, {TRIALS} trials",
+    )
+    peer = "Ray Tune, reused actors, checkpoints, MLflow"
     return [
-        compare(
-            "a trial of a function with a new placement",
-            "the same training as a built-in task",
-            lambda: time_trial(function, next(own)),
-            lambda: time_trial(config(0), next(built_in)),
-            unit="s",
-            rounds=len(every_site) - 1,  # The first one warms up.
-            higher_is_better=False,
-        ),
-        summarise(case, "Ray Tune's function trainable", tuned, unit="s", higher_is_better=False),
-        summarise(case, "plain Optuna, one process", plain, unit="s", higher_is_better=False),
-    ]
-
-
-def time_trials() -> list[Row]:
-    """Return the rows of built-in tasks."""
-    search = time_search()
-    loop = time_plain_loop()
-    trainer, slot = time_nested()
-    commands = [time_command() for _ in range(3)]
-
-    def make_row(
-        case: str, peer: str, ours: float, theirs: float, spread: tuple[float, float] | None = None
-    ) -> Row:
-        ratio = theirs / ours
-        row = Row(
-            case=case,
-            peer=peer,
-            ours=ours,
-            theirs=theirs,
-            unit="s",
-            spread=spread or (ratio, ratio),
-            ratio=ratio,
+        summarise(
+            case, peer, list(zip(times[ours], times[theirs], strict=True)), unit="s", higher_is_better=False
         )
-        show(row)
-        return row
-
-    command = statistics.median(commands)
-    return [
-        make_row(
-            f"overhead a trial, {TRIALS} trials", f"nested TorchTrainer, {NESTED} trials", search, trainer
-        ),
-        make_row(f"overhead a trial, {TRIALS} trials", "plain loop, one process", search, loop),
-        make_row(
-            "a search of one trial, from command to end",
-            "one nested trial, Ray running",
-            command,
-            slot,
-            (slot / max(commands), slot / min(commands)),
-        ),
-    ]
-
-
-def time_reused_actors() -> list[Row]:
-    """Return the rows of Ray Tune's reused actors. The environment variable ROUNDS sets how many rounds."""
-    searched: list[tuple[float, float]] = []
-    called: list[tuple[float, float]] = []
-    for _ in range(int(os.environ.get("ROUNDS", ROUNDS))):
-        searched.append((time_search(), time_reused(BuiltInTrial, 1e-4, 1e-3)))
-        called.append((time_function(TRIALS), time_reused(FunctionTrial, LOW, HIGH)))
-    return [
-        summarise(case, "Ray Tune, reused actors", pairs, unit="s", higher_is_better=False)
-        for case, pairs in (
-            (f"overhead a trial, {TRIALS} trials", searched),
-            (f"overhead a trial of a function, {TRIALS} trials", called),
+        for case, peer, ours, theirs in (
+            (of_task, peer, "search", "reused"),
+            (of_function, peer, "function", "reused function"),
+            (of_task, "plain loop, one process", "search", "loop"),
+            (of_function, "plain Optuna, one process", "function", "optuna"),
         )
     ]
-
-
-PARTS = {"trials": time_trials, "functions": time_functions, "reused": time_reused_actors}
 
 
 def main() -> None:
-    parts = sys.argv[1:] or list(PARTS)
     with tempfile.TemporaryDirectory() as scratch:
         os.chdir(scratch)
         os.environ["AUTOML_CACHE"] = str(Path(scratch) / "cache")
         os.environ["PYTHONPATH"] = str(FOLDER)  # processes import files of this folder
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-        for part in parts:  # Each has a record of its own, as they may be measured on different machines.
-            rows = PARTS[part]()
-            measured = {(row.case, row.peer) for row in rows}
-            name = "overhead-reused" if part == "reused" else "overhead"
-            kept = [row for row in read_rows(name) if (row.case, row.peer) not in measured]
-            write(name, [*kept, *rows])
+        write("overhead", [*compare_overheads(), compare_placements()])
 
 
 if __name__ == "__main__":

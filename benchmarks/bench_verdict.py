@@ -3,12 +3,10 @@
 This project runs `automl search --confirm` with an empty cache. It would train controls, which the peer does
 not have, if a finalist were better, which the printed verdict shows.
 
-Two peers do the same job with fastai's Learner in Ray Tune, OptunaSearch with ASHA, and the seeds as further
-Tune trials. They choose fastai's xresnet18 at a quarter of its width, with or without fastai's
-self-attention, and the same hyperparameters. Both run on two cores, one trial on each. `reused` trains in a
-class in reused actors (`reused_actors.py`), as an expert of Ray Tune does. `nested` trains in Ray Train's
-TorchTrainer in a Tune function, as Ray's documentation nests them. `python bench_verdict.py reused` measures
-this peer alone.
+The peer does the same job as an expert of Ray Tune writes it (`reused_actors.py`): a class in reused actors
+that trains with fastai's Learner, OptunaSearch with ASHA, checkpoints, MLflow, and the seeds as a further
+experiment. It chooses fastai's xresnet18 at a quarter of its width, with or without fastai's self-attention,
+and the same hyperparameters. Both run on two cores, one trial on each.
 """
 
 import json
@@ -19,17 +17,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness import Row, show, write
 
 TRIALS, TOP, SEEDS, EPOCHS = 16, 2, 7, 6
-PEERS = {
-    "reused": "fastai in Tune, reused actors, OptunaSearch + ASHA",
-    "nested": "fastai in TorchTrainer in Tune, OptunaSearch + ASHA",
-}
+PEER = "fastai in Tune, reused actors, OptunaSearch + ASHA, checkpoints, MLflow"
 
 
 def ours(folder: Path) -> dict[str, float]:
@@ -75,15 +69,16 @@ def _trained(folder: Path) -> float:
     return total
 
 
-def theirs(folder: Path, peer: str) -> dict[str, float]:
-    """Return the same figures of a peer, run in a process."""
+def theirs(folder: Path) -> dict[str, float]:
+    """Return the same figures of the peer, run in a process."""
     start = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, __file__, peer, "here"], cwd=folder, capture_output=True, text=True,
-        # Ray Train frees resources of stopped trials through the latest cluster in Ray's folder. If that is
-        # another cluster, it waits for ever.
-        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(folder)},
-    )  # fmt: skip
+        [sys.executable, __file__, "peer"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"},
+    )
     wall = time.perf_counter() - start
     assert done.returncode == 0, done.stderr[-3000:]
     return {"wall": wall, **json.loads(done.stdout.splitlines()[-1])}
@@ -142,33 +137,12 @@ def build_learner(values: dict[str, Any], *callbacks: Any) -> Any:
     )
 
 
-def worker(values: dict[str, Any]) -> None:
-    """Train one configuration with fastai and report each epoch to Ray Train."""
-    import ray.train
-    from fastai.vision.all import Callback
-
-    class Report(Callback):
-        order = 60
-
-        def before_epoch(self) -> None:
-            self.start = time.perf_counter()
-
-        def after_epoch(self) -> None:
-            score = float(self.learn.recorder.values[-1][-1])
-            ray.train.report({"accuracy": score, "seconds": time.perf_counter() - self.start})
-
-    learner = build_learner(values, Report())
-    with learner.no_bar(), learner.no_logging():
-        learner.fit_one_cycle(EPOCHS, values["learning_rate"])
-
-
-def tune_reused(space: dict[str, Any], _: str, **more: Any) -> Any:
+def tune_reused(space: dict[str, Any], **more: Any) -> Any:
     """Return the results of trials in reused actors, which train an epoch of the one-cycle policy a step."""
     from fastai.callback.schedule import ParamScheduler, combined_cos
-    from ray import tune
-    from reused_actors import run_trials
+    from reused_actors import Trial, run_trials
 
-    class Training(tune.Trainable):
+    class Training(Trial):
         def setup(self, config: dict[str, Any]) -> None:
             self.reset_config(config)
 
@@ -189,6 +163,8 @@ def tune_reused(space: dict[str, Any], _: str, **more: Any) -> Any:
             with self.learner.no_bar(), self.learner.no_logging():
                 self.learner.fit(1, cbs=ParamScheduler({name: part(s) for name, s in self.cycle.items()}))
             self.epoch += 1
+            self.model = self.learner.model
+            self.optimizer = self.learner.opt if self.epoch < EPOCHS else None
             score = float(self.learner.recorder.values[-1][-1])
             seconds = time.perf_counter() - start
             return {"accuracy": score, "seconds": seconds, "done": self.epoch == EPOCHS}
@@ -196,47 +172,15 @@ def tune_reused(space: dict[str, Any], _: str, **more: Any) -> Any:
     return run_trials(Training, space, **more)
 
 
-def tune_nested(space: dict[str, Any], name: str, **more: Any) -> Any:
-    """Return the results of trials that start a TorchTrainer each."""
-    import ray.train
-    import ray.train.torch
-    from ray import tune
-    from ray.tune.integration.ray_train import TuneReportCallback
-
-    folder = Path.cwd()
-
-    def trial(values: dict[str, Any]) -> None:
-        trainer = ray.train.torch.TorchTrainer(
-            worker,
-            train_loop_config=values.get("variant", values),
-            scaling_config=ray.train.ScalingConfig(num_workers=1),
-            run_config=ray.train.RunConfig(
-                storage_path=str(folder / "train"), callbacks=[TuneReportCallback()]
-            ),
-        )
-        trainer.fit()
-
-    results = tune.Tuner(
-        tune.with_resources(trial, {"memory": 2.0**20}),
-        param_space=space,
-        tune_config=tune.TuneConfig(metric="accuracy", mode="max", max_concurrent_trials=2, **more),
-        run_config=tune.RunConfig(storage_path=str(folder / name), verbose=0),
-    ).fit()
-    assert not results.errors, results.errors
-    return results
-
-
-def run_peer(peer: str) -> None:
-    """Do a peer's whole job and print its figures as JSON."""
+def run_peer() -> None:
+    """Do the peer's whole job and print its figures as JSON."""
     import ray
     from ray import tune
-    from reused_actors import searching
+    from reused_actors import searching, start_ray
 
     folder = Path.cwd()
     save_digits(folder / "digits")
-    nested = peer == "nested"
-    ray.init(address="local", num_cpus=2, include_dashboard=nested, log_to_driver=False)
-    tune_space = tune_nested if nested else tune_reused
+    start_ray()
     space = {
         "data": str(folder / "digits"),
         "valid": "valid",
@@ -249,7 +193,7 @@ def run_peer(peer: str) -> None:
         "label_smoothing": tune.uniform(0.0, 0.2),
     }
     start = time.perf_counter()
-    trials = tune_space(space, "tune", num_samples=TRIALS, **searching(EPOCHS))
+    trials = tune_reused(space, num_samples=TRIALS, **searching(EPOCHS))
     searched = time.perf_counter() - start
     training = [result.metrics_dataframe["seconds"].sum() for result in trials]
     ranked = sorted(trials, key=lambda result: result.metrics["accuracy"], reverse=True)
@@ -260,7 +204,7 @@ def run_peer(peer: str) -> None:
         [{**variant, "valid": "test", "seed": seed} for seed in range(1, SEEDS + 1) for variant in variants]
     )
     start = time.perf_counter()
-    results = tune_space({"variant": grid}, "seeds")
+    results = tune_reused({"variant": grid})
     confirmed = time.perf_counter() - start
     training += [result.metrics_dataframe["seconds"].sum() for result in results]
     ray.shutdown()
@@ -276,13 +220,10 @@ def run_peer(peer: str) -> None:
     )
 
 
-def measure_peer(peer: str) -> list[Row]:
-    """Return the rows of this project and a peer, measured in turn."""
+def measure() -> list[Row]:
+    """Return the rows of this project and the peer, measured in turn."""
     rounds: list[dict[str, dict[str, float]]] = []
-    measures: dict[str, Callable[[Path], dict[str, float]]] = {
-        "ours": ours,
-        "theirs": partial(theirs, peer=peer),
-    }
+    measures: dict[str, Callable[[Path], dict[str, float]]] = {"ours": ours, "theirs": theirs}
     for i in range(int(os.environ.get("ROUNDS", "3"))):
         rounds.append({})
         for name in list(measures)[:: 1 if i % 2 == 0 else -1]:
@@ -295,7 +236,7 @@ def measure_peer(peer: str) -> list[Row]:
         ratios = [(a[key] / b[key]) ** better for a, b in pairs]
         row = Row(
             case=f"{case}, from new weights",
-            peer=PEERS[peer],
+            peer=PEER,
             ours=statistics.median(a[key] for a, _ in pairs),
             theirs=statistics.median(b[key] for _, b in pairs),
             unit=unit,
@@ -318,9 +259,8 @@ def measure_peer(peer: str) -> list[Row]:
 
 
 def main() -> None:
-    for peer in sys.argv[1:] or PEERS:  # Each has a record of its own, as machines may differ.
-        write("verdict-reused" if peer == "reused" else "verdict", measure_peer(peer))
+    write("verdict", measure())
 
 
 if __name__ == "__main__":
-    run_peer(sys.argv[1]) if sys.argv[2:] == ["here"] else main()
+    run_peer() if sys.argv[1:] == ["peer"] else main()

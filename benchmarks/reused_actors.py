@@ -1,14 +1,32 @@
-"""Run trials with Ray Tune as its experts do: classes in reused actors, OptunaSearch and ASHA."""
+"""Run trials with Ray Tune as its experts do: a class in reused actors, with OptunaSearch and ASHA.
+
+As in this project, each epoch ends with a checkpoint, of which the newest is kept. MLflow logs each trial in
+a database in the current folder.
+"""
 
 from pathlib import Path
 from typing import Any
 
 import ray
+import torch
 from ray import tune
+from ray.air.integrations.mlflow import MLflowLoggerCallback
 from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search.optuna import OptunaSearch
 
 SLOTS = 2
+
+
+class Trial(tune.Trainable):
+    """Trial with checkpoints of its model, and of its optimiser while it trains."""
+
+    model: torch.nn.Module
+    optimizer: Any = None
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        optimizer = self.optimizer and self.optimizer.state_dict()
+        content = {"model": self.model.state_dict(), "optimizer": optimizer}
+        torch.save(content, Path(checkpoint_dir, "checkpoint.pt"))
 
 
 def start_ray() -> None:
@@ -31,7 +49,12 @@ def run_trials(trainable: type[tune.Trainable], space: dict[str, Any], **setting
         run_config=tune.RunConfig(
             storage_path=str(Path.cwd() / "reused"),
             verbose=0,
-            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+            checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=1, num_to_keep=1),
+            callbacks=[
+                MLflowLoggerCallback(
+                    tracking_uri=f"sqlite:///{Path.cwd() / 'tune.db'}", experiment_name="reused"
+                )
+            ],
         ),
     ).fit()
     assert not results.errors, results.errors

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.amp import GradScaler
+from torch.nn.parallel import DistributedDataParallel as Parallel
 from torch.optim import Optimizer
 
 from automl.base.errors import describe_error
@@ -33,6 +34,7 @@ from automl.config.device import (
 from automl.config.runtime import Runtime, log
 from automl.storage.cache_folder import cache_root
 from automl.task.base import Batch, Task
+from automl.training.sync_norm import average
 from backbones.torch_internals import allow_variants, tree_leaves, tree_map
 
 Mode = Literal["off", "auto", "graphs", "inductor"]
@@ -84,11 +86,14 @@ class Step:
         return self._train(batch)
 
     def _train(self, batch: Batch) -> Tensor:
-        with self.task.runtime.autocast(), self.regions:
-            values = self.task.learn(self.forward, batch)
-        self.scaler.scale(values[0]).backward()
+        is_last = self.waiting + 1 == self.task.config.training.accumulate
+        keep = self.forward.no_sync if isinstance(self.forward, Parallel) and not is_last else nullcontext
+        with keep():  # Workers exchange gradients once a group.
+            with self.task.runtime.autocast(), self.regions:
+                values = self.task.learn(self.forward, batch)
+            self.scaler.scale(values[0]).backward()
         self.waiting += 1
-        if self.waiting == self.task.config.training.accumulate:
+        if is_last:
             self.finish()
         return values.detach()
 
@@ -97,6 +102,8 @@ class Step:
         if not self.waiting:
             return
         training = self.task.config.training
+        if isinstance(self.forward, Parallel) and self.waiting < training.accumulate:
+            average(*(p.grad for p in self.forward.parameters() if p.grad is not None))
         if self.waiting > 1 or training.clip:
             self.scaler.unscale_(self.optimizer)
         if self.waiting > 1:
@@ -365,7 +372,7 @@ def make_step(task: Task, model: nn.Module, optimizer: Optimizer, scaler: GradSc
     forward = model
     if runtime.workers > 1:
         # Buffers need no broadcast, as synchronised norms compute the same on every worker.
-        forward = nn.parallel.DistributedDataParallel(
+        forward = Parallel(
             model, device_ids=[runtime.device] if is_gpu(runtime.device) else None, broadcast_buffers=False
         )
     if mode == "off":

@@ -13,7 +13,7 @@ from automl.base.errors import InputError
 from automl.base.options import advise_weights
 from automl.base.units import pluralize
 from automl.config.runtime import Runtime
-from automl.data.augment import centre_crop, crop_boxes, draw_boxes, normalise
+from automl.data.augment import apply_policy, centre_crop, crop_boxes, draw_boxes, erase_boxes, normalise
 from automl.data.pictures import SUFFIXES, cache_side, decode, is_picture
 from automl.data.records import Records
 from automl.task.base import EvaluationBatch
@@ -29,12 +29,7 @@ from automl.tasks.image_classification.data import (
     open_split,
     shared_name,
 )
-from automl.tasks.image_classification.data.feed import (
-    Feed,
-    apply_cutmix,
-    make_erasing,
-    make_policy,
-)
+from automl.tasks.image_classification.data.feed import Feed, apply_cutmix
 from automl.tasks.image_classification.targets import NAMED, ImageClasses, ImageTarget
 from backbones import IMAGENET, Normalisation, find
 from backbones.channels import set_format
@@ -174,10 +169,10 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
         source = open_feed(self.data, "train", runtime.device, runtime.memory_fraction)
         for i, raw in enumerate(source(picked.unbind())):
             if seeds is not None and training.policy != "none":
-                raw = make_policy(training.policy)(raw, seeds[i])
+                raw = apply_policy(training.policy, raw, seeds[i])
             x, y = crop_boxes(raw, boxes[i], self.data.size, self.normalisation), targets[i]
             if seeds is not None and training.erasing > 0:
-                x = make_erasing(training.erasing)(x, seeds[i])
+                x = erase_boxes(x, seeds[i], training.erasing)
             if not mix:
                 yield x, y
             elif boxed[i]:

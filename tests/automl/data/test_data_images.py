@@ -1,7 +1,10 @@
 import struct
 import zlib
+from collections.abc import Callable
+from functools import partial
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +14,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw, UnidentifiedImageError
 from torch import Tensor
+from torchvision.transforms import v2
 
-from automl.data.augment import centre_crop, crop_boxes, draw_boxes, normalise
+from automl.data.augment import (
+    EQUALIZE,
+    IDENTITY,
+    POSTERIZE,
+    apply_policy,
+    centre_crop,
+    crop_boxes,
+    draw_boxes,
+    draw_operations,
+    erase_boxes,
+    normalise,
+)
 from automl.data.pictures import SUFFIXES, TURNED, decode, read_picture, read_size
-from automl.tasks.image_classification.data.feed import Augment, apply_cutmix, make_erasing, make_policy
+from automl.tasks.image_classification.data.feed import apply_cutmix
 from backbones import IMAGENET
+from backbones.torch_internals import TorchDispatchMode
 
 
 def stored(picture: Image.Image, kind: str, **options: object) -> BytesIO:
@@ -274,7 +290,7 @@ def test_normalised_and_centred_images() -> None:
     # In a batch with other shapes it is resampled, with the same result.
     assert torch.equal(centre_crop(images, torch.tensor([1.0, 2.0, 1.0]), 16)[::2], images[::2])
     images = torch.randn(6, 3, 20, 20)
-    assert torch.equal(make_erasing(0.0)(images, SEEDS), images)
+    assert torch.equal(erase_boxes(images, SEEDS, 0.0), images)
 
 
 @pytest.mark.parametrize("size", [(200, 100), (100, 200), (150, 100), (120, 120)])
@@ -358,10 +374,11 @@ RAW = torch.randint(0, 256, (6, 20, 20, 3), generator=torch.Generator().manual_s
 SEEDS = torch.arange(6)
 
 
+Augment = Callable[[Tensor, Tensor], Tensor]
 CASES: dict[str, tuple[Augment, Tensor]] = {
-    "trivial": (make_policy("trivial"), RAW),
-    "rand": (make_policy("rand"), RAW),
-    "erasing": (make_erasing(1.0), torch.randn(6, 3, 20, 20)),
+    "trivial": (partial(apply_policy, "trivial"), RAW),
+    "rand": (partial(apply_policy, "rand"), RAW),
+    "erasing": (partial(erase_boxes, probability=1.0), torch.randn(6, 3, 20, 20)),
 }
 
 
@@ -380,6 +397,60 @@ def test_images_are_changed_independently(policy: Augment, images: Tensor) -> No
     )
     same = policy(images[:1].expand(6, *images.shape[1:]), SEEDS)
     assert len({tuple(image.flatten().tolist()) for image in same}) > 1
+
+
+def transform_each(transform: Augment, images: Tensor) -> Tensor:
+    """Transform each image by torchvision, after seeding torch with its number."""
+    changed = []
+    with torch.random.fork_rng(devices=[]):
+        for seed, image in enumerate(images):
+            torch.manual_seed(seed)
+            changed.append(transform(image))
+    return torch.stack(changed)
+
+
+@pytest.mark.parametrize("side", [24, 25])
+@pytest.mark.parametrize("policy", ["trivial", "rand"])
+def test_policies_equal_those_of_torchvision(policy: str, side: int) -> None:
+    """Compare all operations with the public classes, which draw the same numbers."""
+    images = pictures(600, side)
+    images[::9] //= 32
+    images[::45] = images[::45, :1, :1]  # of one colour
+    seeds = torch.arange(len(images))
+    transform = v2.TrivialAugmentWide() if policy == "trivial" else v2.RandAugment()
+    expected = transform_each(transform, images.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+    distance = (apply_policy(policy, images, seeds).int() - expected.int()).abs().flatten(1)
+    operations, _ = draw_operations(policy, seeds, side)
+    assert set(operations.flat) == set(range(EQUALIZE + 1))
+    in_integers = torch.from_numpy(((operations == IDENTITY) | (operations >= POSTERIZE)).all(0))
+    assert distance[in_integers].max() == 0
+    assert (distance > 1).float().mean() < 1e-4, "rounding may choose another pixel, or the next level"
+
+
+def test_erased_boxes_equal_those_of_torchvision() -> None:
+    images = torch.randn(200, 3, 20, 30)
+    for probability in (0.25, 1.0):
+        expected = transform_each(v2.RandomErasing(probability), images)
+        assert torch.equal(erase_boxes(images, torch.arange(200), probability), expected)
+
+
+class Calls(TorchDispatchMode):
+    """Count operator calls."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("policy", "most"), [("trivial", 60), ("rand", 120)])
+def test_a_batch_takes_few_operator_calls(policy: str, most: int) -> None:
+    images, seeds = pictures(64), torch.arange(64)
+    apply_policy(policy, images, seeds)  # makes the tables
+    with Calls() as calls:
+        apply_policy(policy, images, seeds)
+    assert calls.count <= most
 
 
 @pytest.mark.parametrize("at", [(0.5, 0.5), (0.0, 1.0), (0.3, 0.9)], ids=str)

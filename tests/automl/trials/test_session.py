@@ -15,6 +15,7 @@ import torch.multiprocessing as mp
 from PIL import Image
 from timm.layers import BatchNormAct2d
 from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 from attention import Spec
 from attention.padding import padding
@@ -22,11 +23,12 @@ from automl.base.errors import InputError
 from automl.config.runtime import Runtime
 from automl.task import open_task
 from automl.training.loop import fit, start
+from automl.training.step import make_step
 from automl.training.sync_norm import synchronise
 from backbones import build
 from backbones.padded import MaskedBatchNorm1d
 from search.config import TrialConfig
-from tests.helpers.automl_cases import CPU, tiny
+from tests.helpers.automl_cases import CPU, Regression, tiny
 
 # Workers add the sums over a batch in another order, and each step amplifies the differences in float32. At a
 # rate this small they stay far below the update of the weights. A factor of two in a gradient, or a batch
@@ -145,6 +147,43 @@ def test_two_workers_train_like_one(case: str, noise: str, tmp_path: Path) -> No
     for record, expected in zip(double[0]["history"], single["history"], strict=True):
         for name in ("train_loss", "loss", "accuracy", "macro_f1", "auc", "learning_rate"):
             assert record[name] == pytest.approx(expected[name], **METRICS), name
+
+
+def accumulate(rank: int, workers: int) -> dict[str, Any]:
+    """Train on four batches in groups of three, and count the reductions of gradients after each."""
+    torch.set_num_threads(1)
+    task = Regression(batch_size=8, accumulate=3, optimizer="sgd")
+    task.runtime = Runtime(device=CPU, precision="fp32", rank=rank, workers=workers)
+    state = start(task)
+    step = make_step(task, state.model, state.optimizer, state.scaler)
+    reductions: list[int] = []
+    if isinstance(step.forward, nn.parallel.DistributedDataParallel):
+        step.forward.register_comm_hook(
+            None, lambda _, bucket: reductions.append(1) or allreduce_hook(dist.group.WORLD, bucket)
+        )
+    counts = []
+    for rows in torch.arange(32).split(8):
+        step((task.x[task.runtime.shard(rows)], task.y[task.runtime.shard(rows)]), 0.1)
+        counts.append(len(reductions))
+    step.finish()
+    return {"weights": state.model.state_dict(), "counts": counts}
+
+
+def _accumulate(rank: int, port: int, folder: str, workers: int) -> None:
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("gloo", rank=rank, world_size=workers)
+    torch.save(accumulate(rank, workers), Path(folder) / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow("trains in several processes")
+def test_accumulated_gradients_are_reduced_once_a_group(tmp_path: Path) -> None:
+    """The last group of an epoch is incomplete, and has the gradients of all workers, too."""
+    expected = accumulate(0, 1)["weights"]
+    for result in run_in_processes(_accumulate, 2, tmp_path, 2):
+        assert result["counts"] == [0, 0, 1, 1]
+        for name, weight in result["weights"].items():
+            torch.testing.assert_close(weight, expected[name], msg=name)
 
 
 def test_batches_are_shared_and_statistics_are_means(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,7 @@
-"""Batches of raw images on the device, and the augmentation of whole batches there.
-
-The draws of an image depend only on its seed, not on the worker or the other images of the batch.
-"""
+"""Batches of raw images on the device, and CutMix there."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
@@ -69,45 +66,6 @@ def prefetch(images: Images, order: Sequence[Tensor], device: torch.device) -> I
                 yield pending.popleft().result().to(device, non_blocking=True)
         while pending:
             yield pending.popleft().result().to(device, non_blocking=True)
-
-
-Augment = Callable[[Tensor, Tensor], Tensor]
-
-
-def make_policy(name: str) -> Augment:
-    """Return a function that applies a policy to uint8 images `(B, H, W, 3)` with seeds `(B,)`.
-
-    `trivial` is TrivialAugment, `rand` is RandAugment with two operations of strength 9. Sources: S. Müller
-    and F. Hutter, TrivialAugment (2021), arXiv 2103.10158; E. Cubuk et al., RandAugment (2019), arXiv
-    1909.13719.
-    """
-    from torchvision.transforms import v2
-
-    transform = v2.TrivialAugmentWide() if name == "trivial" else v2.RandAugment()
-    return lambda images, seeds: _apply_to_each(transform, images.permute(0, 3, 1, 2), seeds).permute(
-        0, 2, 3, 1
-    )
-
-
-def make_erasing(probability: float) -> Augment:
-    """Return a function that erases a box of each image with a probability, float `(B, 3, H, W)` -> the same
-    shape.
-
-    Source: Z. Zhong et al., Random Erasing (2017), arXiv 1708.04896.
-    """
-    from torchvision.transforms import v2
-
-    return lambda images, seeds: _apply_to_each(v2.RandomErasing(probability), images, seeds)
-
-
-def _apply_to_each(transform: Callable[[Tensor], Tensor], images: Tensor, seeds: Tensor) -> Tensor:
-    """Transform each image with its own seed. torchvision draws from torch's generator, which is restored."""
-    transformed = []
-    with torch.random.fork_rng(devices=[]):
-        for image, seed in zip(images, seeds.tolist(), strict=True):
-            torch.default_generator.manual_seed(seed)
-            transformed.append(transform(image))
-    return torch.stack(transformed).contiguous(memory_format=torch.channels_last)
 
 
 def apply_cutmix(

@@ -15,14 +15,13 @@ from automl.base.errors import InputError, unknown
 from automl.base.terminal import progress
 from automl.base.units import pluralize
 from automl.config.nouns import Question
-from automl.data.augment import centre_crop, crop_boxes, draw_boxes
+from automl.data.augment import apply_policy, centre_crop, crop_boxes, draw_boxes, erase_boxes
 from automl.data.overview import Overview
 from automl.data.pictures import describe_sizes, read_sizes
 from automl.data.splits import SPLITS
 from automl.data.tally import join_examples
 from automl.task.deployment import spread_indices
 from automl.tasks.image_classification.data.dataset import LEAST_CROP, Images, open_image_records, open_split
-from automl.tasks.image_classification.data.feed import make_erasing, make_policy
 from backbones.libraries import Normalisation
 from search.choices import AUGMENT
 from search.class_statistics import describe_imbalance
@@ -147,11 +146,11 @@ def draw_sheet(images: Images, *, size: int, flip: bool, policy: str, erase: flo
     generator = torch.Generator().manual_seed(0)
     for _ in range(COLUMNS - 1):
         seeds = torch.randint(2**31, (len(rows),), generator=generator)
-        changed = raw if policy == "none" else make_policy(policy)(raw, seeds)
+        changed = raw if policy == "none" else apply_policy(policy, raw, seeds)
         boxes = draw_boxes(images.aspect[rows], scale=LEAST_CROP, flip=flip, generator=generator)
         x = crop_boxes(changed, boxes, size, BYTES)
         if erase:
-            x = make_erasing(erase)(x, seeds)
+            x = erase_boxes(x, seeds, erase)
         shown.append(x.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1))
     tiles = torch.stack(shown, dim=1).numpy()  # (rows, columns, size, size, 3)
     step = size + GAP
