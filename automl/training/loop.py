@@ -184,7 +184,7 @@ def train_epoch(
     done = state.epoch * task.steps()
     steps = min(task.steps(), course.total - done)
     values = torch.zeros(steps, 1 + len(task.learned), device=task.runtime.device)
-    state.model.train()
+    task.set_training(state.model)
     for i, batch in enumerate(islice(task.batches(state.epoch), steps)):
         values[i] = step(batch, rate_at(task, done + i, course))
         if state.average is not None:
