@@ -41,17 +41,13 @@ ASKED = 3.0  # seconds in which an address must answer
 PACKED = (".tgz", ".tar.gz", ".tar", ".tar.bz2", ".zip")
 PARTIAL, BEYOND_END = 206, 416  # HTTP status: a range, and a range beyond the end
 REMEDY = (
-    "try again, or pass a copy with --data PATH, of weights with --weights FILE, or set AUTOML_MIRROR to an "
-    "address that has it"
+    "try again, or pass a copy with --data PATH or --weights FILE, or set AUTOML_MIRROR to one that has it"
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checksum:
-    """The published hash of a file, in hexadecimal. `first_md5` is of the first MiB, as fastai publishes.
-
-    A hash may be its first digits, as torch.hub has them in names.
-    """
+    """The published hash of a file, in hexadecimal. `first_md5` is of the first MiB, as fastai publishes."""
 
     sha256: str | None = None
     md5: str | None = None
@@ -178,7 +174,7 @@ def _check(path: Path, address: str, expected: Checksum) -> None:
                 received = hashlib.file_digest(file, algorithm).hexdigest()
             else:
                 received = hashlib.new(algorithm, file.read(length), usedforsecurity=False).hexdigest()
-        if not received.startswith(digest):
+        if not received.startswith(digest):  # Names of torch.hub have the first digits.
             _remove(path)
             raise InputError(
                 f"{address} is not the expected file: its {size} bytes have the {title} {received}, "

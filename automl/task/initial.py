@@ -73,11 +73,7 @@ def _published(backbone: str, classes: int, size: int | None, options: str) -> M
 def load_published(
     backbone: str, *, classes: int, size: int | None = None, **options: Any
 ) -> Mapping[str, Tensor]:
-    """Load the weights that a library publishes for its model, as `backbones.published_weights` does.
-
-    A file that the library would download comes from the mirror if there is one, and an interrupted download
-    resumes.
-    """
+    """Load weights as `backbones.published_weights` does, and download them from the mirror, if any."""
     file = published_file(backbone)
     if file is not None and file.path is not None and not file.is_cached:
         fetch_file(file.address, file.path)

@@ -27,7 +27,7 @@ LEAST = 96  # smallest size [pixels] for their weights, which were trained on im
 def fit(data: str, *, backbone: str | None, size: int | None, weights: str | None) -> Fit:
     """Choose the space `folder`, with the largest size that does not enlarge half of the images.
 
-    The backbone is pretrained if its weights can be had. Otherwise, with few images, it is a single one, since
+    The backbone is pretrained if its weights can be had. Otherwise, with few images, it is a single one, as
     few trials cannot compare several.
     """
     settings: dict[str, Any] = {"space": "folder"}
@@ -38,26 +38,26 @@ def fit(data: str, *, backbone: str | None, size: int | None, weights: str | Non
     files = [image for image in images if isinstance(image, Path)]
     sizes = sorted(min(size) for size in read_sizes(files[:: max(1, len(files) // OPENED)]))
     chosen, because = [], [f"{pluralize(len(rows), 'image files')} for training and validation"]
-    sides, missing = SIDES, ""
+    pretrained, missing = None, ""
     if backbone is None and weights in (None, PUBLISHED):
         pretrained, missing = choose_pretrained()
-        if pretrained is None and weights == PUBLISHED:
-            pretrained = PRETRAINED[0]  # whose error says what is missing
-        if pretrained is not None:
-            settings |= {"backbone": pretrained, "weights": PUBLISHED}
-            chosen.append(f"backbone {pretrained} with pretrained weights")
-            sides = tuple(side for side in SIDES if side >= LEAST)
-    if backbone is None and len(rows) < MANY and "backbone" not in settings:
+        if weights == PUBLISHED:  # Loading it says what is missing.
+            pretrained = pretrained or PRETRAINED[0]
+    if pretrained is not None:
+        settings |= {"backbone": pretrained, "weights": PUBLISHED}
+        chosen.append(f"backbone {pretrained} with pretrained weights")
+    elif backbone is None and len(rows) < MANY:
         settings["backbone"] = "xresnet18"
         chosen.append("backbone xresnet18")
-    if missing and not chosen:
+    elif missing:
         chosen.append("random weights")
     if size is None and sizes:
         median = sizes[len(sizes) // 2]
-        settings["size"] = max((side for side in sides if side <= median), default=sides[0])
+        least = SIDES[0] if pretrained is None else LEAST
+        settings["size"] = max([least, *(side for side in SIDES if side <= median)])
         chosen.append(f"{settings['size']} px")
         because.append(f"half of them {median} px or less at the shorter side")
-    if missing and "weights" not in settings:
+    if missing and pretrained is None:
         because.append(f"and no pretrained weights: {missing}")
     if not chosen:
         return Fit(settings=settings)
@@ -72,14 +72,14 @@ def choose_pretrained() -> tuple[str | None, str]:
     """
     files = {}
     for name in PRETRAINED:
-        file = published_file(name)
-        if file is not None and file.is_cached:
+        if (file := published_file(name)) is None:
+            continue
+        if file.is_cached:
             return name, ""
-        if file is not None:
-            files[name] = file
+        files[name] = file
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         return None, "none are cached, and HF_HUB_OFFLINE forbids a download"
-    if "AUTOML_MIRROR" in os.environ:  # It has no files of the Hugging Face Hub.
+    if os.environ.get("AUTOML_MIRROR"):  # It has no files of the Hugging Face Hub.
         files = {name: file for name, file in files.items() if file.path is not None}
     answering, reason = find_answering([file.address for file in files.values()]), ""
     if answering is not None:
