@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from attention.spec import Placement
     from backbones.backbone_table import BACKBONES, Backbone
     from backbones.example import Example, call
-    from backbones.factory import build, check_options, find, published_weights
+    from backbones.factory import build, check_options, find, published_file, published_weights
     from backbones.insertion import gates, insert
     from backbones.libraries import IMAGENET, Normalisation
     from backbones.site import Site, sites
@@ -38,5 +38,5 @@ __getattr__ = lazily(__name__)
 
 __all__ = [
     "BACKBONES", "IMAGENET", "Backbone", "Example", "Normalisation", "Placement", "Site", "build", "call",
-    "check_options", "find", "gates", "insert", "published_weights", "sites",
+    "check_options", "find", "gates", "insert", "published_file", "published_weights", "sites",
 ]  # fmt: skip

@@ -29,7 +29,7 @@ from automl.base.lazy import contributions
 from automl.base.loading import load_object
 from backbones.backbone_table import BACKBONES, TASK_PARAMETERS, Backbone, check_option
 from backbones.example import logits, materialise
-from backbones.libraries import IMAGENET, LIBRARIES
+from backbones.libraries import IMAGENET, LIBRARIES, PublishedFile
 
 COUNT = ("classes", "num_classes")  # Names of the parameter for the number of labels, in order of preference.
 
@@ -140,6 +140,12 @@ def published_weights(
             f"the weights published for {name!r} cannot be had: {error_message(error)}. Download them "
             f"elsewhere and name the file"
         ) from error
+
+
+def published_file(name: str) -> PublishedFile | None:
+    """Return the file of the weights that a library publishes for its model, or None if there is none."""
+    library, _, model = name.partition(":")
+    return LIBRARIES[library].published_file(model) if library in LIBRARIES else None
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> None:

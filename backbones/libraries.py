@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -25,6 +26,20 @@ class Normalisation(NamedTuple):
 IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
+class PublishedFile(NamedTuple):
+    """File of published weights.
+
+    Attributes:
+        address: The address at which it is published.
+        is_cached: True if this machine has it.
+        path: The path at which the library looks for it. None if the library keeps it in a format of its own.
+    """
+
+    address: str
+    is_cached: bool
+    path: Path | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Library:
     """Library of models.
@@ -35,12 +50,14 @@ class Library:
         normalisation: Returns the normalisation of a model's images: `normalisation(name)`.
         published: Loads the weights of a model: `published(name, classes=, size=, **options)`. None if an
             option of the model selects them.
+        published_file: Returns their file: `published_file(name)`. None if there are none.
     """
 
     names: Callable[[], Sequence[str]]
     build: Callable[..., "nn.Module"]
     normalisation: Callable[[str], Normalisation]
     published: Callable[..., "Mapping[str, Tensor]"] | None = None
+    published_file: Callable[[str], PublishedFile | None] = lambda _: None
 
 
 _INCEPTIONS = ("googlenet", "inception_v3")
@@ -109,6 +126,15 @@ def _torchvision_published(name: str, **_: Any) -> "Mapping[str, Tensor]":
     return {key: value for key, value in model.state_dict().items() if not key.lower().startswith("aux")}
 
 
+def _torchvision_file(name: str) -> PublishedFile:
+    import torch
+    from torchvision import models
+
+    address = models.get_model_weights(name).DEFAULT.url
+    path = Path(torch.hub.get_dir(), "checkpoints", address.rpartition("/")[2])
+    return PublishedFile(address, path.exists(), path)
+
+
 def _torchvision_normalisation(name: str) -> Normalisation:
     """Return the normalisation. The two oldest models were trained on values from -1 to 1."""
     return Normalisation((0.5,) * 3, (0.5,) * 3) if name in _INCEPTIONS else IMAGENET
@@ -135,6 +161,18 @@ def _timm_published(
     return model.state_dict()
 
 
+def _timm_file(name: str) -> PublishedFile | None:
+    import huggingface_hub
+    import timm as library
+
+    config = library.get_pretrained_cfg(name, allow_unregistered=True)
+    if config is None or not config.hf_hub_id:
+        return None
+    file = config.hf_hub_filename or "model.safetensors"
+    kept = huggingface_hub.try_to_load_from_cache(config.hf_hub_id, file)
+    return PublishedFile(huggingface_hub.hf_hub_url(config.hf_hub_id, file), isinstance(kept, str))
+
+
 # Models such as `smp:Unet` return a class for each pixel.
 smp_library = optional("segmentation_models_pytorch", "segmentation")
 
@@ -158,9 +196,14 @@ LIBRARIES: Mapping[str, Library] = {
         build=torchvision,
         normalisation=_torchvision_normalisation,
         published=_torchvision_published,
+        published_file=_torchvision_file,
     ),
     "timm": Library(
-        names=_timm_names, build=timm, normalisation=_timm_normalisation, published=_timm_published
+        names=_timm_names,
+        build=timm,
+        normalisation=_timm_normalisation,
+        published=_timm_published,
+        published_file=_timm_file,
     ),
     "smp": Library(names=_smp_names, build=smp, normalisation=lambda _: IMAGENET),
 }

@@ -54,11 +54,11 @@ def load(
     Raises:
         InputError: The weights do not fit. The message names the keys.
     """
-    own = {key: value for key, value in model.state_dict().items() if not _is_attention(key)}
+    own = {key: value for key, value in model.state_dict().items() if not is_inserted(key)}
     replaced = [f"{path}." for path, module in model.named_modules() if isinstance(module, Mixer)]
     loaded = _unwrapped(weights, own)
     hosts = tuple({key.partition("site_mixer")[0] for key in loaded if "site_mixer" in key.split(".")})
-    loaded = {k: value for k, value in loaded.items() if not _is_attention(k) and k not in without}
+    loaded = {k: value for k, value in loaded.items() if not is_inserted(k) and k not in without}
     missing = [key for key in own if key not in loaded and not key.endswith("num_batches_tracked")]
     unknown = [key for key in loaded if key not in own and not key.startswith(tuple(replaced))]
     if hosts and missing and not unknown and all(key.startswith(hosts) for key in missing):
@@ -86,7 +86,8 @@ def load(
     return head
 
 
-def _is_attention(key: str) -> bool:
+def is_inserted(key: str) -> bool:
+    """Return True if a key of weights, or the path of a module, is of an inserted module."""
     return any(part in ATTENTION for part in key.split("."))
 
 

@@ -48,6 +48,10 @@ PUBLISHED: Mapping[str, Any] = {
     "label_smoothing": 0.1,
 }
 
+# Parameters with which `fine_tuning` returns the defaults for trained weights.
+FINE_TUNING: Mapping[str, Any] = {**PUBLISHED, "adamw.learning_rate": 1e-3, "layer_decay": 0.8}
+FROZEN_BELOW = 500  # training images
+
 # Attention types of the built-in spaces unless --attention names others: those of the papers, and the
 # control. A new type of the table is not added here, since it would change the spaces of old searches.
 TYPES = ("ssa", "ssa-sym", "sagan", "decomposed", "multihead", "conv1x1")
@@ -212,15 +216,18 @@ def optimisation(
     )
 
 
-def training(trial: Trial, *, epochs: int) -> Any:
-    """Draw optimiser, schedule and regularisation of the default task, images, for `epochs` epochs."""
+def training(trial: Trial, *, epochs: int, rate: float = 1.0) -> Any:
+    """Draw optimiser, schedule and regularisation of the default task, images, for `epochs` epochs.
+
+    `rate` is a factor of the range of learning rates.
+    """
     optimizer: Optimizer = trial.suggest_categorical("optimizer", ["adamw", "sgd"])  # type: ignore[assignment]
     # Each optimiser has its own parameters, because good values differ by orders of magnitude.
     if optimizer == "adamw":
-        learning_rate = trial.suggest_float("adamw.learning_rate", 3e-4, 3e-2, log=True)
+        learning_rate = trial.suggest_float("adamw.learning_rate", 3e-4 * rate, 3e-2 * rate, log=True)
         weight_decay = trial.suggest_float("adamw.weight_decay", 1e-4, 3e-1, log=True)
     else:
-        learning_rate = trial.suggest_float("sgd.learning_rate", 1e-2, 1.0, log=True)
+        learning_rate = trial.suggest_float("sgd.learning_rate", 1e-2 * rate, rate, log=True)
         weight_decay = trial.suggest_float("sgd.weight_decay", 1e-5, 1e-2, log=True)
     kind: Any = TASKS[TrialConfig.task].training
     return kind(
@@ -232,6 +239,19 @@ def training(trial: Trial, *, epochs: int) -> Any:
         schedule=trial.suggest_categorical("schedule", ["one-cycle", "flat-cosine"]),
         mixup=round(trial.suggest_float("mixup", 0.0, 0.4, step=0.1), 1),  # 3 * 0.1 is not 0.3
         label_smoothing=round(trial.suggest_float("label_smoothing", 0.0, 0.2, step=0.05), 2),
+    )
+
+
+def fine_tuning(trial: Trial, *, epochs: int) -> Any:
+    """Draw a training of the default task, images, that starts from trained weights.
+
+    Learning rates are a tenth of those of `training`, and may fall towards the first layers. Batch norms keep
+    their statistics with few images.
+    """
+    return replace(
+        training(trial, epochs=epochs, rate=0.1),
+        layer_decay=trial.suggest_categorical("layer_decay", [0.65, 0.8, 1.0]),
+        frozen_norms_below=FROZEN_BELOW,
     )
 
 

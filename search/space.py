@@ -62,6 +62,7 @@ class Space:
             configuration that it leaves unchanged is a baseline.
         with_backbone: Returns the space of another backbone, given its name, the image side in pixels, or
             None for the side of the space, and its options. None if the space has backbones of its own.
+        fine_tuned: Returns the space of models that start from trained weights. None if it is the same.
         controls: Returns the controls of a finalist's configuration by name. By default the control has 1x1
             convolutions instead of the finalist's attentions.
         with_layers: Returns the space with another number of full layers `full`, or other attention types
@@ -91,6 +92,7 @@ class Space:
     candidate: Mapping[str, Any] = field(default_factory=dict)
     as_baseline: Callable[[TrialConfig], TrialConfig] = without_attention
     with_backbone: Callable[[str, int | None, Mapping[str, Any]], "Space"] | None = None
+    fine_tuned: "Callable[[], Space] | None" = None
     controls: Callable[[TrialConfig], Mapping[str, TrialConfig]] | None = None
     with_layers: Callable[..., "Space"] | None = None
     adjust: Callable[[TrialConfig], TrialConfig] = lambda config: config

@@ -100,6 +100,11 @@ def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Use one cache for all tests, so that digits is decoded once, and no server or cluster of the user."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AUTOML_CACHE", str(tmp_path_factory.mktemp("cache")))
+        # No pretrained weights, which would change what searches choose.
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        for weights in ("TORCH_HOME", "HF_HOME"):
+            patch.setenv(weights, str(tmp_path_factory.mktemp("weights")))
+        patch.setattr("huggingface_hub.constants.HF_HUB_CACHE", os.environ["HF_HOME"])
         # At Ray's niceness, workers would get no time beside the processes of the tests.
         patch.setenv("RAY_worker_niceness", "0")
         patch.setenv("OMP_NUM_THREADS", "1")  # of commands that tests start, two at a time on two cores

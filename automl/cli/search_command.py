@@ -42,7 +42,7 @@ def search(
     if resume is not None and resume != "auto":
         begin = _resume(ctx, resume, values, seeds, trust)
     else:
-        settings = _read_settings(values, 1 if seeds is None else seeds)
+        settings = _read_settings(values, 1 if seeds is None else seeds, resume=resume is not None)
         if dry_run:
             print_preview(settings, as_json)
             return
@@ -115,7 +115,7 @@ def print_preview(settings: "ParsedSettings", as_json: bool = False) -> None:
         print_json(to_json(forecast))
 
 
-def _read_settings(values: dict[str, Any], seeds: int) -> "ParsedSettings":
+def _read_settings(values: dict[str, Any], seeds: int, *, resume: bool) -> "ParsedSettings":
     """Return the settings of a new search from the options' values."""
     from automl.search.prepare import open_settings
 
@@ -123,7 +123,7 @@ def _read_settings(values: dict[str, Any], seeds: int) -> "ParsedSettings":
     if trials is not None and not trials.removeprefix("-").isdecimal():
         raise InputError(f"--trials must be a number; got {trials!r}. +N needs --resume")
     chosen: dict[str, Any] = {"trials": None if trials is None else int(trials), "seeds": seeds}
-    return open_settings({**values, "space": values["space"] or "", **chosen})
+    return open_settings({**values, "space": values["space"] or "", **chosen}, resume=resume)
 
 
 def _confirm(result: "Search", values: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:

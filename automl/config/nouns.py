@@ -179,6 +179,7 @@ class Question(declared.QuestionOptions):
             loading.freeze_code(name)
         if self.train is None:
             space = load_space(self.space, backbone, self.size, options)
+            space = space.fine_tuned() if self.weights and space.fine_tuned else space
             space = space if self.full is None else space.with_full(self.full)
         else:
             function_space = resolve("automl.tasks.function.space:function_space")  # which imports torch

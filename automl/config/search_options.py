@@ -41,7 +41,8 @@ class QuestionOptions:
         train: Your own training loop: `file.py:function`. It takes the place of a space. Also
             `package.module:train`, or from Python a function of an `automl.Trial`.
         backbone: xresnet34, torchvision:NAME, timm:NAME or file.py:Net. Also `package.module:Net` or another
-            registered name, and for a language model `hf:FOLDER` or `hf:NAME`. Default: the space's.
+            registered name, and for a language model `hf:FOLDER` or `hf:NAME`. Default: the space's, and for
+            photographs a pretrained one if its weights can be had.
         backbone_option: Option of --backbone, NAME=VALUE; may be repeated. In Python a list of them.
         attention: Types to choose from: ssa,timm:se,file.py:Class. Names of `automl attentions`,
             `timm:NAME`, `file.py:Class` or `package.module:Class`. Or a list of them. Default: the space's.

@@ -232,7 +232,7 @@ def measure_step_memory(task: Task, model: nn.Module | None = None) -> int:
     state = start(task, model)
     for group in state.optimizer.param_groups:
         group["lr"] = 0.0  # The step must not change the model.
-    state.model.train()
+    task.set_training(state.model)
     losses = []
 
     def forward() -> None:

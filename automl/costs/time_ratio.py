@@ -124,7 +124,7 @@ class Epoch:
 
     def step(self) -> None:
         """Run a training step, including the creation of its batch."""
-        self.state.model.train()
+        self.task.set_training(self.state.model)
         self._step(next(self._batches), 1e-6)
         if self.state.average is not None:
             self.state.average.update(self.state.model, step=1)

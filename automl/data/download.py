@@ -9,15 +9,19 @@ without access to the internet. The names of the files stay the same.
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
+import time
 import tomllib
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from http.client import HTTPException
 from pathlib import Path
+from threading import Thread
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
@@ -33,9 +37,12 @@ from automl.storage.cache_folder import cache_root, once
 
 BLOCK = 1 << 20  # bytes
 SILENCE = 60.0  # seconds without data after which a download fails
+ASKED = 3.0  # seconds in which an address must answer
 PACKED = (".tgz", ".tar.gz", ".tar", ".tar.bz2", ".zip")
 PARTIAL, BEYOND_END = 206, 416  # HTTP status: a range, and a range beyond the end
-REMEDY = "try again, or pass a copy with --data PATH, or set AUTOML_MIRROR to an address that has it"
+REMEDY = (
+    "try again, or pass a copy with --data PATH or --weights FILE, or set AUTOML_MIRROR to one that has it"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +84,7 @@ def fetch_files(name: str, files: Sequence[Remote]) -> Path:
     def fetch(temporary: Path) -> None:
         paths = []
         for file in files:
-            address = _mirrored(file.address)
+            address = mirrored(file.address)
             path = temporary.with_name(f"{name}.part-{file.name}")
             _fetch(address, path, checked=file.checksum.is_whole)
             paths.append(path)
@@ -93,7 +100,7 @@ def fetch_files(name: str, files: Sequence[Remote]) -> Path:
             except InputError as error:
                 _remove(path)
                 raise InputError(
-                    f"{_mirrored(file.address)} was not received completely ({error}); {REMEDY}"
+                    f"{mirrored(file.address)} was not received completely ({error}); {REMEDY}"
                 ) from error
             for child in list(inside.iterdir()):
                 shutil.move(child, temporary / child.name)
@@ -102,6 +109,50 @@ def fetch_files(name: str, files: Sequence[Remote]) -> Path:
             _remove(path)
 
     return enter_single_folder(once(cache_root() / "downloads" / name, fetch))
+
+
+def fetch_file(address: str, target: Path) -> None:
+    """Download a file of torch.hub, whose name has the start of its SHA-256, to the path `target`, once.
+
+    Raises InputError as `fetch_files` does.
+    """
+    digest = re.search(r"-([0-9a-f]{8,})\.", target.name)
+    checksum = Checksum(sha256=digest[1] if digest else None)
+
+    def fetch(temporary: Path) -> None:
+        path = target.with_name(f"{target.name}.part")
+        _fetch(mirrored(address), path, checked=checksum.is_whole)
+        _check(path, mirrored(address), checksum)
+        os.replace(path, temporary)
+        _remove(path)
+
+    once(target, fetch)
+
+
+def find_answering(addresses: Sequence[str]) -> str | None:
+    """Return the first of the addresses that has its file and says so within `ASKED` seconds, or its mirror.
+
+    All are asked at once, and each once. Return None if none answers.
+    """
+    answering: set[str] = set()
+    sources = {address: mirrored(address) for address in addresses}
+
+    def ask(address: str) -> None:
+        with suppress(OSError, HTTPException, ValueError):
+            request = urllib.request.Request(sources[address], headers={"Range": "bytes=0-0"})
+            with urllib.request.urlopen(request, timeout=ASKED):
+                answering.add(address)
+
+    # The timeout of a connection does not include the resolution of the name.
+    threads = [Thread(target=ask, args=(address,), daemon=True) for address in addresses]
+    end = time.monotonic() + ASKED
+    for thread in threads:
+        thread.start()
+    for address, thread in zip(addresses, threads, strict=True):
+        thread.join(max(0.0, end - time.monotonic()))
+        if address in answering:
+            return address
+    return None
 
 
 def _check(path: Path, address: str, expected: Checksum) -> None:
@@ -123,7 +174,7 @@ def _check(path: Path, address: str, expected: Checksum) -> None:
                 received = hashlib.file_digest(file, algorithm).hexdigest()
             else:
                 received = hashlib.new(algorithm, file.read(length), usedforsecurity=False).hexdigest()
-        if received != digest:
+        if not received.startswith(digest):  # Names of torch.hub have the first digits.
             _remove(path)
             raise InputError(
                 f"{address} is not the expected file: its {size} bytes have the {title} {received}, "
@@ -131,7 +182,8 @@ def _check(path: Path, address: str, expected: Checksum) -> None:
             )
 
 
-def _mirrored(address: str) -> str:
+def mirrored(address: str) -> str:
+    """Return the address from which a file is downloaded, that of the mirror if there is one."""
     mirror = os.environ.get("AUTOML_MIRROR")
     if mirror and "@" in urlsplit(mirror).netloc:
         raise InputError(

@@ -16,6 +16,7 @@ from typing import Any
 from automl.base import loading
 from automl.base.errors import InputError, unknown
 from automl.base.lazy import resolve
+from automl.base.options import STORAGE
 from automl.base.units import pluralize
 from automl.callbacks.user import check_callbacks
 from automl.config.nouns import Question, SearchPlan
@@ -25,7 +26,7 @@ from automl.costs.forecast import check_limits
 from automl.data import shared
 from automl.data.manifest import Manifest
 from automl.export.formats import find_missing_formats
-from automl.storage.folder import check_new, find_model_search
+from automl.storage.folder import check_new, exists, find_model_search, find_search
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import check_not_temporary
 from automl.task import Task, checks, open_task, task_of_data
@@ -41,6 +42,7 @@ from search.trial_scheduler import Plan
 # combinations of a type, its options and the shapes of sites.
 MODEL_DRAWS, LIMIT_DRAWS, ATTENTION_DRAWS = 50, 100, 400
 PRIORS = ("sensitivity", "none")
+CHOSEN = ("space", "backbone", "weights", "size")  # settings that the data choose
 STEPS = 300  # minimum number of steps; shorter trainings may end at chance level
 
 
@@ -236,11 +238,19 @@ class Fit:
     why: str = ""
 
 
-def fit(data: str, *, backbone: str | None = None, size: int | None = None, is_text: bool = False) -> Fit:
+def fit(
+    data: str,
+    *,
+    backbone: str | None = None,
+    size: int | None = None,
+    weights: str | None = None,
+    is_text: bool = False,
+) -> Fit:
     """Choose settings for the data at the path `data`.
 
     The task that recognises the data chooses, or else the default one. With `is_text`, source files are texts
-    of a language model instead of functions to search. `backbone` and `size` are kept if they are set.
+    of a language model instead of functions to search. `backbone`, `size` and `weights` are kept if they are
+    set.
 
     Raise InputError if an archive cannot be extracted, or a folder is not a dataset.
     """
@@ -250,17 +260,18 @@ def fit(data: str, *, backbone: str | None = None, size: int | None = None, is_t
     spec = spec or TASKS[TrialConfig.task]  # data that no task recognises
     if not spec.fit:
         return Fit(settings={"space": spec.space})
-    chosen: Fit = resolve(spec.fit)(data, backbone=backbone, size=size)
+    chosen: Fit = resolve(spec.fit)(data, backbone=backbone, size=size, weights=weights)
     return chosen
 
 
-def open_settings(values: Mapping[str, Any]) -> ParsedSettings:
+def open_settings(values: Mapping[str, Any], *, resume: bool = False) -> ParsedSettings:
     """Return the settings of a search with these fields of `Settings`. Without a space, the data choose it.
 
-    What was chosen is printed. Raises InputError if there is neither a space nor data.
+    What was chosen is printed. With `resume`, an existing search of this name has chosen before, and that is
+    kept. Raises InputError if there is neither a space nor data.
     """
     options = {name: value for name, value in values.items() if value is not None}
-    data = options.get("data")
+    data, name, storage = options.get("data"), options.get("name"), options.get("storage", STORAGE)
     if options.get("space", "") != "" or "train" in options:
         return Settings(**values).parsed
     if not isinstance(data, str | PathLike):
@@ -268,11 +279,16 @@ def open_settings(values: Mapping[str, Any]) -> ParsedSettings:
             "--space, --data or --train is missing; give --data PHOTOS, --space digits, --train "
             "train.py:train, or --resume NAME to resume a search"
         )
+    if resume and name is not None and exists(name, storage):
+        stored = find_search(name, storage)[1].settings.values()
+        kept = {key: stored[key] for key in CHOSEN if options.get(key, "") == ""}
+        return Settings(**{**values, **kept}).parsed
     # These options say that a language model is wanted.
     is_text = str(options.get("backbone", "")).startswith("hf:") or bool(
         {"full", "max_cache", "context", "distil"} & options.keys()
     )
-    default = fit(fspath(data), backbone=options.get("backbone"), size=options.get("size"), is_text=is_text)
+    of_user = {key: options.get(key) for key in ("backbone", "size", "weights")}
+    default = fit(fspath(data), **of_user, is_text=is_text)
     if default.why:
         print(f"chosen    {default.why}", file=sys.stderr)
     return Settings(**{**values, **default.settings}).parsed

@@ -208,7 +208,7 @@ def run_search(*positional: Any, resume: str | NamedSearch | None = None, **sett
     if resume is None:
         return start_search(open_settings(settings))
     if resume == "auto":
-        return start_or_resume(open_settings(settings))
+        return start_or_resume(open_settings(settings, resume=True))
     if fixed := [name for name in settings if name not in RESUMED_WITH]:
         raise InputError(
             f"{fixed[0]!r} cannot be combined with resume, which keeps the settings. Leave it out; "

@@ -203,6 +203,14 @@ class Task(TaskData, TaskDeployment, Generic[DataT_co, ModelT_co, TrainingT_co])
             raise InputError(f"task {self.config.task} starts from new weights; leave out model.weights")
         return []
 
+    def set_training(self, model: nn.Module) -> None:
+        """Put a model into training mode, before each epoch.
+
+        Args:
+            model: The model.
+        """
+        model.train()
+
     def notes(self) -> Sequence[str]:
         """Return notes on the model for the user, before it is trained.
 

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from automl.base.errors import InputError, error_message
 from automl.base.serialise import to_json
+from automl.data.download import fetch_file
 from automl.storage.storage import Storage
-from backbones import published_weights
+from backbones import published_file, published_weights
 from backbones.take_over import load
 from search.config import PUBLISHED, Model
 from search.record import CHECKPOINT_FILE
@@ -66,7 +67,17 @@ def _named(chosen: Model, classes: int, size: int | None) -> tuple[Mapping[str, 
 
 @lru_cache(maxsize=1)  # all trials of a process start from the same weights
 def _published(backbone: str, classes: int, size: int | None, options: str) -> Mapping[str, Tensor]:
-    return published_weights(backbone, classes=classes, size=size, **json.loads(options))
+    return load_published(backbone, classes=classes, size=size, **json.loads(options))
+
+
+def load_published(
+    backbone: str, *, classes: int, size: int | None = None, **options: Any
+) -> Mapping[str, Tensor]:
+    """Load weights as `backbones.published_weights` does, and download them from the mirror, if any."""
+    file = published_file(backbone)
+    if file is not None and file.path is not None and not file.is_cached:
+        fetch_file(file.address, file.path)
+    return published_weights(backbone, classes=classes, size=size, **options)
 
 
 def choose_weights(address: str) -> tuple[str, str]:

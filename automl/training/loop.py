@@ -205,7 +205,7 @@ def train_epoch(
     values = torch.zeros(steps, 1 + len(task.learned), device=task.runtime.device)
     if state.values is not None:
         values[: state.steps] = state.values
-    state.model.train()
+    task.set_training(state.model)
     for i, batch in enumerate(islice(task.batches(state.epoch), state.steps, steps), state.steps):
         values[i] = step(batch, rate_at(task, done + i, course))
         if state.average is not None:

@@ -34,7 +34,7 @@ def find_learning_rate(
     Raises InputError if the loss is not finite from the start.
     """
     state = start(task)
-    state.model.train()
+    task.set_training(state.model)
     step_at = make_step(task, state.model, state.optimizer, state.scaler)
     batches = endless_batches(task)
     rates: list[float] = []

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Collection
 from math import cos, pi
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import nn
 
-from automl.base.errors import InputError
+from backbones.take_over import ATTENTION
 from search.config import Training
 
 # Embeddings of torchvision's transformers, which do not decay. Models of timm name theirs.
@@ -19,8 +20,7 @@ def build_optimizer(model: nn.Module, training: Training) -> torch.optim.Optimiz
 
     Weights of convolutions and linear layers decay. Norms, biases, gates, position embeddings and the
     parameters in a model's `no_weight_decay` do not, unless `training.decayed` is `all`. A group's `lr_scale`
-    is its factor of the learning rate. Raises `InputError` if `training.layer_decay` is set for a model whose
-    layers are not known.
+    is its factor of the learning rate.
     """
     groups = _by_layer(model, training) if training.layer_decay < 1 else _by_kind(model, training)
     for group in groups:
@@ -44,22 +44,38 @@ def _by_kind(model: nn.Module, training: Training) -> list[dict[str, Any]]:
 
 
 def _by_layer(model: nn.Module, training: Training) -> list[dict[str, Any]]:
-    """Return timm's groups, in which each layer, with its attention, has a lower rate than the next layer."""
+    """Return timm's groups, in which each layer has a lower rate than the next layer.
+
+    The head and inserted attention, which are new, have the full rate.
+    """
     # Source: H. Bao et al., BEiT (2021), arXiv 2106.08254, appendix H.
-    if not hasattr(model, "group_matcher"):
-        raise InputError(
-            f"training.layer_decay needs a model that names its layers, as vit and those of timm do; "
-            f"{type(model).__name__} does not. Leave it at 1"
-        )
+    from timm.models import group_parameters
     from timm.optim import param_groups_layer_decay
 
+    if hasattr(model, "group_matcher"):
+        layers = group_parameters(model, model.group_matcher(coarse=False), reverse=True)
+    else:
+        names = [name for name, _ in model.named_parameters()]
+        blocks = list(dict.fromkeys(map(_block, names)))
+        layers = {name: blocks.index(_block(name)) for name in names}
+    last = max(layers.values())
+    layers |= {name: last for name in layers if ATTENTION[0] in name.split(".")}
     values: list[dict[str, Any]] = param_groups_layer_decay(
-        model,
+        SimpleNamespace(  # type: ignore[arg-type] # timm uses nothing else of a model
+            named_parameters=model.named_parameters, group_matcher=lambda coarse: layers.__getitem__
+        ),
         weight_decay=training.weight_decay,
         no_weight_decay_list=_without_decay(model),
         layer_decay=training.layer_decay,
     )
     return values
+
+
+def _block(name: str) -> str:
+    """Return the path of a parameter up to its first part with a number, such as `features.3` or `layer2`."""
+    parts = name.split(".")
+    numbered = next((i for i, part in enumerate(parts) if part[-1:].isdigit()), 0)
+    return ".".join(parts[: numbered + 1])
 
 
 def _without_decay(model: nn.Module) -> Collection[str]:

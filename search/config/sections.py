@@ -197,7 +197,8 @@ class Training:
             `decay_factor`. These are epochs of the configuration: if a slower model trains fewer epochs in
             the same time, the rate falls after the same fractions of that time.
         decay_factor: That factor.
-        layer_decay: The learning rate of a layer relative to the next one, for models that name their layers.
+        layer_decay: The learning rate of a layer relative to the next one. The head and inserted attention
+            have the full rate. Blocks are layers unless the model names its own, as those of timm do.
         clip: The largest norm of all gradients together; 0 is off.
         accumulate: The number of batches whose gradients are averaged for one step, if a larger batch does
             not fit the device. The last step of an epoch may have fewer.

@@ -54,6 +54,8 @@ class ImageTraining(ClassificationTraining):
         flip: If True, half of the images are mirrored. None mirrors photographs only.
         policy: Augmentation of colours and shapes: `trivial` for TrivialAugment or `rand` for RandAugment.
         erasing: The probability that a box of an image is erased.
+        frozen_norms_below: With fewer training images, the backbone's batch norms keep the statistics of its
+            initial weights. Few images estimate them badly.
     """
 
     mixup: float = 0.0
@@ -61,6 +63,7 @@ class ImageTraining(ClassificationTraining):
     flip: bool | None = None
     policy: Policy = "none"
     erasing: float = 0.0
+    frozen_norms_below: int = 0
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()

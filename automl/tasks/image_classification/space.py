@@ -107,26 +107,36 @@ def lookup(trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialCo
 
 @dataclass(frozen=True)
 class Photographs:
-    """The space of photographs of the source `name`, and with `augment` of the strength of augmentation."""
+    """The space of photographs of the source `name`.
+
+    With `augment`, the strength of augmentation is drawn. With `trained`, models start from trained weights.
+    """
 
     name: str
     summary: str
     backbones: Sequence[str] = XRESNETS
     size: int = 128
     augment: bool = False
+    trained: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)  # of a single backbone
 
     def space(self) -> Space:
         return Space(
             name=self.name,
             draw=self.draw,
-            baseline={**self.first(), **PLAIN},
+            baseline={**self.first(), "modules": 0, **self.hyperparameters},
             free=self.free,
             summary=self.summary,
             with_backbone=lambda backbone, side, options: replace(
                 self, backbones=(backbone,), size=side or self.size, options=options
             ).space(),
+            fine_tuned=None if self.trained else lambda: replace(self, trained=True).space(),
         )
+
+    @property
+    def hyperparameters(self) -> Mapping[str, Any]:
+        """Return the parameters of the baseline's training."""
+        return choices.FINE_TUNING if self.trained else choices.PUBLISHED
 
     def draw(self, trial: optuna.Trial, kinds: Sequence[str] = choices.TYPES) -> TrialConfig:
         several = len(self.backbones) > 1
@@ -134,7 +144,7 @@ class Photographs:
         prefix = f"{backbone}." if several else ""
         sites = list_sites(backbone, self.size, self.options)
         placement = choices.placement(trial, sites, prefix=prefix, kinds=kinds)
-        training = choices.training(trial, epochs=5)
+        training = (choices.fine_tuning if self.trained else choices.training)(trial, epochs=5)
         return TrialConfig(
             data=ImageData(source=self.name, size=self.size),
             model=Model(backbone=backbone, options=self.options, placement=placement),
@@ -151,7 +161,8 @@ class Photographs:
         first = self.backbones[0]
         prefix = f"{first}." if len(self.backbones) > 1 else ""
         sites = list_sites(first, self.size, self.options)
-        return [{**self.first(), **p} for p in choices.free(sites, prefix)]
+        answers = choices.free(sites, prefix, baseline=self.hyperparameters)
+        return [{**self.first(), **answer} for answer in answers]
 
 
 SIZE, MOST = 224, 7  # of decomposed attention in large backbones: the images, and the most modules

@@ -33,6 +33,8 @@ from automl.tasks.image_classification.data.feed import Feed, apply_cutmix
 from automl.tasks.image_classification.targets import NAMED, ImageClasses, ImageTarget
 from backbones import IMAGENET, Normalisation, find
 from backbones.channels import set_format
+from backbones.take_over import is_inserted
+from backbones.torch_internals import AnyBatchNorm
 from search.config import TrialConfig
 
 CLASSES = ImageClasses()
@@ -124,6 +126,13 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
     def initialise(self, model: nn.Module) -> list[str]:
         return initialise(model, self.chosen, classes=len(self.target.names), size=self.data.size)
 
+    def set_training(self, model: nn.Module) -> None:
+        super().set_training(model)
+        if self.size("train") < self.training.frozen_norms_below:
+            for path, module in model.named_modules():
+                if isinstance(module, AnyBatchNorm) and not is_inserted(path):
+                    module.eval()
+
     def batches(self, epoch: int) -> Iterator[tuple[Tensor, ...]]:
         """Yield `(x, y)`, or for mixed images `(x, y, z, weight)`, with both targets and the weight of the
         first. Only images whose target can be mixed are.
@@ -187,7 +196,10 @@ class ImageClassification(Classification[ImageData, ImageTraining]):
         few = (
             f"; expect scores near chance with {pluralize(images, 'training images')}" if images < FEW else ""
         )
-        note = f"weights   random{few}. Pretrained ones score higher: {advise_weights(self.chosen.backbone)}"
+        note = (
+            f"weights   random{few}. Pretrained ones score higher (docs/how-to/pretrained-weights.md): "
+            f"{advise_weights(self.chosen.backbone)}"
+        )
         return [*super().notes(), note]
 
     def example(self, count: int) -> Tensor:

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attention import Spec
-from automl.base.errors import InputError
 from automl.task import open_task
 from automl.training.optimiser import build_optimizer, compute_relative_rate
 from backbones import build, insert
@@ -112,7 +111,7 @@ def test_embeddings_of_positions_do_not_decay(name: str) -> None:
 
 
 def test_each_layer_has_a_fraction_of_the_next_layers_rate() -> None:
-    """Attention has the rate of its block. The head has the full rate."""
+    """The head and attention, which are new, have the full rate."""
     model = build("vit", classes=4, size=16, embed_dim=12, depth=3, heads=3, patch_size=4)
     insert(model, {"stage1.block2": Spec("ssa")}, torch.empty(2, 3, 16, 16))
     training = tiny(training={"layer_decay": 0.5, "learning_rate": 0.1}).training
@@ -122,17 +121,28 @@ def test_each_layer_has_a_fraction_of_the_next_layers_rate() -> None:
     assert sorted(scales) == sorted(named.values())
     assert scales["head.weight"] == 1
     for block, scale in enumerate((0.125, 0.25, 0.5)):
-        assert {v for key, v in scales.items() if key.startswith(f"blocks.{block}.")} == {scale}
+        own = {key: v for key, v in scales.items() if key.startswith(f"blocks.{block}.")}
+        assert {v for key, v in own.items() if "site_attention" not in key} == {scale}
     assert scales["pos_embed"] == scales["patch_embed.proj.weight"] == 0.0625
-    assert scales["blocks.1.site_attention.gamma"] == 0.25
+    assert scales["blocks.1.site_attention.gamma"] == 1
     for group in optimizer.param_groups:
         assert group["lr"] == pytest.approx(0.1 * group["lr_scale"])
-    with pytest.raises(InputError, match=r"training\.layer_decay needs a model that names its layers"):
-        build_optimizer(open_task(tiny(), HERE).model(), tiny(training={"layer_decay": 0.5}).training)
     model = open_task(tiny(model={"placement": EVERY_ATTENTION}), HERE).model()
     groups = build_optimizer(model, tiny().training).param_groups
     trained = [id(parameter) for group in groups for parameter in group["params"]]
     assert sorted(trained) == sorted(id(parameter) for parameter in model.parameters())
+
+
+def test_blocks_are_layers_of_models_that_name_none() -> None:
+    expected = {"conv1": -6, "layer1.1.conv2": -4, "layer4.0.conv1": -1, "fc": 0}
+    with torch.device("meta"):
+        model = build("torchvision:resnet18", classes=4)
+    training = tiny(training={"layer_decay": 0.5}).training
+    named = {id(p): key for key, p in model.named_parameters()}
+    groups = build_optimizer(model, training).param_groups
+    scales = {named[id(p)]: g["lr_scale"] for g in groups for p in g["params"]}
+    assert sorted(scales) == sorted(named.values())
+    assert {path: scales[f"{path}.weight"] for path in expected} == {k: 2.0**v for k, v in expected.items()}
 
 
 @pytest.mark.parametrize("optimizer", others_slow(["adam", "adamw"], "adamw"))
