@@ -1,12 +1,25 @@
 """Metrics of classifiers against scikit-learn, and their jackknife against recomputation and a bootstrap."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 import torch
 from sklearn import metrics as sklearn
 
 from automl.base.errors import InputError
-from search.class_metrics import ACCURACY, AUC, BALANCED_ACCURACY, CLASSIFICATION, LOSS, MACRO_F1, ClassMetric
+from search.class_metrics import (
+    ACCURACY,
+    AUC,
+    BALANCED_ACCURACY,
+    CLASSIFICATION,
+    LOSS,
+    MACRO_AP,
+    MACRO_F1,
+    MAE,
+    ClassMetric,
+)
+from search.class_statistics import random_precision
 from search.metric import GUESSING_RATE, Chance
 
 
@@ -150,6 +163,34 @@ def test_a_step_is_the_effect_of_one_answer(counts: list[int]) -> None:
         changes.append(1 - sklearn.balanced_accuracy_score(true, answered))
     assert BALANCED_ACCURACY.chance(counts).step == pytest.approx(np.sqrt(np.mean(np.square(changes))))
     assert ACCURACY.chance(counts).step == 1 / len(true)
+
+
+def test_random_order_of_labels_has_this_average_precision() -> None:
+    """All orders of up to seven inputs are tried."""
+    for inputs in range(1, 8):
+        for positives in range(1, inputs + 1):
+            ranks = np.array([*combinations(range(1, inputs + 1), positives)])
+            values = (np.arange(1, positives + 1) / ranks).mean(1)
+            expected = pytest.approx((values.mean(), values.std()), abs=1e-7)
+            assert random_precision(positives, inputs) == expected
+
+
+def test_labels_and_numbers_know_guessing() -> None:
+    generator = np.random.default_rng(0)
+    labels = torch.tensor(generator.random((80, 3)) < [0.1, 0.3, 0.6]).double()
+    numbers = torch.tensor(generator.exponential(size=(80, 1)))
+    for metric, targets in ((MACRO_AP, labels), (MAE, numbers)):
+        chance, values = metric.chance_of(targets), []
+        assert chance is not None
+        for _ in range(200):
+            outputs = torch.tensor(generator.normal(size=targets.shape))
+            if metric == MAE:
+                outputs = numbers.median() + 0 * outputs
+            values.append(metric.compute(metric.update(outputs, targets), len(targets)).item())
+        assert np.mean(values) == pytest.approx(chance.value, abs=0.01)
+        assert np.std(values) <= chance.error
+        assert 0 < chance.step < 0.1
+    assert MACRO_AP.chance_of(torch.zeros(4, 2)) is None, "no input has a label"
 
 
 @pytest.mark.parametrize(("inputs", "chance"), [(3, 0.4), (7, 2 / 7), (36, 0.25), (1000, 0.1)])
