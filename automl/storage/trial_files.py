@@ -35,7 +35,6 @@ COSTS = {  # what follows a number, and the noun
     "cache": ("B of ", "cache"),
     "latency": (" ms of ", "latency"),
 }
-LESS = {"params": "fewer"}
 LEFT_FILE = "left.json"  # names of files that the run of a command left in the command's folder
 
 log = logging.getLogger("automl")
@@ -127,17 +126,13 @@ def describe_original(folder: Path, metric: Metric, trial: TrialRecord | None = 
     changes = {name: 100 * (trial.profile.get(name, 0) / costs[name] - 1) for name in COSTS if name in costs}
     if trial.device != original.device:  # whose times are others
         changes.pop("latency", None)
-    saved = [
-        f"{abs(change):.0f} % {'more' if change > 0 else LESS.get(name, 'less')} {COSTS[name][1]}"
-        for name, change in changes.items()
-        if abs(change) >= 0.5
-    ]
+    saved = [f"{COSTS[name][1]} {change:+.0f} %" for name, change in changes.items() if abs(change) >= 0.5]
     name = trial_name(trial)
     saved += [
         f"{own:.3g} instead of {theirs:.3g} ms a token after {context:,}"
         for context, own, theirs in original.decoding.get(name, ())
     ]
-    return f"{', '.join(words)}; {name} has {', '.join(saved) or 'the same costs'}"
+    return f"{', '.join(words)}; {name}: {', '.join(saved) or 'the same costs'}"
 
 
 def trial_name(trial: TrialRecord) -> str:

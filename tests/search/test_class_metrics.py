@@ -165,31 +165,28 @@ def test_a_step_is_the_effect_of_one_answer(counts: list[int]) -> None:
     assert ACCURACY.chance(counts).step == 1 / len(true)
 
 
-def test_random_order_of_labels_has_this_average_precision() -> None:
-    """All orders of up to seven inputs are tried."""
-    for inputs in range(1, 8):
-        for positives in range(1, inputs + 1):
-            ranks = np.array([*combinations(range(1, inputs + 1), positives)])
-            values = (np.arange(1, positives + 1) / ranks).mean(1)
-            expected = pytest.approx((values.mean(), values.std()), abs=1e-7)
-            assert random_precision(positives, inputs) == expected
+@pytest.mark.parametrize("inputs", range(1, 8))
+def test_random_order_of_labels_has_this_average_precision(inputs: int) -> None:
+    for positives in range(1, inputs + 1):
+        orders = np.array([*combinations(range(1, inputs + 1), positives)])
+        values = (np.arange(1, positives + 1) / orders).mean(1)
+        expected = pytest.approx((values.mean(), values.std()), abs=1e-7)
+        assert random_precision(positives, inputs) == expected
 
 
-def test_labels_and_numbers_know_guessing() -> None:
-    generator = np.random.default_rng(0)
-    labels = torch.tensor(generator.random((80, 3)) < [0.1, 0.3, 0.6]).double()
-    numbers = torch.tensor(generator.exponential(size=(80, 1)))
-    for metric, targets in ((MACRO_AP, labels), (MAE, numbers)):
-        chance, values = metric.chance_of(targets), []
-        assert chance is not None
-        for _ in range(200):
-            outputs = torch.tensor(generator.normal(size=targets.shape))
-            if metric == MAE:
-                outputs = numbers.median() + 0 * outputs
-            values.append(metric.compute(metric.update(outputs, targets), len(targets)).item())
-        assert np.mean(values) == pytest.approx(chance.value, abs=0.01)
-        assert np.std(values) <= chance.error
-        assert 0 < chance.step < 0.1
+@pytest.mark.parametrize("metric", [MACRO_AP, MAE], ids=lambda metric: metric.name)
+def test_guessing_of_labels_and_numbers_is_known(metric: ClassMetric) -> None:
+    random, values = np.random.default_rng(0), []
+    numbers = torch.tensor(random.exponential(size=(80, 1)))
+    targets = numbers if metric == MAE else torch.tensor(random.random((80, 3)) < [0.1, 0.3, 0.6]).double()
+    chance = metric.chance_of(targets)
+    for _ in range(200):
+        noise = torch.tensor(random.normal(size=targets.shape))
+        answers = numbers.median().expand(80, 1) if metric == MAE else noise
+        values.append(metric.compute(metric.update(answers, targets), 80).item())
+    assert chance is not None
+    assert np.mean(values) == pytest.approx(chance.value, abs=0.01)
+    assert np.std(values) <= chance.error
     assert MACRO_AP.chance_of(torch.zeros(4, 2)) is None, "no input has a label"
 
 

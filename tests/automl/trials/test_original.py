@@ -39,14 +39,14 @@ def trial(**costs: float) -> TrialRecord:
             "no score, as its head is new, 2M parameters, 4MB of memory, 2 ms of latency",
         ),
         ({"costs": {}}, trial(), "accuracy 80 %"),
-        ({}, trial(params=2_100_000, latency=1.5), " has 5 % more parameters, 25 % less latency"),
-        ({"device": "other"}, trial(memory=1e6, latency=1.5), " has 75 % less memory"),
+        ({}, trial(params=2_100_000, latency=1.5), ": parameters +5 %, latency -25 %"),
+        ({"device": "other"}, trial(memory=1e6, latency=1.5), ": memory -75 %"),
         (
             {"decoding": {"trial 3": [(8192, 2.5, 10.0)]}},
             trial(),
             " 2.5 instead of 10 ms a token after 8,192",
         ),
-        ({}, trial(), " has the same costs"),
+        ({}, trial(), ": the same costs"),
     ],
 )
 def test_an_original_has_its_score_and_what_a_trial_saves(

@@ -10,7 +10,7 @@ Source: https://huggingface.co/docs/hub/datasets-image
 import csv
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,19 +46,21 @@ def unpack_images(root: Path) -> Path:
     Raises InputError if a file is damaged, or the images have no target.
     """
     files = sorted(file for place in PLACES for file in root.glob(place))
-    if not files or (columns := _find_columns(files[0])) is None:
-        return root
-    splits = {file: _split_of(file, root) for file in files}
-    into = cache_root() / "extracted" / hash_all([*splits.values(), *hash_contents(files)]).hex()[:32]
-    return once(into, lambda folder: _unpack(splits, columns, folder))
+    try:
+        if not files or (columns := _find_columns(files[0])) is None:
+            return root
+        splits = {file: _split_of(file.relative_to(root)) for file in files}
+        into = cache_root() / "extracted" / hash_all([*splits.values(), *hash_contents(files)]).hex()[:32]
+        return once(into, lambda folder: _unpack(splits, columns, folder))
+    except (pa.ArrowException, KeyError) as error:
+        raise InputError(
+            f"a parquet file in {root} is damaged, or differs from the others ({error})"
+        ) from error
 
 
 def _find_columns(file: Path) -> _Columns | None:
     """Return the columns of a file, or None if it has no images."""
-    try:
-        schema = pq.read_schema(file)
-    except (pa.ArrowException, OSError) as error:
-        raise _damaged_error(file, error) from error
+    schema = pq.read_schema(file)
     structs = [field for field in schema if pa.types.is_struct(field.type)]
     image = next((field.name for field in structs if field.type.get_field_index("bytes") >= 0), None)
     if image is None:
@@ -67,9 +69,9 @@ def _find_columns(file: Path) -> _Columns | None:
     features = about.get("info", {}).get("features", {})
     names = {name: _class_names(features.get(name)) for name in schema.names if name != image}
     titles = {known: title for title in ("target", "label") for known in COLUMNS[title]}
-    for name in sorted(names, key=lambda name: (name.lower() not in titles, not names[name])):
-        if name.lower() in titles or names[name]:
-            return _Columns(image, name, titles.get(name.lower(), "label"), names[name])
+    for name in sorted(names, key=lambda name: name not in titles):
+        if name in titles or names[name]:
+            return _Columns(image, name, titles.get(name, "label"), names[name])
     raise InputError(
         f"{file} has images and no target; call the column of classes or of lists of them label, and that of "
         f"numbers target. It has {', '.join(names) or 'no other column'}"
@@ -88,42 +90,28 @@ def _class_names(feature: Any) -> Sequence[str]:
     return names
 
 
-def _split_of(file: Path, root: Path) -> str:
-    words = (re.split(r"[-_.]", part.lower())[0] for part in reversed(file.relative_to(root).parts))
+def _split_of(file: Path) -> str:
+    words = (re.split(r"[-_.]", part.lower())[0] for part in reversed(file.parts))
     return next((word for word in words if word in SPLIT_OF), "train")
 
 
-def _unpack(splits: dict[Path, str], columns: _Columns, folder: Path) -> None:
+def _unpack(splits: Mapping[Path, str], columns: _Columns, folder: Path) -> None:
     """Write the images and `labels.csv`. Images without a target are left out."""
     (folder / "images").mkdir(parents=True)
-    total = sum(pq.read_metadata(file).num_rows for file in splits)
-    with (
-        (folder / LABELS).open("w", encoding="utf-8", newline="") as table,
-        progress("unpacking", total) as advance,
-    ):
-        writer = csv.writer(table)
-        writer.writerow(["file", columns.title, "split"])
-        for number, (file, image, target) in enumerate(_read_rows(splits, columns)):
-            advance(1)
-            if (shown := _show(target, columns.names)) is None:
-                continue
-            if not image or not image["bytes"]:
-                raise InputError(f"{file} has an image without bytes; save the dataset with its images")
-            suffix = get_suffix(image.get("path") or "")
-            name = f"images/{number:07}{suffix if suffix in SUFFIXES else ''}"
-            (folder / name).write_bytes(image["bytes"])
-            writer.writerow([name, shown, splits[file]])
-
-
-def _read_rows(files: Sequence[Path] | dict[Path, str], columns: _Columns) -> Iterator[tuple[Path, Any, Any]]:
-    """Yield the file of each image, the image and its target."""
-    for file in files:
-        try:
+    lines = [["file", columns.title, "split"]]
+    with progress("unpacking images", sum(pq.read_metadata(file).num_rows for file in splits)) as advance:
+        for file, split in splits.items():
             for batch in pq.ParquetFile(file).iter_batches(ROWS, columns=[columns.image, columns.target]):
                 for row in batch.to_pylist():
-                    yield file, row[columns.image], row[columns.target]
-        except (pa.ArrowException, KeyError) as error:
-            raise _damaged_error(file, error) from error
+                    image, target = row[columns.image], _show(row[columns.target], columns.names)
+                    if image and image["bytes"] and target is not None:
+                        suffix = get_suffix(image.get("path") or "")
+                        name = f"images/{len(lines):07}{suffix if suffix in SUFFIXES else ''}"
+                        (folder / name).write_bytes(image["bytes"])
+                        lines.append([name, target, split])
+                advance(len(batch))
+    with (folder / LABELS).open("w", encoding="utf-8", newline="") as table:
+        csv.writer(table).writerows(lines)
 
 
 def _show(target: Any, names: Sequence[str]) -> str | None:
@@ -133,7 +121,3 @@ def _show(target: Any, names: Sequence[str]) -> str | None:
     if target is None or (names and target == UNLABELLED):
         return None
     return names[target] if names and isinstance(target, int) else str(target)
-
-
-def _damaged_error(file: Path, error: Exception) -> InputError:
-    return InputError(f"{file} is damaged or differs from the others ({error}); download it again")
