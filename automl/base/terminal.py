@@ -1,5 +1,6 @@
 """Output on a terminal: escaped, so that no file name controls it, progress, and results in a few lines."""
 
+import re
 import sys
 import textwrap
 import time
@@ -97,11 +98,11 @@ ROWS, COLUMNS = 24, 100  # of a screen, which the ending of a command fits
 
 
 def wrap(name: str, text: str) -> list[str]:
-    """Return the lines of a text behind its name, as wide as a screen. Words are not split."""
-    lines = textwrap.wrap(
-        printable(text), COLUMNS - WIDTH - 1, break_long_words=False, break_on_hyphens=False
-    )
-    return [f"{'' if i else name:{WIDTH}} {line}" for i, line in enumerate(lines)]
+    """Return the lines of a text behind its name, as wide as a screen. A command at its end is not split."""
+    whole = re.sub(r"(?<=: )automl .{1,60}$", lambda match: match[0].replace(" ", "\xa0"), printable(text))
+    width = COLUMNS - WIDTH - 1
+    lines = textwrap.wrap(whole, width, break_long_words=False, break_on_hyphens=False)
+    return [f"{'' if i else name:{WIDTH}} {line}".replace("\xa0", " ") for i, line in enumerate(lines)]
 
 
 def count_rows(lines: Iterable[str]) -> int:

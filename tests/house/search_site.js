@@ -12,4 +12,4 @@ globalThis.postMessage = ({ type, data }) => {
   else ask({ data: { type: 2, data: questions[answers.length] } });
 };
 (0, eval)(fs.readFileSync(worker, "utf8"));
-ask({ data: { type: 0, data: JSON.parse(fs.readFileSync(index, "utf8")) } });
+ask({ data: { type: 0, data: { ...JSON.parse(fs.readFileSync(index, "utf8")), options: {} } } });

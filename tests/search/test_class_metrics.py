@@ -1,25 +1,12 @@
 """Metrics of classifiers against scikit-learn, and their jackknife against recomputation and a bootstrap."""
 
-from itertools import combinations
-
 import numpy as np
 import pytest
 import torch
 from sklearn import metrics as sklearn
 
 from automl.base.errors import InputError
-from search.class_metrics import (
-    ACCURACY,
-    AUC,
-    BALANCED_ACCURACY,
-    CLASSIFICATION,
-    LOSS,
-    MACRO_AP,
-    MACRO_F1,
-    MAE,
-    ClassMetric,
-)
-from search.class_statistics import random_precision
+from search.class_metrics import ACCURACY, AUC, BALANCED_ACCURACY, CLASSIFICATION, LOSS, MACRO_F1, ClassMetric
 from search.metric import GUESSING_RATE, Chance
 
 
@@ -163,31 +150,6 @@ def test_a_step_is_the_effect_of_one_answer(counts: list[int]) -> None:
         changes.append(1 - sklearn.balanced_accuracy_score(true, answered))
     assert BALANCED_ACCURACY.chance(counts).step == pytest.approx(np.sqrt(np.mean(np.square(changes))))
     assert ACCURACY.chance(counts).step == 1 / len(true)
-
-
-@pytest.mark.parametrize("inputs", range(1, 8))
-def test_random_order_of_labels_has_this_average_precision(inputs: int) -> None:
-    for positives in range(1, inputs + 1):
-        orders = np.array([*combinations(range(1, inputs + 1), positives)])
-        values = (np.arange(1, positives + 1) / orders).mean(1)
-        expected = pytest.approx((values.mean(), values.std()), abs=1e-7)
-        assert random_precision(positives, inputs) == expected
-
-
-@pytest.mark.parametrize("metric", [MACRO_AP, MAE], ids=lambda metric: metric.name)
-def test_guessing_of_labels_and_numbers_is_known(metric: ClassMetric) -> None:
-    random, values = np.random.default_rng(0), []
-    numbers = torch.tensor(random.exponential(size=(80, 1)))
-    targets = numbers if metric == MAE else torch.tensor(random.random((80, 3)) < [0.1, 0.3, 0.6]).double()
-    chance = metric.chance_of(targets)
-    for _ in range(200):
-        noise = torch.tensor(random.normal(size=targets.shape))
-        answers = numbers.median().expand(80, 1) if metric == MAE else noise
-        values.append(metric.compute(metric.update(answers, targets), 80).item())
-    assert chance is not None
-    assert np.mean(values) == pytest.approx(chance.value, abs=0.01)
-    assert np.std(values) <= chance.error
-    assert MACRO_AP.chance_of(torch.zeros(4, 2)) is None, "no input has a label"
 
 
 @pytest.mark.parametrize(("inputs", "chance"), [(3, 0.4), (7, 2 / 7), (36, 0.25), (1000, 0.1)])
