@@ -24,6 +24,7 @@ import ray
 import torch
 from ray.exceptions import GetTimeoutError, RayError
 
+from automl.base.errors import InputError
 from automl.base.loading import Code, receive
 from automl.base.serialise import write_json
 from automl.config.device import device_name, synchronise
@@ -132,12 +133,13 @@ def measure_original(folder: Path, task: Task, split: Split) -> None:
 
 def measure_decoding(folder: Path, configs: Mapping[str, TrialConfig], runtime: Runtime) -> None:
     """Measure the times of a token of decoders by name, beside the original in a folder, if it has one."""
-    if (original := read_original(folder)) is None:
+    if (original := read_original(folder)) is None or not original.costs.get("cache"):
         return
     for name, config in configs.items():
         if config.model.placement and name not in original.decoding:
-            task = open_task(config, runtime)
-            times = list(task.decoding_times(task.model()))
+            task, times = open_task(config, runtime), list[tuple[int, float, float]]()
+            with suppress(InputError, torch.OutOfMemoryError):  # Not every mixer can decode.
+                times += task.decoding_times(task.model())
             original = replace(original, decoding={**original.decoding, name: times})
             write_json(folder / ORIGINAL_FILE, original)
 
