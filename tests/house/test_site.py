@@ -105,7 +105,7 @@ def test_words_of_newcomers_find_their_page(site: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     hits = dict(zip(QUESTIONS, json.loads(done.stdout), strict=True))
-    assert {words: found for words, found in hits.items() if QUESTIONS[words] not in found} == {}
+    assert {words: pages for words, pages in hits.items() if QUESTIONS[words] not in pages} == {}
 
 
 def read_table(text: str) -> set[str]:

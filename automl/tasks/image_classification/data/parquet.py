@@ -26,7 +26,7 @@ from automl.data.splits import SPLIT_OF
 from automl.storage.cache_folder import cache_root, once
 from automl.tasks.image_classification.targets import SEPARATOR
 
-PLACES = ("*.parquet", "data/*.parquet", "default/*/*.parquet")  # such as data/train-00000-of-00001.parquet
+PATTERNS = ("*.parquet", "data/*.parquet", "default/*/*.parquet")  # such as data/train-00000-of-00001.parquet
 ROWS = 256  # that are read at once
 UNLABELLED = -1  # the class of an image of a hidden test split
 
@@ -45,7 +45,7 @@ def unpack_images(root: Path) -> Path:
 
     Raises InputError if a file is damaged, or the images have no target.
     """
-    files = sorted(file for place in PLACES for file in root.glob(place))
+    files = sorted(file for pattern in PATTERNS for file in root.glob(pattern))
     try:
         if not files or (columns := _find_columns(files[0])) is None:
             return root
