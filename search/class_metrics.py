@@ -55,6 +55,10 @@ class ClassMetric(Metric, ABC):
         variance (1981)). `kept` has the values that `keep` returned, of the whole split, on the CPU.
         """
 
+    def chance_of(self, targets: Tensor) -> Chance | None:
+        """Return the score of guessing on a split of labels or numbers `(N, K)`, or None if it is unknown."""
+        return self.chance([len(targets)])
+
     def problem(self, counts: Sequence[int]) -> str:
         """Return why the metric has no value on a split with these inputs of each class, or an empty text."""
         return ""
@@ -279,6 +283,22 @@ class MacroAp(ClassMetric):
 
         return pseudo_values(*precisions_without_each(kept.double().numpy(), labels.numpy()))
 
+    def chance_of(self, targets: Tensor) -> Chance | None:
+        """Return the score of random order, as if the precisions of several labels were perfectly correlated.
+
+        The step is a root mean square over the labels of all inputs.
+        """
+        import numpy as np
+
+        from search.class_statistics import random_precision
+
+        positives = np.array([count for count in targets.sum(0).long().tolist() if count])
+        if not len(positives):
+            return None
+        means, errors = zip(*(random_precision(k, len(targets)) for k in positives), strict=True)
+        step = np.sqrt((1 / positives).sum() / positives.sum()) / len(positives)
+        return Chance(value=float(np.mean(means)), error=float(np.mean(errors)), step=float(step))
+
 
 class R2(ClassMetric):
     """Coefficient of determination: the fraction of the numbers' variance on a split that is explained."""
@@ -316,6 +336,12 @@ class MeanAbsoluteError(MeanMetric):
 
     def score(self, logits: Tensor, labels: Tensor) -> Tensor:
         return (logits.double() - labels).abs()[:, 0]
+
+    def chance_of(self, targets: Tensor) -> Chance:
+        """Return the lowest error of one answer to all inputs, the median, with a deviation as that of R2."""
+        errors = (targets.double() - targets.double().median()).abs()
+        value, inputs = errors.mean().item(), len(targets)
+        return Chance(value=value, error=sqrt(2) * value / inputs, step=value / inputs)
 
 
 ONE_CLASS = (

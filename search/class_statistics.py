@@ -133,6 +133,26 @@ def precisions_without_each(scores: Floats, true: Floats) -> tuple[Floats, Float
     return sums, counts
 
 
+def random_precision(positives: int, inputs: int) -> tuple[float, float]:
+    """Return the exact mean and standard deviation of the average precision of `inputs` in random order.
+
+    It is the mean of S(r) / r over the ranks r of the `positives`, which are drawn without replacement. S(r)
+    is the number of them up to r.
+    """
+    rank = np.arange(1, inputs + 1)
+    before = rank - 1
+    # Probability that another rank is a positive's, given one, two and three of them.
+    second, third, fourth = ((positives - i) / max(inputs - i, 1) for i in (1, 2, 3))
+    mean = ((1 + before * second) / rank).sum() / inputs
+    own = 1 + before * second * (3 + (rank - 2) * third)  # mean of S(r) squared at a positive
+    # The mean of S(r) S(q) at two positives is a + b (r - 1). It is summed over r < q, divided by r.
+    a, b = 2 + (rank - 2) * third, third * (3 + (rank - 3) * fourth)
+    harmonic = np.cumsum(1 / rank) - 1 / rank
+    pairs = a * harmonic + b * (before - harmonic)
+    square = ((own / rank**2).sum() + 2 * second * (pairs / rank).sum()) / (inputs * positives)
+    return float(mean), float(np.sqrt(max(0.0, square - mean**2)))
+
+
 @dataclass(frozen=True, kw_only=True)
 class ScoreCard:
     """Counts of answers.

@@ -36,7 +36,8 @@ class Role(StrEnum):
     """Reason why a trial is run.
 
     In a search: the baseline and trials that tune it, free answers (placements of papers and of rules of
-    thumb, which cost no training to choose), and the sampler's candidates. In a confirmation: the finalists,
+    thumb, which cost no training to choose), the sampler's candidates, and in MLflow the original, a trained
+    model that it starts from. In a confirmation: the finalists,
     the baseline, the best free answer, and the controls: a 1x1 convolution, random placements, the plain
     backbone with a finalist's hyperparameters, what a finalist has to beat trained longer, and the winner
     without one of its modules.
@@ -45,6 +46,7 @@ class Role(StrEnum):
     BASELINE = "baseline"
     FREE = "free"
     CANDIDATE = "candidate"
+    ORIGINAL = "original"
     FINALIST = "finalist"
     CONTROL = "control"
     RANDOM = "random"

@@ -1,9 +1,11 @@
 """Output on a terminal: escaped, so that no file name controls it, progress, and results in a few lines."""
 
+import re
 import sys
+import textwrap
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from html import escape
 from typing import Any, TextIO
@@ -92,6 +94,20 @@ class _Lines:
 
 
 WIDTH = 9  # characters of the column of names, as in the output of commands
+ROWS, COLUMNS = 24, 100  # of a screen, which the ending of a command fits
+
+
+def wrap(name: str, text: str) -> list[str]:
+    """Return the lines of a text behind its name, as wide as a screen. A command at its end is not split."""
+    whole = re.sub(r"(?<=: )automl .{1,60}$", lambda match: match[0].replace(" ", "\xa0"), printable(text))
+    width = COLUMNS - WIDTH - 1
+    lines = textwrap.wrap(whole, width, break_long_words=False, break_on_hyphens=False)
+    return [f"{'' if i else name:{WIDTH}} {line}".replace("\xa0", " ") for i, line in enumerate(lines)]
+
+
+def count_rows(lines: Iterable[str]) -> int:
+    """Return how many rows of a screen lines take. Those that are too wide take several."""
+    return sum(max(1, -(-len(line) // COLUMNS)) for line in lines)
 
 
 class Summary(ABC):

@@ -11,6 +11,7 @@ from automl.base.escape import printable
 from automl.base.lazy import optional
 from automl.base.options import PUBLISHES, WRITES, format_command
 from automl.base.serialise import write_json
+from automl.base.terminal import ROWS, count_rows, wrap
 from automl.base.units import pluralize
 from automl.cli.command import (
     JSON_OPTION,
@@ -50,44 +51,58 @@ def confirm(context: typer.Context, *, as_json: bool = JSON_OPTION, **values: An
 
 
 def print_confirm(result: "ConfirmResult", storage: str) -> None:
-    """Print the verdict, the other comparisons, and the next commands."""
+    """Print the verdict, the other comparisons, and the next commands.
+
+    Comparisons and remarks that the rest of a screen has no room for are left to the file of the verdict.
+    """
     verdict = result.verdict
     which = f" (confirmation {result.number})" if result.number > 1 else ""
     kind = verdict.design.kind
     done = f"{kind.done:9} {result.search}{which}: {verdict.final or 'no verdict'}"
-    print(done if verdict.noise is None else f"measured  {result.search}: noise of the baseline")
-    print("verdict   " + "\n          ".join(verdict.lines))
-    for comparison in verdict.comparisons:
-        if comparison.variant != verdict.finalist:  # whose figures are printed above
-            print(f"          {verdict.sentence(comparison)}")
+    head = [done if verdict.noise is None else f"measured  {result.search}: noise of the baseline"]
+    for i, line in enumerate(verdict.lines):
+        head += wrap("" if i else "verdict", line)
+    # The figures of the leading finalist are in the verdict.
+    others = [verdict.sentence(each) for each in verdict.comparisons if each.variant != verdict.finalist]
+    end, left = [*_last_lines(result, storage)], 0
+    room = ROWS - 1 - count_rows([*head, *end])
+    for text in (*verdict.remarks, *others):
+        lines = wrap("", text)
+        left += count_rows(lines) > room
+        if count_rows(lines) <= room:
+            head, room = [*head, *lines], room - count_rows(lines)
+    if left:
+        head += [f"{'':9} {pluralize(left, 'lines')} more are in {result.folder / 'verdict.json'}"]
+    print("\n".join([*head, *end]))
+
+
+def _last_lines(result: "ConfirmResult", storage: str) -> Iterator[str]:
+    """Yield the lines that follow the comparisons."""
+    verdict, kind = result.verdict, result.verdict.design.kind
     if guard := result.value["variants"][0]["config"]["training"].get("guard"):
         if guard["evaluate"]:
-            print(f"evaluator {Path(guard['evaluator']).name[:SHOWN_DIGITS]}, a copy in {guard['evaluator']}")
+            yield f"evaluator {Path(guard['evaluator']).name[:SHOWN_DIGITS]}, a copy in {guard['evaluator']}"
         hashes = (f"{path} {digest[:SHOWN_DIGITS]}" for path, digest in guard["protect"].items())
-        if guard["protect"]:
-            print(printable(f"protected {', '.join(hashes)}"))
-    for remark in verdict.remarks:
-        print(f"          {remark}")
-    if verdict.cause:
-        print(f"cause     {verdict.cause}")
+        yield from wrap("protected", ", ".join(hashes))
+    yield from wrap("cause", verdict.cause)
     for warning in verdict.warnings:
-        print(f"warning   {warning}")
+        yield from wrap("warning", warning)
     if result.untracked:
         sync = format_command("sync", result.search, storage)
-        print(f"warning   some trainings were not written to MLflow. When it is available: {sync}")
+        yield f"warning   some trainings were not written to MLflow. When it is available: {sync}"
     if kind.own:
         shown = [(name, log) for name, log in result.logs.items() if log]
         for name, log in shown[:SHOWN_RUNS]:
-            print(f"output    {name} ended with:")
-            for line in log.splitlines()[-SHOWN_LINES:]:
-                print(f"          | {line}")
+            yield f"output    {name} ended with:"
+            yield from (f"          | {line}" for line in log.splitlines()[-SHOWN_LINES:])
     if not verdict.complete:
         resume = format_command(kind.resume, result.search, storage)
         loss = "; a failed run that is repeated counts as a loss" * kind.own
-        print(f"resume    {resume}  (errors are in {result.folder}{loss})")
+        yield f"resume    {resume}  (errors are in {result.folder}{loss})"
         if kind.correct and not any(variant.scores for variant in verdict.variants):
-            print(f"          {kind.correct}")
-    print("next      " + "\n          ".join(_next_commands(result, storage)))
+            yield f"          {kind.correct}"
+    for i, command in enumerate(_next_commands(result, storage)):
+        yield f"{'' if i else 'next':9} {command}"
 
 
 def _next_commands(result: "ConfirmResult", storage: str) -> Iterator[str]:

@@ -27,7 +27,7 @@ from automl.tracking.tracker import PATIENCE, Tracker
 from automl.trials import session
 from automl.trials.job import Trainings
 from search.config import TrialConfig
-from search.record import CHECKPOINT_FILE, Report, State, TrialRecord
+from search.record import CHECKPOINT_FILE, Report, Role, State, TrialRecord
 
 if TYPE_CHECKING:
     from automl.task import Task
@@ -117,9 +117,12 @@ def _train(
     kind, records = scheduler.design.kind, planned.records
     task = open_data()
     if task is not None:
-        from automl.trials.measurements import measure_original  # it imports torch, which commands do without
+        # They import torch, which commands do without.
+        from automl.trials.measurements import measure_decoding, measure_original
 
         measure_original(folder, task, "test")
+        finalists = [v for v in scheduler.confirmation.variant_set.variants if v.role is Role.FINALIST]
+        measure_decoding(folder, {variant.name: variant.config for variant in finalists}, task.runtime)
     with session.open_workers(
         metadata.settings.place, folder / "log.txt", advice, commands=kind is COMMANDS
     ) as workers:

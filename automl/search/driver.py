@@ -25,7 +25,7 @@ from automl.search.prepare import cells_of, find_warm_start, starts_from_sensiti
 from automl.search.result import RESULT_FILE, SearchResult
 from automl.storage.folder import NamedSearch, check_not_lost, old_folder, resolve_search
 from automl.storage.metadata import SearchMetadata
-from automl.storage.trial_files import describe_original
+from automl.storage.trial_files import describe_original, original_records, trial_name
 from automl.storage.user_code import remember
 from automl.task import Split, Task
 from automl.tracking.process import MlflowProcess
@@ -99,7 +99,7 @@ def run_to_end(
         print(
             f"search {metadata.name} in {metadata.location}; if it is interrupted, {advice}", file=sys.stderr
         )
-        _describe_data(task, metadata.settings.values(), folder)
+        _describe_data(task, metadata.settings.values(), folder, tracker)
         callbacks.on_search_start(metadata.record(folder))
         called = [forecast, retention, tracker, RememberCode(), callbacks]
         try:
@@ -129,7 +129,7 @@ def run_to_end(
     signal = workers.interrupt.signal
     hopeless = scheduler.all_infeasible if isinstance(scheduler, SearchScheduler) else None
     if not hopeless:
-        _write_files(result, scheduler)
+        _complete(result, scheduler, task)
     callbacks.on_search_end(result)
     if hopeless:
         raise InputError(f"{hopeless}. Relax the limits, or search another space")
@@ -185,8 +185,8 @@ def _open_scheduler(
     )
 
 
-def _describe_data(task: Task, options: Mapping[str, Any], folder: Path) -> None:
-    """Print what the trials start from: the data and, if it is trained, the original model."""
+def _describe_data(task: Task, options: Mapping[str, Any], folder: Path, tracker: Tracker) -> None:
+    """Print what the trials start from: the data and, if it is trained, the original, which MLflow gets."""
     from automl.trials.measurements import measure_original  # imports Ray, which takes seconds
 
     print(task.describe_data(), file=sys.stderr)
@@ -198,6 +198,8 @@ def _describe_data(task: Task, options: Mapping[str, Any], folder: Path) -> None
     measure_original(folder, task, "validation")
     if original := describe_original(folder, task.metric):
         print(f"original  {original}", file=sys.stderr)
+    for record in original_records(folder, task.config):
+        tracker.update(record)
 
 
 def _stop_late(scheduler: Scheduler, seconds: float | None, begun: float) -> bool:
@@ -221,8 +223,12 @@ def end_tracking(
     )
 
 
-def _write_files(search: SearchResult, scheduler: Scheduler) -> None:
-    """Write the result, and the table of a grid."""
+def _complete(search: SearchResult, scheduler: Scheduler, task: Task) -> None:
+    """Measure what the best trial of a decoder saves. Write the result, and the table of a grid."""
+    from automl.trials.measurements import measure_decoding  # imports Ray
+
+    if search.best is not None and not search.stopped:
+        measure_decoding(search.folder, {trial_name(search.best): search.best.config}, task.runtime)
     write_json(search.folder / RESULT_FILE, search)
     if isinstance(scheduler, GridScheduler) and search.trials:
         from automl.report.grid_table import write_grid  # importing plots takes seconds
@@ -259,7 +265,8 @@ def run_sync(search: str | NamedSearch, storage: str | None = None) -> int:
         trials = len(records)
         missing = 0
         if metadata.has_trials:
-            tracker = _mirror(records, search_run_spec(metadata.location, metadata))
+            originals = original_records(folder, records[0].config) if records else []
+            tracker = _mirror([*records, *originals], search_run_spec(metadata.location, metadata))
             missing = end_tracking(tracker, records, metadata.plan, SYNC_PATIENCE)
         for confirmation_folder in confirmations(folder):
             confirmation = Confirmation.read(confirmation_folder)

@@ -10,6 +10,7 @@ from typing import Any
 from automl.base.errors import InputError
 from automl.base.options import format_command
 from automl.base.serialise import convert_fields, without_torch
+from automl.base.terminal import wrap
 from automl.base.units import format_duration, pluralize
 from automl.judge.protocol import confirmations, is_open, trials_of
 from automl.judge.scheduler import latest_verdict
@@ -105,16 +106,15 @@ class Status:
                 name, score = leader[0], self.shown[title]
                 after = f" after {pluralize(self.steps[title], 'steps')}" if title in self.steps else ""
                 lines.append(f"{title:9} {self.metric} {score}{after}  {name}")
-        if self.original:
-            lines.append(f"original  {self.original}")
+        lines += wrap("original", self.original)
         timing = f"time      {self.hours:.3g} hours of training"
         if self.quiet is not None:
             timing += f", the last epoch ended {format_duration(self.quiet)} ago"
         if self.left is not None:
             timing += f", about {format_duration(self.left)} left"
         lines.append(timing)
-        if self.verdict_lines:
-            lines.append("verdict   " + "\n          ".join(self.verdict_lines))
+        for i, line in enumerate(self.verdict_lines):
+            lines += wrap("" if i else "verdict", line)
         if self.state == "stopped":
             lines.append(f"next      {self.resume}")
         return lines

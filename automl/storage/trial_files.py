@@ -22,16 +22,18 @@ from automl.base.serialise import read_json
 from automl.base.units import format_count
 from automl.storage.storage import Storage
 from search.class_statistics import ScoreCard
+from search.config import TrialConfig
 from search.metric import Metric
-from search.record import TrialRecord
+from search.record import Role, State, TrialRecord
 
 ANSWERS_FILE = "answers.npz"
+ORIGINAL_NUMBER = -1  # in place of the number of a trial
 ORIGINAL_FILE = "original.json"  # in the folder of a search or of a confirmation
-COSTS = {
-    "params": "parameters",
-    "memory": "bytes of memory",
-    "cache": "bytes of cache",
-    "latency": "ms an answer",
+COSTS = {  # what follows a number, and the noun
+    "params": (" ", "parameters"),
+    "memory": ("B of ", "memory"),
+    "cache": ("B of ", "cache"),
+    "latency": (" ms of ", "latency"),
 }
 LEFT_FILE = "left.json"  # names of files that the run of a command left in the command's folder
 
@@ -73,35 +75,69 @@ class Original:
             is new.
         costs: Its costs, as in the profile of a trial. Empty if a training step does not fit into memory.
         device: The name of the device that measured them.
+        decoding: Of decoders, by the name of a variant: contexts [tokens] with the time of one more token
+            [ms], of the variant and of the original.
     """
 
     scores: Mapping[str, float]
     costs: Mapping[str, float]
     device: str
+    decoding: Mapping[str, Sequence[tuple[int, float, float]]] = field(default_factory=dict)
+
+
+def read_original(folder: Path) -> Original | None:
+    """Return the original in the folder of a search or of a confirmation, or None without one."""
+    file = folder / ORIGINAL_FILE
+    return read_json(Original, file) if file.exists() else None
+
+
+def original_records(folder: Path, config: TrialConfig) -> list[TrialRecord]:
+    """Return the original in a folder as a record, in a list that is empty without one.
+
+    Trials with the configuration `config` start from it.
+    """
+    if (original := read_original(folder)) is None:
+        return []
+    return [
+        TrialRecord(
+            ORIGINAL_NUMBER,
+            config.change(model={"placement": {}}),
+            role=Role.ORIGINAL,
+            state=State.COMPLETE,
+            history=[{"epoch": 0, **original.scores}] if original.scores else [],
+            profile=dict(original.costs),
+            variant=Role.ORIGINAL,
+            device=original.device,
+        )
+    ]
 
 
 def describe_original(folder: Path, metric: Metric, trial: TrialRecord | None = None) -> str:
     """Return score and costs of the original in a folder, and what a trial saves. Empty without one."""
-    if not (folder / ORIGINAL_FILE).exists():
+    if (original := read_original(folder)) is None:
         return ""
-    original = read_json(Original, folder / ORIGINAL_FILE)
     score, costs = original.scores.get(metric.name), {k: cost for k, cost in original.costs.items() if cost}
     words = ["no score, as its head is new" if score is None else f"{metric.name} {metric.show(score)}"]
-    for name, unit in COSTS.items():
+    for name, (unit, noun) in COSTS.items():
         if (cost := costs.get(name)) is not None:
-            words.append(f"{f'{cost:.3g}' if name == 'latency' else format_count(cost)} {unit}")
+            words.append(f"{f'{cost:.3g}' if name == 'latency' else format_count(cost)}{unit}{noun}")
     if trial is None or not trial.profile or not costs:
         return ", ".join(words)
     changes = {name: 100 * (trial.profile.get(name, 0) / costs[name] - 1) for name in COSTS if name in costs}
     if trial.device != original.device:  # whose times are others
         changes.pop("latency", None)
-    saved = [
-        f"{abs(change):.0f} % {'fewer' if change < 0 else 'more'} {COSTS[name]}"
-        for name, change in changes.items()
-        if abs(change) >= 0.5
+    saved = [f"{COSTS[name][1]} {change:+.0f} %" for name, change in changes.items() if abs(change) >= 0.5]
+    name = trial_name(trial)
+    saved += [
+        f"{own:.3g} instead of {theirs:.3g} ms a token after {context:,}"
+        for context, own, theirs in original.decoding.get(name, ())
     ]
-    name = trial.variant or f"trial {trial.number}"
-    return f"{', '.join(words)}; {name} has {', '.join(saved) or 'the same costs'}"
+    return f"{', '.join(words)}; {name}: {', '.join(saved) or 'the same costs'}"
+
+
+def trial_name(trial: TrialRecord) -> str:
+    """Return the name of what a trial trains: a variant, or the trial with its number."""
+    return trial.variant or f"trial {trial.number}"
 
 
 @dataclass(frozen=True, kw_only=True)

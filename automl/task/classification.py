@@ -18,6 +18,7 @@ from automl.task.checks import ModelCheck, check_backbone
 from automl.task.evaluator import ClassificationEvaluator
 from automl.task.task_data import Split
 from backbones import call
+from search.class_metrics import ClassMetric
 from search.config import Model, TrialConfig
 from search.config.sections import ClassificationTraining, ClassWeights
 from search.metric import Chance, Metric
@@ -178,6 +179,8 @@ class Classification(RecordTask[DataT_co, Model, ClassTrainingT_co]):
         return self.target.counts(self.targets(split)) if self.labels else ()
 
     def chance(self, split: Split) -> Chance | None:
+        if not self.labels and isinstance(self.metric, ClassMetric):
+            return self.metric.chance_of(self.targets(split))
         population = torch.cat([self.targets("train"), self.targets("validation")])
         return self.metric.chance(self.target.counts(self.targets(split)), self.target.counts(population))
 

@@ -24,17 +24,18 @@ import ray
 import torch
 from ray.exceptions import GetTimeoutError, RayError
 
+from automl.base.errors import InputError
 from automl.base.loading import Code, receive
 from automl.base.serialise import write_json
 from automl.config.device import device_name, synchronise
 from automl.config.nouns import Place
-from automl.config.runtime import runtime_for
+from automl.config.runtime import Runtime, runtime_for
 from automl.costs.gpu_fraction import GpuFraction, GpuUse, check_fraction, choose_fraction, measure_gpu_use
 from automl.costs.profile import measure
 from automl.costs.time_ratio import Epoch
 from automl.data import shared
 from automl.storage.storage import Storage
-from automl.storage.trial_files import ORIGINAL_FILE, Original
+from automl.storage.trial_files import ORIGINAL_FILE, Original, read_original
 from automl.task import Task, open_task
 from automl.task.task_data import Split
 from automl.training import checkpoint
@@ -128,6 +129,19 @@ def measure_original(folder: Path, task: Task, split: Split) -> None:
     if not task.initialise(model):  # no layer is new
         scores = {name: value.item() for name, value in evaluate(task, model, split).items()}
     write_json(file, Original(scores=scores, costs=costs, device=device_name(runtime.device)))
+
+
+def measure_decoding(folder: Path, configs: Mapping[str, TrialConfig], runtime: Runtime) -> None:
+    """Measure the times of a token of decoders by name, beside the original in a folder, if it has one."""
+    if (original := read_original(folder)) is None or not original.costs.get("cache"):
+        return
+    for name, config in configs.items():
+        if config.model.placement and name not in original.decoding:
+            task, times = open_task(config, runtime), list[tuple[int, float, float]]()
+            with suppress(InputError, torch.OutOfMemoryError):  # Not every mixer can decode.
+                times += task.decoding_times(task.model())
+            original = replace(original, decoding={**original.decoding, name: times})
+            write_json(folder / ORIGINAL_FILE, original)
 
 
 STEPS_FRACTION = 0.7  # fraction of the time for training steps; the rest is for validation

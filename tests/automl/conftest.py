@@ -122,6 +122,7 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
         with pytest.raises(SystemExit) as end:
             main(arguments)
         output = capsys.readouterr()
+        assert r"\n  " not in output.out + output.err, "lines that are printed as one"
         return int(end.value.code or 0), output.out, output.err
 
     return run

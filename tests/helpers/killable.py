@@ -104,7 +104,8 @@ class Search:
             assert epochs == [1 + i for i in range(len(epochs))]
 
         store = sqlite3.connect(self.folder / "mlflow.db")
-        runs = store.execute("select run_uuid, value from tags where key = 'automl.trial'").fetchall()
+        tags_of_trials = "select run_uuid, value from tags where key = 'automl.trial' and value <> '-1'"
+        runs = store.execute(tags_of_trials).fetchall()
         assert sorted(int(number) for _, number in runs) == list(range(trials)), "a run a trial"
         parents = store.execute("select run_uuid from tags where key = 'automl.identity'").fetchall()
         assert len(parents) == 1

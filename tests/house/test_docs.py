@@ -91,6 +91,18 @@ def test_the_glossary_has_few_words() -> None:
     )  # headings
 
 
+def test_readme_and_index_list_the_same_doors() -> None:
+    """So does the navigation of the site."""
+    of_readme, of_index = (
+        DOCUMENTS[page].partition("| you have |")[2].partition("\n\n")[0].replace("(docs/", "(")
+        for page in ("README.md", "docs/index.md")
+    )
+    assert of_readme == of_index
+    pages, navigation = re.findall(r"\]\((.*?)\)", of_readme), (ROOT / "mkdocs.yml").read_text()
+    assert len(pages) > 5
+    assert [page for page in pages if f": {page}\n" not in navigation] == []
+
+
 @pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
 def test_every_link_of_a_document_outside_of_the_site_exists(document: str) -> None:
     text = (ROOT / document).read_text()

@@ -1,12 +1,15 @@
 """The documentation site builds without a warning, is complete, and fetches nothing when it is read."""
 
+import json
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import playwright
 import pytest
 import typer.main
 
@@ -74,6 +77,35 @@ def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
     for name, command in commands.items():
         options = {flag for option in command.params for flag in option.opts if flag.startswith("-")}
         assert read_table(sections[name]) >= options - {"--help-all"}
+
+
+# What newcomers searched for, and the page that answers it.
+QUESTIONS = {
+    "several labels per image": "how-to/labels-and-numbers.html",
+    "multi-label": "how-to/labels-and-numbers.html",
+    "multilabel": "how-to/labels-and-numbers.html",
+    "regression": "how-to/labels-and-numbers.html",
+    "predict a number": "how-to/labels-and-numbers.html",
+    "freeze layers": "how-to/freeze-layers.html",
+    "freezing backbone": "how-to/freeze-layers.html",
+    "tensorboard": "how-to/tensorboard.html",
+    "undecided what to do": "how-to/confirm.html",
+    "more seeds": "how-to/confirm.html",
+    "equal epochs": "how-to/confirm.html",
+    "hugging face dataset": "reference/image-data.html",
+}
+
+
+def test_words_of_newcomers_find_their_page(site: Path) -> None:
+    """The site's own search has it among its first three hits."""
+    node = shutil.which("node") or str(Path(playwright.__file__).parent / "driver" / "node")
+    (worker,) = (site / "assets" / "javascripts" / "workers").glob("search.*.js")
+    index, script = site / "search" / "search_index.json", Path(__file__).with_name("search_site.js")
+    command = [node, str(script), str(worker), str(index), *QUESTIONS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    hits = dict(zip(QUESTIONS, json.loads(done.stdout), strict=True))
+    assert {words: pages for words, pages in hits.items() if QUESTIONS[words] not in pages} == {}
 
 
 def read_table(text: str) -> set[str]:

@@ -14,6 +14,7 @@ import automl.search.driver
 import automl.trials.session
 from automl.base.errors import InputError
 from automl.base.serialise import to_json
+from automl.base.terminal import wrap
 from automl.judge import variants
 from automl.judge.protocol import confirmations
 from automl.judge.run_confirm import run_confirm
@@ -143,12 +144,9 @@ def test_the_opponents_of_a_longer_training_get_the_time(search, at_work, cli, g
     assert [configs[name] for name in (BASELINE, LEAD, *longer)] == [None, None, 1.1, 1.1]
     assert value["verdict"] == ("undecided" if gain_of_time else "better")
     first_line = f"{value['headline']}. {value['advice']}" if value["advice"] else value["headline"]
-    assert err[err.index("confirmed ") :].splitlines()[:4] == [
-        f"confirmed mine: {value['verdict']}",
-        f"verdict   {first_line}",
-        f"          {value['figures']}",
-        f"          {value['cost']}",
-    ]
+    lines = [*wrap("verdict", first_line), *wrap("", value["figures"]), *wrap("", value["cost"])]
+    shown = err[err.index("confirmed ") :].splitlines()
+    assert shown[: 1 + len(lines)] == [f"confirmed mine: {value['verdict']}", *lines]
     lead = value["variants"][1]
     assert lead["costs"]["3"] == {"steps": 20, "seconds": takes_longer(LEAD, 3), "processor_seconds": None}
 

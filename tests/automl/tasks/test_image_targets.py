@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from automl.tasks.image_classification.data.dataset import list_images
 from automl.tasks.image_classification.targets import Labels, Numbers
 from automl.tasks.image_classification.task import ImageClassification
 from search.class_metrics import LABELS, MACRO_AP, MAE, NUMBERS, R_SQUARED, ClassMetric
+from search.class_statistics import random_precision
 from tests.helpers.automl_cases import HERE, Cli, tiny
 from tests.helpers.drawn_targets import COLOURS, draw, write_table
 
@@ -203,6 +205,28 @@ def test_metrics_are_those_of_scikit_learn(metric: ClassMetric) -> None:
         without = [score(metric, np.delete(outputs, i, 0), np.delete(true, i, 0)) for i in range(n)]
         pseudo = n * value - (n - 1) * np.array(without)
         np.testing.assert_allclose(metric.per_example(kept, torch.tensor(true)), pseudo, atol=1e-9)
+
+
+@pytest.mark.parametrize("inputs", range(1, 8))
+def test_random_order_of_labels_has_this_average_precision(inputs: int) -> None:
+    for positives in range(1, inputs + 1):
+        orders = np.array([*combinations(range(1, inputs + 1), positives)])
+        values = (np.arange(1, positives + 1) / orders).mean(1)
+        expected = pytest.approx((values.mean(), values.std()), abs=1e-7)
+        assert random_precision(positives, inputs) == expected
+
+
+@pytest.mark.parametrize("metric", [MACRO_AP, MAE], ids=lambda metric: metric.name)
+def test_guessing_of_labels_and_numbers_is_known(metric: ClassMetric) -> None:
+    random = np.random.default_rng(0)
+    true = random.exponential(size=(80, 1)) if metric == MAE else random.random((80, 3)) < [0.1, 0.3, 0.6]
+    targets, noise = torch.tensor(true.astype(float)), random.normal(size=(200, *true.shape))
+    answers = np.full_like(noise, np.median(true)) if metric == MAE else noise
+    values, chance = [score(metric, each, targets.numpy()) for each in answers], metric.chance_of(targets)
+    assert chance is not None
+    assert np.mean(values) == pytest.approx(chance.value, abs=0.01)
+    assert np.std(values) <= chance.error
+    assert MACRO_AP.chance_of(torch.zeros(4, 2)) is None, "no input has a label"
 
 
 def test_overviews_have_labels_and_numbers(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

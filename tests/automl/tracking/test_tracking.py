@@ -11,11 +11,13 @@ from optuna.study import StudyDirection
 
 from attention import Spec
 from automl.base.errors import InputError
+from automl.base.serialise import write_json
 from automl.config.settings import Settings
 from automl.export.chosen import choose_run
 from automl.search.driver import run_sync
 from automl.storage.folder import new_folder
 from automl.storage.storage import Storage
+from automl.storage.trial_files import ORIGINAL_FILE, Original, original_records
 from automl.tracking import tracker as tracking
 from automl.tracking.run_spec import (
     BEST,
@@ -108,6 +110,26 @@ def children(store: MlflowClient, tracker: Tracker) -> list[Run]:
 
 def run_of(tracker: Tracker, number: int, store: MlflowClient) -> Run:
     return store.get_run(tracker.runs[number])
+
+
+def test_the_original_is_a_run_beside_those_of_the_trials(store: MlflowClient, tmp_path: Path) -> None:
+    original = Original(scores={"accuracy": 0.8}, costs={"params": 2e6, "memory": 4e6}, device="core")
+    write_json(tmp_path / ORIGINAL_FILE, original)
+    for _ in range(2):  # a search, and its resumption
+        tracker, record = make(identity="mine-id"), trial(0, placement=PLACEMENT)
+        live(tracker, record, State.COMPLETE, [0.5])
+        for each in original_records(tmp_path, record.config):
+            tracker.update(each)
+        assert tracker.finish(best=record, metric="accuracy", counts={State.COMPLETE: 1}) == 0
+    runs = {run.data.tags["role"]: run for run in children(store, tracker)}
+    assert (len(children(store, tracker)), runs.keys()) == (2, {"candidate", "original"})
+    run = runs["original"]
+    assert (run.data.metrics["accuracy"], run.data.metrics["memory_mb"]) == (0.8, 4)
+    assert (run.data.params["modules"], run.info.status, run.info.run_name) == (
+        "0",
+        "FINISHED",
+        "original seed 0",
+    )
 
 
 def test_a_search_is_a_run_with_a_run_for_each_trial(store: MlflowClient, tmp_path: Path) -> None:

@@ -32,16 +32,21 @@ def trial(**costs: float) -> TrialRecord:
 @pytest.mark.parametrize(
     ("known", "trial", "text"),
     [
-        ({}, None, "accuracy 80 %, 2M parameters, 4M bytes of memory, 2 ms an answer"),
+        ({}, None, "accuracy 80 %, 2M parameters, 4MB of memory, 2 ms of latency"),
         (
             {"scores": {}},
             None,
-            "no score, as its head is new, 2M parameters, 4M bytes of memory, 2 ms an answer",
+            "no score, as its head is new, 2M parameters, 4MB of memory, 2 ms of latency",
         ),
         ({"costs": {}}, trial(), "accuracy 80 %"),
-        ({}, trial(params=2_100_000, latency=1.5), " has 5 % more parameters, 25 % fewer ms an answer"),
-        ({"device": "other"}, trial(memory=1e6, latency=1.5), " has 75 % fewer bytes of memory"),
-        ({}, trial(), " has the same costs"),
+        ({}, trial(params=2_100_000, latency=1.5), ": parameters +5 %, latency -25 %"),
+        ({"device": "other"}, trial(memory=1e6, latency=1.5), ": memory -75 %"),
+        (
+            {"decoding": {"trial 3": [(8192, 2.5, 10.0)]}},
+            trial(),
+            " 2.5 instead of 10 ms a token after 8,192",
+        ),
+        ({}, trial(), ": the same costs"),
     ],
 )
 def test_an_original_has_its_score_and_what_a_trial_saves(

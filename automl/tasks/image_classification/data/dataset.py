@@ -35,6 +35,7 @@ from automl.data.splits import SPLITS, hash_names, select_subset
 from automl.data.tally import Tally
 from automl.tasks.image_classification.data.folders import read_image_folder
 from automl.tasks.image_classification.data.lookup import SHAPES, draw_lookups
+from automl.tasks.image_classification.data.parquet import unpack_images
 from automl.tasks.image_classification.targets import TARGETS, ImageClasses
 
 # Names of the classes of each archive by their folders.
@@ -112,7 +113,7 @@ def list_images(source: str, path: str | Path | None, size: int) -> Listing[Item
             raise InputError(f"{source} comes with its library and takes no path, not {path}; drop --data")
         return BUNDLED[source]()
     if path is not None:
-        return read_image_folder(_resolve_path(Path(path).expanduser()), known.readable)
+        return read_image_folder(unpack_images(_resolve_path(Path(path).expanduser())), known.readable)
     archive = get_archive_name(source, path, size)
     if archive is None:
         raise InputError(f"{source} needs the path of a folder or archive; pass --data PATH")

@@ -14,7 +14,7 @@ from automl.data.files import is_clutter, list_folders
 from automl.tasks.sequence_classification.data import long_csv, npz, ts, ucihar
 from automl.tasks.sequence_classification.data.reading import Recording, SequenceCache, open_sequence_cache
 
-SUFFIXES = (".csv", ".tsv", ".npz", ".npy", ".ts", ".arff", ".parquet")
+SUFFIXES = (".csv", ".tsv", ".npz", ".npy", ".ts", ".arff")
 Series = tuple[list[str] | None, list[tuple[str, np.ndarray]]]
 
 

@@ -1,0 +1,53 @@
+"""The ending of a command is lines that fit a screen of 24 rows of 100 characters."""
+
+from pathlib import Path
+
+import pytest
+
+import automl
+from automl.base.terminal import COLUMNS, ROWS, count_rows, wrap
+from automl.cli.judge_commands import print_confirm
+from automl.cli.search_command import print_search
+from automl.judge.verdict import ConfirmResult
+from tests.helpers.automl_cases import Cli
+from tests.helpers.report_cases import made_up, save_search, save_verdict, verdict_of
+
+LONG = "The explanation of a verdict, in a sentence that is as long as the longest of those of the rules."
+
+
+def joined(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("outcome", ["better", "worse", "equivalent", "undecided", "cannot tell", None])
+def test_commands_end_on_one_screen(
+    outcome: str,
+    tmp_path: Path,
+    cli: Cli,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    facts = {"original": LONG, "gate": 0.3, "settling": 40, "seconds": 60.0, "steps": (400.0, 500.0)}
+    verdict = verdict_of(outcome, warnings=["One seed failed.", LONG], explanation=LONG, **facts)  # type: ignore[arg-type]
+    folder = save_search(Path("searches"), made_up(9))
+    print_search(automl.load("made-up"), "searches")
+    shown = {"search": capsys.readouterr().out}
+    save_verdict(folder, verdict)
+    print_confirm(ConfirmResult(folder=folder, verdict=verdict), "searches")
+    shown |= {"confirm": capsys.readouterr().out, "status": cli("status", "made-up")[1]}
+    for command, text in shown.items():
+        assert count_rows(text.splitlines()) <= ROWS, command
+        assert r"\n" not in text, command
+        if command != "search":
+            assert all(len(line) <= COLUMNS for line in text.splitlines())
+            assert all(joined(line) in joined(text) for line in verdict.lines), command
+        if command != "status":
+            assert "\nnext      automl" in text, command
+
+
+def test_a_text_is_wrapped_behind_its_name() -> None:
+    lines = wrap("cause", f"{LONG} {LONG}\x1b")
+    assert joined(" ".join(lines)) == joined(f"cause {LONG} {LONG}\\x1b")
+    assert wrap("cause", "") == []
+    assert count_rows(["", "a" * 100, "a" * 101]) == 4
