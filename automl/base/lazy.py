@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from automl.base.errors import OWN_PACKAGES, InputError, describe_error
 from automl.base.own_imports import find_origin
@@ -87,6 +87,11 @@ class _Later:
             raise AttributeError(name)
         return getattr(import_module(self._module), name)
 
+
+if TYPE_CHECKING:
+    import numpy as numpy
+else:  # commands that only read need none of it
+    numpy = later("numpy")
 
 EXTRAS = {  # Purpose of each extra, for messages.
     "code": "code search",

@@ -1,6 +1,7 @@
 """`automl confirm`, `automl referee`, `automl ledger`, `automl compare` and `automl solve`."""
 
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +14,7 @@ from automl.base.options import PUBLISHES, WRITES, format_command
 from automl.base.serialise import write_json
 from automl.base.terminal import ROWS, count_rows, wrap
 from automl.base.units import pluralize
+from automl.cli.check_files import JUNIT, SUMMARY, check_writable, report_ledger, report_verdict
 from automl.cli.command import (
     JSON_OPTION,
     STORAGE_OPTION,
@@ -38,12 +40,22 @@ SHOWN_RUNS, SHOWN_LINES = 3, 15  # largest number of failed commands whose outpu
 
 
 @with_options_of(ConfirmOptions)
-def confirm(context: typer.Context, *, as_json: bool = JSON_OPTION, **values: Any) -> None:
+def confirm(
+    context: typer.Context,
+    *,
+    summary: Path | None = SUMMARY,
+    junit: Path | None = JUNIT,
+    as_json: bool = JSON_OPTION,
+    **values: Any,
+) -> None:
     """Test finalists against the tuned baseline with new seeds."""
     from automl.judge.run_confirm import run_confirm
 
+    check_writable(summary, junit)
+    start = time.monotonic()
     result = run_confirm(**values)
     print_confirm(result, values["storage"])
+    report_verdict(result, time.monotonic() - start).write(summary, junit)
     if as_json:
         print_json(result.value)
     if not result.verdict.complete:
@@ -123,7 +135,15 @@ def _next_commands(result: "ConfirmResult", storage: str) -> Iterator[str]:
 
 
 @with_options_of(RefereeOptions)
-def referee(context: typer.Context, *, as_json: bool = JSON_OPTION, **values: Any) -> None:
+def referee(
+    context: typer.Context,
+    *,
+    fail_on_worse: bool = option(False, "Exit with 0 where nothing is shown.", None, "--fail-on-worse"),
+    summary: Path | None = SUMMARY,
+    junit: Path | None = JUNIT,
+    as_json: bool = JSON_OPTION,
+    **values: Any,
+) -> None:
     """Compare training commands in any language with fresh seeds.
 
     Exit code: 0 better, 1 not shown, 2 mistake or failed run, 3 worse.
@@ -131,9 +151,12 @@ def referee(context: typer.Context, *, as_json: bool = JSON_OPTION, **values: An
     from automl.tasks.command.referee import run_referee
 
     if values["resume"] is not None:
-        only(context, "resume", "storage", "ledger", "as_json", "trust")
+        only(context, "resume", "storage", "ledger", "fail_on_worse", "summary", "junit", "as_json", "trust")
+    check_writable(summary, junit)
+    start = time.monotonic()
     result = run_referee(**{name: value for name, value in values.items() if value is not None})
     print_confirm(result, result.storage)
+    report_verdict(result, time.monotonic() - start).write(summary, junit)
     if as_json:
         print_json(result.value)
     verdict = result.verdict
@@ -141,20 +164,25 @@ def referee(context: typer.Context, *, as_json: bool = JSON_OPTION, **values: An
         return
     is_mistake = verdict.is_constant or (not verdict.complete and bool(result.logs))
     if is_mistake or verdict.final != "better":
-        sys.exit(2 if is_mistake else CODES.get(str(verdict.final), 1))
+        code = 2 if is_mistake else CODES.get(str(verdict.final), 1)
+        sys.exit(0 if fail_on_worse and code == 1 and verdict.complete else code)
 
 
 def ledger(
     folder: Annotated[str, LEDGER_ARGUMENT],
     final: bool = option(False, "Compare the head with the first baseline on fresh seeds.", None, "--final"),
+    summary: Path | None = SUMMARY,
+    junit: Path | None = JUNIT,
     trust: bool = TRUST_OPTION,
     as_json: bool = JSON_OPTION,
 ) -> None:
     """List the changes that a ledger has judged."""
     from automl.tasks.command.run_ledger import run_ledger
 
+    check_writable(summary, junit)
     result = run_ledger(folder, final=final, trust=trust)
     print(repr(result))
+    report_ledger(result).write(summary, junit)
     if as_json:
         print_json(result.to_json())
 

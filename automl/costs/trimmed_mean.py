@@ -7,9 +7,8 @@ a single sample (1963).
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from automl.base.lazy import later
+from automl.base.lazy import numpy as np
 
 special = later("scipy.special")  # it takes half a second, and scipy.stats more than one
 LEAST = 8  # number of values from which on there is a trimmed mean

@@ -14,9 +14,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Literal
 
-import numpy as np
-
 from automl.base.lazy import later
+from automl.base.lazy import numpy as np
 from automl.judge.statistics import ALPHA, least_pairs, quantile
 
 special, optimize = later("scipy.special"), later("scipy.optimize")  # half a second each
@@ -131,7 +130,7 @@ def nominal_levels(
     return tuple(levels)
 
 
-def _crossing(bound: float, points: np.ndarray, mass: np.ndarray, step: float, less: float) -> float:
+def _crossing(bound: float, points: "np.ndarray", mass: "np.ndarray", step: float, less: float) -> float:
     """Return the probability that the sum leaves `bound` on either side at this analysis, minus `less`."""
     if not len(points):
         return float(2 * special.ndtr(-bound / step)) - less
@@ -139,6 +138,6 @@ def _crossing(bound: float, points: np.ndarray, mass: np.ndarray, step: float, l
     return float(mass @ out) - less
 
 
-def _density(x: np.ndarray) -> np.ndarray:
+def _density(x: "np.ndarray") -> "np.ndarray":
     """Return the density of the normal distribution."""
     return np.asarray(np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi))

@@ -11,12 +11,8 @@ anytime-valid inference (2023); futility, A. Wald, Sequential tests of statistic
 import math
 from collections.abc import Iterator
 
-import numpy as np
-
-from automl.base.lazy import later
+from automl.base.lazy import numpy as np
 from automl.judge.statistics import ALPHA
-
-special = later("scipy.special")  # it takes half a second
 
 SCREEN, POOL = 6, 10  # largest number of pairs of a screen, and seeds that its baseline has in all
 SEEDS = 2**31  # seeds are below it
@@ -24,12 +20,13 @@ MOST = 60  # default of the largest number of pairs of a test
 FEW = 10  # pairs below which no doubt about their distribution is reported
 STAKE = 0.4  # of the bet on the next sign. Larger ones see signs more than sizes, so skewness deceives them
 DECAY = 1.3  # test number t has a share of the level that falls with t to this power
+WHOLE = 3.931949211809544  # sum of these shares: zeta(DECAY), for which SciPy takes half a second to load
 GAIN = 1.0  # that futility has in view, in standard deviations of the paired difference
 # Bound of its likelihood ratio: at 3 pairs, for each pair beyond, and at most.
 FLOOR, SLOPE, CEILING = -1.3, 0.1, 0.5
 
 
-def log_e_values(differences: np.ndarray, before: np.ndarray) -> np.ndarray:
+def log_e_values(differences: "np.ndarray", before: "np.ndarray") -> "np.ndarray":
     """Return the logarithm of the e-value after each pair of a test.
 
     Each pair bets on a positive difference: the e-value is multiplied by `1 + tanh(STAKE * d / s)`. If both
@@ -48,13 +45,13 @@ def log_e_values(differences: np.ndarray, before: np.ndarray) -> np.ndarray:
     return np.asarray(np.cumsum(np.log1p(np.tanh(STAKE * ratio)), axis=-1))
 
 
-def level(index: int | np.ndarray, discoveries: int | np.ndarray) -> np.ndarray:
+def level(index: "int | np.ndarray", discoveries: "int | np.ndarray") -> "np.ndarray":
     """Return the level of test number `index`, counted from 1, by e-LOND.
 
     `discoveries` are the changes that were accepted so far. Among accepted changes, at most 5 % are false on
     average, however the tests depend on each other.
     """
-    part = np.asarray(index, float) ** -DECAY / float(special.zeta(DECAY))
+    part = np.asarray(index, float) ** -DECAY / WHOLE
     return np.asarray(ALPHA * part * (np.asarray(discoveries) + 1))
 
 
@@ -65,10 +62,10 @@ def least_pairs() -> int:
 
 def share_left(index: int) -> float:
     """Return the share of the level that is left after `index` tests."""
-    return float(special.zeta(DECAY, index + 1) / special.zeta(DECAY))
+    return 1 - sum(test**-DECAY for test in range(1, index + 1)) / WHOLE
 
 
-def find_doubts(differences: np.ndarray) -> Iterator[str]:
+def find_doubts(differences: "np.ndarray") -> Iterator[str]:
     """Yield how the pairs seem to break an assumption, each by two standard errors."""
     count, centred = len(differences), differences - differences.mean()
     square = float(centred @ centred)
@@ -88,7 +85,7 @@ def find_doubts(differences: np.ndarray) -> Iterator[str]:
         )
 
 
-def is_futile(differences: np.ndarray) -> np.ndarray:
+def is_futile(differences: "np.ndarray") -> "np.ndarray":
     """Return after each pair whether a gain is out of sight, `(..., pairs)`.
 
     `differences` are those of the screen, followed by those of the test. The rule is Wald's, of a gain of one
@@ -104,7 +101,7 @@ def is_futile(differences: np.ndarray) -> np.ndarray:
     return np.asarray((count >= 2) & (count * (ratio - GAIN / 2) * GAIN < bound))
 
 
-def interval(differences: np.ndarray, before: np.ndarray, alpha: float = ALPHA) -> tuple[float, float]:
+def interval(differences: "np.ndarray", before: "np.ndarray", alpha: float = ALPHA) -> tuple[float, float]:
     """Return an interval of the difference that holds whenever the test stops.
 
     It has the shifts that two e-processes, one on either side, do not reject together. It assumes that
@@ -113,7 +110,7 @@ def interval(differences: np.ndarray, before: np.ndarray, alpha: float = ALPHA) 
     mean = float(differences.mean())
     unit = max(float(differences.std()), 1e-9 * max(1.0, abs(mean)))
 
-    def rejected(shifts: np.ndarray) -> np.ndarray:
+    def rejected(shifts: "np.ndarray") -> "np.ndarray":
         own, screen = differences - shifts[:, None], before - shifts[:, None]
         ends = [log_e_values(sign * own, screen)[:, -1] for sign in (1, -1)]
         return np.asarray(np.logaddexp(*ends) - math.log(2) >= -math.log(alpha))

@@ -6,8 +6,7 @@ from functools import cached_property
 from itertools import takewhile
 from statistics import fmean
 
-import numpy as np
-
+from automl.base.lazy import numpy as np
 from automl.base.units import pluralize
 from automl.judge import statistics
 from automl.judge.decision import MAX_PAIRS, detectable, holm_factors, nominal_levels, pairs_needed

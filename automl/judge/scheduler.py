@@ -9,9 +9,8 @@ from math import inf, isfinite, nan
 from pathlib import Path
 from statistics import fmean, stdev
 
-import numpy as np
-
 from automl.base.errors import InputError
+from automl.base.lazy import numpy as np
 from automl.base.serialise import parse_json, read_file, write_json
 from automl.base.units import format_duration, pluralize
 from automl.judge.decision import POWER, detectable
@@ -218,7 +217,7 @@ class ConfirmationScheduler(Callback):
         failed = [record for record in broken if not (record.reason or "").startswith(NOT_STARTED)]
         return collect(self.variants, self.planned.standing, metric, seeds, self._values_of, failed)
 
-    def _values_of(self, record: TrialRecord) -> np.ndarray | None:
+    def _values_of(self, record: TrialRecord) -> "np.ndarray | None":
         if record.number not in self._values:
             answers = read_answers(self.location / record.folder)
             self._values[record.number] = None if answers is None else answers.values

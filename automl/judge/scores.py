@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import Any
 
-import numpy as np
-
+from automl.base.lazy import numpy as np
 from automl.judge.statistics import ALPHA, Difference, Ratio, paired, paired_ratio
 from automl.judge.variants import Variant
 from search.metric import Metric
@@ -53,7 +53,7 @@ class Scores:
     errors: Mapping[int, str] = field(default_factory=dict)
     failed_attempts: Mapping[int, int] = field(default_factory=dict)
     costs: Mapping[int, TrainingCost] = field(default_factory=dict)
-    values: Mapping[int, np.ndarray] = field(default_factory=dict, compare=False)
+    values: Mapping[int, Any] = field(default_factory=dict, compare=False)
     devices: Mapping[int, str] = field(default_factory=dict)
     ratios: Mapping[int, Ratio] = field(default_factory=dict)
     gates: Mapping[int, float] = field(default_factory=dict)
@@ -154,7 +154,7 @@ def collect(
     records: Iterable[TrialRecord],
     metric: str,
     seeds: Sequence[int],
-    values: Callable[[TrialRecord], np.ndarray | None] = lambda record: None,
+    values: Callable[[TrialRecord], "np.ndarray | None"] = lambda record: None,
     failed: Iterable[TrialRecord] = (),
 ) -> dict[str, Scores]:
     """Return the scores of each variant at these seeds, from the trials that have ended.
@@ -176,7 +176,7 @@ def collect(
 def _scores(
     records: Sequence[TrialRecord],
     metric: str,
-    values: Callable[[TrialRecord], np.ndarray | None],
+    values: Callable[[TrialRecord], "np.ndarray | None"],
     attempts: Mapping[int, int],
 ) -> Scores:
     done = {record.config.seed: record for record in records if record.state is State.COMPLETE}

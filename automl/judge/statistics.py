@@ -14,10 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
-import numpy as np
-
 from automl.base.errors import InputError
 from automl.base.lazy import later
+from automl.base.lazy import numpy as np
 from automl.base.serialise import read_value
 from automl.base.units import pluralize
 from automl.costs.trimmed_mean import LEAST, trimmed_mean
@@ -185,7 +184,7 @@ def count_failures(
     return replace(scored, p=max(scored.p, *p), p_margin=1.0, interval=interval, as_scored=scored)
 
 
-def sign_flip(differences: Sequence[float] | np.ndarray) -> float:
+def sign_flip(differences: "Sequence[float] | np.ndarray") -> float:
     """Return the two-sided p of the mean if each difference could have had the other sign.
 
     Exact up to 14 differences, with 20,000 draws beyond. scipy's permutation_test gives the same and takes a
@@ -198,7 +197,7 @@ def sign_flip(differences: Sequence[float] | np.ndarray) -> float:
     return float(extreme / len(sums))
 
 
-def sign_flip_interval(differences: np.ndarray, alpha: float = ALPHA) -> tuple[float, float]:
+def sign_flip_interval(differences: "np.ndarray", alpha: float = ALPHA) -> tuple[float, float]:
     """Return the shifts by which `differences` may be off with a `sign_flip` p above `alpha`.
 
     A pattern of signs is as extreme as the observed one for the shifts between two means: the mean of the
@@ -218,7 +217,7 @@ def sign_flip_interval(differences: np.ndarray, alpha: float = ALPHA) -> tuple[f
     return float(lows[least - 1]), float(highs[-least])
 
 
-def skewed_t(differences: np.ndarray, sd: float) -> float:
+def skewed_t(differences: "np.ndarray", sd: float) -> float:
     """Return the two-sided p of t as P. Hall transforms it: a monotone cubic that takes out the skewness.
 
     With a skewed null, t rejects too often on the side of the short tail: there a small mean comes with a
@@ -229,7 +228,7 @@ def skewed_t(differences: np.ndarray, sd: float) -> float:
     return float(2 * special.stdtr(count - 1, -abs(t) * math.sqrt(count)))
 
 
-def skewed_t_interval(differences: np.ndarray, sd: float, alpha: float = ALPHA) -> tuple[float, float]:
+def skewed_t_interval(differences: "np.ndarray", sd: float, alpha: float = ALPHA) -> tuple[float, float]:
     """Return the shifts by which `differences` may be off with a `skewed_t` p above `alpha`."""
     mean, skew, count = float(differences.mean()), _skewness(differences, sd), len(differences)
     reach = quantile(count - 1, alpha) / math.sqrt(count)
@@ -241,12 +240,12 @@ def skewed_t_interval(differences: np.ndarray, sd: float, alpha: float = ALPHA) 
     return mean - sd * ratio(reach), mean - sd * ratio(-reach)
 
 
-def _skewness(differences: np.ndarray, sd: float) -> float:
+def _skewness(differences: "np.ndarray", sd: float) -> float:
     count, centred = len(differences), differences - differences.mean()
     return float((centred * centred * centred).mean()) / (sd * math.sqrt((count - 1) / count)) ** 3
 
 
-def reach_over_inputs(differences: np.ndarray, alpha: float = ALPHA, *, step: float | None = None) -> float:
+def reach_over_inputs(differences: "np.ndarray", alpha: float = ALPHA, *, step: float | None = None) -> float:
     """Return half the width of the interval of the mean if seeds and images are both a sample.
 
     The variance is that of a two-level bootstrap, which draws seeds and images independently. It is computed
@@ -315,7 +314,7 @@ def above_chance(scores: Sequence[float], chance: float, error: float) -> bool:
 
 
 @lru_cache(maxsize=16)
-def _signs(count: int) -> np.ndarray:
+def _signs(count: int) -> "np.ndarray":
     """Return patterns of signs as rows, the observed one first, one of two opposites."""
     if count <= 14:
         patterns = np.arange(2 ** (count - 1))[:, None] >> np.arange(count) & 1

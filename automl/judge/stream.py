@@ -17,9 +17,8 @@ from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from automl.base.errors import InputError
+from automl.base.lazy import numpy as np
 from automl.base.options import format_option
 from automl.judge import evalues
 from automl.judge.decision import Outcome
@@ -212,7 +211,7 @@ class Stream:
             decision=decision,
         )
 
-    def _evidence(self, d: np.ndarray, measured: np.ndarray, *, blocked: bool) -> Decision:
+    def _evidence(self, d: "np.ndarray", measured: "np.ndarray", *, blocked: bool) -> Decision:
         """Return the evidence so far, without an outcome. After the screen, begin the test."""
         # `measured` are the differences of the scores, and `d` those that count.
         screen, test = d[: self.screen], d[self.screen :]
@@ -279,7 +278,7 @@ class Stream:
 
 def _differences(
     design: Design, ours: Scores, theirs: Scores, seeds: Sequence[int]
-) -> tuple[np.ndarray, np.ndarray]:
+) -> "tuple[np.ndarray, np.ndarray]":
     """Return the differences that count, and those that were measured, above 0 if `ours` is better."""
     factor = design.metric.sign * design.metric.scale
     measured = np.array([factor * (ours.scores[seed] - theirs.scores[seed]) for seed in seeds])
@@ -288,7 +287,7 @@ def _differences(
     return np.where(unequal_failures(ours, theirs, seeds), -largest, measured), measured
 
 
-def _difference(d: np.ndarray, e_value: float | None, interval: Sequence[float] | None) -> Difference:
+def _difference(d: "np.ndarray", e_value: float | None, interval: Sequence[float] | None) -> Difference:
     low, high = interval or (-math.inf, math.inf)
     return Difference(
         mean=float(d.mean()),
@@ -367,7 +366,8 @@ def complete(asked: RefereeOptions) -> RefereeOptions:
     if bool(head.commit) != bool(asked.candidate_refs):
         option = "--candidate-ref" if head.commit else "--candidate"
         raise InputError(f"the head of the ledger is {head}; give the change as {option}")
-    check_trusted("the baseline", [command_in(head.folder, head.command)], trust=asked.trust)
+    if asked.command != head.command:  # otherwise it is the caller's own
+        check_trusted("the baseline", [command_in(head.folder, head.command)], trust=asked.trust)
     if head.commit:
         return replace(asked, baseline_ref=find_again(head).commit, command=asked.command or head.command)
     return replace(asked, baseline=head.command)

@@ -22,7 +22,7 @@ from automl.judge.protocol import CONFIRM_FILE, FORMAT, Confirmation, best_of_va
 from automl.judge.scheduler import ConfirmationScheduler
 from automl.judge.verdict import ConfirmResult
 from automl.storage.metadata import SearchMetadata
-from automl.tracking.process import MlflowProcess
+from automl.tracking.process import MlflowProcess, sync_later
 from automl.tracking.tracker import PATIENCE, Tracker
 from automl.trials import session
 from automl.trials.job import Trainings
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from automl.task import Task
 
 SEEDS = 2**32  # seeds are below it
+SHORT = 30.0  # time within which a change of a ledger does not wait for MLflow, which takes 7 to start [s]
 
 
 def fresh_seeds(used: Collection[int], number: int) -> list[int]:
@@ -81,7 +82,8 @@ def run_trainings(
     callbacks.on_confirmation_start(metadata.record(folder))
     with MlflowProcess(confirmation.run_spec(scheduler.location, metadata)) as writer:
         # It starts beside the first command, which would otherwise wait for seconds.
-        tracker = Tracker(writer, at_once=confirmation.kind is not COMMANDS)
+        delay = 0.0 if confirmation.change is None else SHORT
+        tracker = Tracker(writer, at_once=confirmation.kind is not COMMANDS, delay=delay)
         try:
             for record in planned.records.values():
                 tracker.update(record)
@@ -91,8 +93,11 @@ def run_trainings(
             if scheduler.verdict.complete and not planned.left and not running:
                 _keep_exported(scheduler, tracker)
         finally:
-            missing = conclude_in(tracker, metadata.identity, scheduler)
+            postponed = delay > 0 and scheduler.verdict.complete and tracker.postpone()
+            missing = 0 if postponed else conclude_in(tracker, metadata.identity, scheduler)
             session.delete_tune_files(folder)
+    if postponed:
+        sync_later(folder, metadata.storage)
     result = _result(scheduler, metadata.storage, missing)
     callbacks.on_confirmation_end(result)
     if signal is not None:

@@ -159,6 +159,8 @@ class Storage:
             file.write(content)
 
     def exists(self, name: str) -> bool:
+        if self.local is not None:
+            return (self.local / name).is_file()
         return bool(self._info(name).type == fs.FileType.File)
 
     def has_bucket(self) -> bool:
@@ -233,6 +235,8 @@ class Storage:
 
     def total(self) -> int:
         """Return the size of all files below the folder [bytes]."""
+        if self.local is not None:
+            return sum(path.stat().st_size for path in self.local.rglob("*") if path.is_file())
         return sum(info.size or 0 for info in self._list(recursive=True)[1])
 
     def folders(self) -> list[str]:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 from numpy.typing import NDArray
 
+from automl.base.lazy import numpy as np
 from automl.base.serialise import read_json
 from automl.base.units import format_count
 from automl.storage.storage import Storage

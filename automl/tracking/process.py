@@ -16,15 +16,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
+from automl.base.atomic import locked
 from automl.base.errors import InputError
+from automl.base.lazy import resolve
 from automl.base.process import library_logs_to
 from automl.tracking.run_spec import RunSpec
 from search.record import TrialRecord
 
 SECONDS = 10.0  # maximum wait for a running call at the end [s]
 ANSWER = 120.0  # time after which a call is abandoned and the process is killed [s]
+POSTPONED = "mlflow.later"  # empty file in the folder of a comparison that `sync_later` has to write
+SYNC = "import sys; from automl.tracking.process import sync_postponed; sync_postponed(sys.argv[1])"
 NICE = 3  # once it has begun: the driver and its trials come first, but a busy machine must not starve it
 
 log = logging.getLogger("automl")
@@ -170,6 +175,28 @@ class MlflowProcess:
         if error is not None:
             raise error
         return answer
+
+
+def sync_later(folder: Path, storage: str) -> None:
+    """Write the comparison in `folder` to MLflow in a process that goes on after this one."""
+    (folder / POSTPONED).touch()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    files: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    command = [sys.executable, "-P", "-c", SYNC, storage]
+    subprocess.Popen(command, env=environment, start_new_session=True, **files)
+
+
+def sync_postponed(storage: str) -> None:
+    """Write the comparisons to MLflow that `sync_later` was called for, one after another.
+
+    One process at a time writes all of them, since loading MLflow takes seconds. If it is killed, or MLflow
+    does not answer, the next one writes the rest.
+    """
+    os.nice(NICE)
+    with locked(Path(storage) / POSTPONED):
+        while waiting := sorted(Path(storage).glob(f"*/*/{POSTPONED}")):
+            resolve("automl.search.driver:run_sync")(waiting[0].parents[1].name, storage)
+            waiting[0].unlink()
 
 
 def _begin() -> tuple[subprocess.Popen[bytes], Connection]:

@@ -41,15 +41,16 @@ class Tracker(Callback):
     """Callback that mirrors each trial as a run.
 
     If the server does not answer at the start, print a warning and continue without it. Without `at_once`,
-    the first trial asks the server first, and the end says how many trials it does not have.
+    the first trial asks the server first, and the end says how many trials it does not have. Nothing is
+    written in the first `delay` seconds.
 
     Attributes:
         runs: ID of the MLflow run of each trial.
         silent: True if MLflow did not answer the last call in time.
     """
 
-    def __init__(self, writer: Writes, *, at_once: bool = True) -> None:
-        self.writer = writer
+    def __init__(self, writer: Writes, *, at_once: bool = True, delay: float = 0.0) -> None:
+        self.writer, self._delay, self._begun = writer, delay, False
         self.runs: dict[int, str] = {}
         self.silent = False
         try:
@@ -84,6 +85,9 @@ class Tracker(Callback):
     # The thread.
 
     def _work(self) -> None:
+        with self._news:
+            self._news.wait_for(lambda: self._closed or self._hurry, self._delay)
+            self._begun = not self._closed
         while True:
             with self._news:
                 self._busy.clear()
@@ -119,6 +123,15 @@ class Tracker(Callback):
                     log.warning("MLflow does not answer: %s", error)
 
     # The end.
+
+    def postpone(self) -> bool:
+        """End the thread if nothing was written yet. Return True if so."""
+        with self._news:
+            if not self._begun:
+                self._closed = True
+                self._wanted.clear()
+                self._news.notify_all()
+            return self._closed
 
     def drain(self, patience: float = PATIENCE) -> int:
         """Wait until everything is mirrored, at most `patience` seconds. Return how many are missing."""

@@ -100,6 +100,7 @@ def _inside(folder: Path) -> Iterator[None]:
 @pytest.fixture
 def untracked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Confirmations without MLflow."""
+    monkeypatch.setattr(automl.judge.trainings, "sync_later", lambda folder, storage: None)
     monkeypatch.setattr(automl.judge.trainings, "MlflowProcess", nullcontext)
     monkeypatch.setattr(automl.judge.trainings, "Tracker", NoTracker)
 

@@ -310,6 +310,9 @@ class NoTracker:
 
     on_epoch_end = on_trial_end = update = on_trial_start
 
+    def postpone(self) -> bool:
+        return True
+
     def finish(self, **what: Any) -> int:
         return 0
 

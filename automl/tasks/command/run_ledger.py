@@ -18,7 +18,6 @@ from automl.judge.stream import METRIC, describe, find_again
 from automl.storage.folder import exists, find_search
 from automl.storage.user_code import check_trusted, command_in
 from automl.tasks.command import CommandTraining
-from automl.tasks.command.referee import RESOURCES_OF_RUNS, run_referee
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -118,6 +117,8 @@ def run_ledger(folder: str, *, final: bool = False, trust: bool = False) -> Ledg
 
 
 def _compare_ends(ledger: Ledger, heads: Sequence[Any], *, trust: bool) -> None:
+    from automl.tasks.command.referee import RESOURCES_OF_RUNS, run_referee  # what trains takes time
+
     if len(heads) == 1:
         raise InputError(f"the ledger in {ledger.folder} has no accepted change to compare")
     for program in (heads[0].program, heads[-1].program):

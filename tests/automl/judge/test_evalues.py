@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import special
 
 from automl.judge import evalues
 
@@ -89,6 +90,7 @@ def test_levels_add_up_and_an_interval_needs_pairs() -> None:
     assert levels.sum() == pytest.approx(0.05 * (1 - evalues.share_left(10_000)))
     assert evalues.level(7, 3) == pytest.approx(4 * levels[6])
     assert evalues.share_left(0) == pytest.approx(1)
+    assert pytest.approx(special.zeta(evalues.DECAY), rel=1e-14) == evalues.WHOLE
     assert evalues.interval(np.array([1.0, 2.0, 1.5]), np.zeros(0)) == (-math.inf, math.inf)
     low, high = evalues.interval(np.full(12, 2.0), np.zeros(0))
     assert low == pytest.approx(2, abs=1e-4)

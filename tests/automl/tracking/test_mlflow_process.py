@@ -194,3 +194,15 @@ def test_it_ends_with_the_driver_and_not_before(
         driver.send_signal(how)
     psutil.wait_procs([writer], timeout=30)
     assert not writer.is_running()
+
+
+def test_postponed_comparisons_wait_for_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not take the second one, so the second and the third are left to a later process."""
+    monkeypatch.setattr(process, "NICE", 0)
+    monkeypatch.setattr(process, "resolve", lambda name: lambda search, storage: {"a": 1}[search])
+    for name in "abc":
+        (tmp_path / name / "confirm").mkdir(parents=True)
+        (tmp_path / name / "confirm" / process.POSTPONED).touch()
+    with pytest.raises(KeyError):
+        process.sync_postponed(str(tmp_path))
+    assert sorted(path.parts[-3] for path in tmp_path.rglob(process.POSTPONED)) == ["b", "c"]
