@@ -3,6 +3,7 @@
 import time
 import traceback
 from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from automl.storage.storage import Storage
 from automl.storage.trial_files import EpochProgress
 from search.config import TrialConfig
 from search.config.tasks import find_spec
-from search.record import Metrics, Report
+from search.record import CHECKPOINT_FILE, Metrics, Report
 
 if TYPE_CHECKING:
     from automl.config.runtime import Runtime
@@ -62,6 +63,7 @@ class Job:
         runtime: None for a command of `session.Pool`, which uses no GPU.
         threads: Threads of each process of such a command.
         stop: File descriptor that can be read once such a command must end at once.
+        stamp: Stamp of the checkpoint that this process has read or written. None if no other may write it.
     """
 
     config: TrialConfig
@@ -74,6 +76,16 @@ class Job:
     test: bool = False
     threads: int | None = None
     stop: int | None = None
+    stamp: str | None = None
+
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """Write a checkpoint in the block. Raise Replaced if another process has written one meanwhile."""
+        if self.stamp is not None and self.folder.stamp(CHECKPOINT_FILE) != self.stamp:
+            raise Replaced(f"another process continues the trial in {self.folder}; this one ends")
+        yield
+        if self.stamp is not None:
+            self.stamp = self.folder.stamp(CHECKPOINT_FILE)
 
     @property
     def least_epochs(self) -> float:
@@ -135,7 +147,8 @@ def train_with_loop(job: Job) -> Iterator[list[Metrics]]:
                 if answers is not None and runtime.rank == 0:
                     answers.save(folder)  # Before the checkpoint, which marks the trial as complete.
             if runtime.rank == 0:
-                checkpoint.save(folder, job.config, state, history, job.profile, finished=finished)
+                with job.saving():
+                    checkpoint.save(folder, job.config, state, history, job.profile, finished=finished)
             yield history
 
 
@@ -145,6 +158,10 @@ def _too_slow(course: "Course", time_ratio: float) -> str:
         f"of an epoch and its validation fit into it, at {time_ratio:.2g} times the baseline's time; "
         f"give more --epochs"
     )
+
+
+class Replaced(Exception):
+    """Ray gave this process up, as when its node was cut off, and another one continues its trial."""
 
 
 class CommandFailed(Exception):

@@ -29,10 +29,10 @@ from automl.config.nouns import Limits
 from automl.config.runtime import Runtime, runtime_for
 from automl.costs.profile import measure
 from automl.data import shared
-from automl.storage.storage import Storage
+from automl.storage.storage import ATTEMPTS, Storage
 from automl.training import checkpoint
 from automl.training.loop import Diverged, NotStopped, TooSlow
-from automl.trials.job import Job, Trainings, classify_error, train
+from automl.trials.job import Job, Replaced, Trainings, classify_error, train
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, Metrics, Report
 from search.tuner import NODE, REPORT
@@ -112,7 +112,10 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Generator[Report
     # User code finds the files that it names where the search was started.
     os.chdir(config["current"] if Path(config["current"]).is_dir() else ORIGINAL)
     receive_code(config["code"])
-    trial, folder = TrialConfig.from_json(config["trial"]).load(), Storage(config["folder"])
+    trial, folder = (
+        TrialConfig.from_json(config["trial"]).load(),
+        Storage(config["folder"], attempts=ATTEMPTS),
+    )
     device = device_name(runtime.device)
     history: list[Metrics] = []
     profile: dict[str, float] = {}
@@ -123,6 +126,7 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Generator[Report
 
     shared.use(config["data"])
     try:
+        stamp = folder.stamp(CHECKPOINT_FILE)
         content = _read_checkpoint(folder, trial, runtime.device)
         if content is not None:
             history, profile = content["history"], content["profile"]
@@ -142,6 +146,7 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Generator[Report
             profile=profile,
             equal=(profile["time_ratio"], profile["validation"]) if config["equal"] == "time" else (1.0, 0.0),
             test=config["test"],
+            stamp=stamp,
         )
         del content
         with closing(train(job)) as histories:
@@ -154,6 +159,9 @@ def train_trial(config: Mapping[str, Any], runtime: Runtime) -> Generator[Report
         reason = f"out of memory: {error_line(error)}"
     except Diverged as error:
         reason = str(error)
+    except Replaced as error:
+        print(error, file=sys.stderr, flush=True)
+        os._exit(1)  # If Ray still waits for it, the trial continues from the other one's checkpoint.
     except TooSlow as error:
         reason, violations = str(error), {**violations, **error.violations}
     else:
