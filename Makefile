@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 QUIET := --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: setup demo test test-all quick test-gpu durations mutants check types style house docs prose fix tour backbones-table attention-table bench bench-search bench-cluster bench-time-ratio bench-gpu findings language-findings
+.PHONY: setup demo test test-all quick test-hosts test-gpu durations mutants check types style house docs prose fix tour backbones-table attention-table bench bench-search bench-cluster bench-time-ratio bench-gpu findings language-findings
 
 setup: .venv/ready
 
@@ -40,6 +40,11 @@ test-all: setup
 # The tests that take less than 0.2 s, in two minutes.
 quick: setup
 	$(SUITE) --ignore tests/house --quick
+
+# A cluster of hosts on this machine and their faults. Needs root on Linux, or skips with the reason. Less than an
+# hour on two cores. HOSTS_TIMES=10 repeats each fault, and HOSTS_RECORD=FILE keeps a line of JSON for each.
+test-hosts: setup
+	AUTOML_LONG=1 $(BIN)/python -m pytest tests/end_to_end/test_hosts.py -rs
 
 # Write tests/helpers/durations.json, from which order and selection follow on a fresh clone.
 durations: setup

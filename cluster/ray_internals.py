@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ray.tune.experiment import Trial
 
 AWS = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SECURITY_TOKEN", "AWS_SESSION_TOKEN"}
+WAITS = ((services, "get_node"), (node, "wait_for_persisted_port"))  # Ray 2.53 does not have the latter
 NEWS = 15.0  # seconds between two messages about a start that takes long
 LOW_MEMORY = (
     "its machine was low on memory, so Ray ended the trial's process; "
@@ -129,15 +130,18 @@ def start_patiently(news: float = NEWS) -> Iterator[None]:
 
         return call
 
-    before = services.ConsolePopen, services.get_node, node.wait_for_persisted_port
-    is_cluster, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
-    services.ConsolePopen = start
-    services.get_node, node.wait_for_persisted_port = map(patient, before[1:])
+    patches: dict[tuple[Any, str], Any] = {
+        (module, name): patient(getattr(module, name)) for module, name in WAITS if hasattr(module, name)
+    }
+    patches |= {(services, "ConsolePopen"): start, (ray_constants, "ENABLE_RAY_CLUSTER"): False}
+    before = {place: getattr(*place) for place in patches}
     try:
+        for place, value in patches.items():
+            setattr(*place, value)
         yield
     finally:
-        services.ConsolePopen, services.get_node, node.wait_for_persisted_port = before
-        ray_constants.ENABLE_RAY_CLUSTER = is_cluster
+        for place, value in before.items():
+            setattr(*place, value)
 
 
 def ask_cluster_id(address: str, timeout: float) -> None:

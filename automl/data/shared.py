@@ -15,7 +15,7 @@ from automl.data.arrow import ArrowFile
 from automl.data.files import hash_file
 from automl.data.splits import RULE
 from automl.storage.cache_folder import cache_root, once
-from automl.storage.storage import Storage
+from automl.storage.storage import ATTEMPTS, Storage
 
 File = TypeVar("File", bound=ArrowFile)
 SHARED_FOLDER = ".data"  # in the storage, for all searches there
@@ -88,7 +88,8 @@ def find_split(kind: type[File], name: str, split: str = "train") -> File | None
     """
     if _shared_data is None or not is_shared(name, [split]):
         return None
-    storage, file = Storage(_shared_data.address), _shared_data.sets[_key(name)][split]
+    storage = Storage(_shared_data.address, attempts=ATTEMPTS)
+    file = _shared_data.sets[_key(name)][split]
 
     def fetch(path: Path) -> None:
         try:

@@ -8,7 +8,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 else:  # a folder of this machine does not need it
     pa, fs = later("pyarrow"), later("pyarrow.fs")
 
+ATTEMPTS = 36  # of a trial's request to S3, in ten minutes. pyarrow itself gives up after six seconds
 BLOCK = 16 << 20  # block size of copies [bytes]
 ATOMIC = ("s3", "gcs", "abfs")  # file systems where a file is visible only when it is complete
 
@@ -37,13 +38,15 @@ class Storage:
 
     The address contains options of the file system (`?endpoint_override=host:port&scheme=http`). Credentials
     are in the environment, as the tools of each provider expect them. A file becomes visible when it is
-    complete. The object can be pickled.
+    complete. The object can be pickled. A request to S3 that is not answered is repeated, in `attempts` or
+    as pyarrow does.
 
     Raises:
         InputError: The address is invalid or contains credentials.
     """
 
     address: str
+    attempts: int | None = field(default=None, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
         check_utf8("a folder's name", str(self.address))
@@ -96,7 +99,7 @@ class Storage:
         if self.local is not None:
             return fs.LocalFileSystem(), str(self.local)
         parts = urlsplit(self.address)
-        files, root = _open(urlunsplit(parts._replace(path="/")))
+        files, root = _open(urlunsplit(parts._replace(path="/")), self.attempts)
         return files, root.rstrip("/") + unquote(parts.path)
 
     def _at(self, name: str) -> tuple[fs.FileSystem, str]:
@@ -178,6 +181,11 @@ class Storage:
         size: int | None = self._info(name).size
         return size
 
+    def stamp(self, name: str) -> str:
+        """Return a text that changes with the content of a file, or appears and disappears with it."""
+        info = self._info(name)
+        return f"{info.size} {info.mtime_ns}"
+
     def changed(self, name: str) -> int:
         """Return the time of the last change of a file by the store's clock [ns]."""
         return int(self._info(name).mtime_ns or 0)
@@ -187,7 +195,7 @@ class Storage:
         if self.local is None:
             files, path = self._at(name)
             try:
-                _without_retries(files).delete_file(path)
+                _with_attempts(files, 1).delete_file(path)
             except FileNotFoundError:
                 raise
             except OSError:  # pyarrow then writes a marker of the folder, which some stores reject
@@ -286,18 +294,18 @@ def _check(address: str) -> None:
 
 
 @lru_cache(maxsize=8)
-def _open(root: str) -> tuple[fs.FileSystem, str]:
+def _open(root: str, attempts: int | None = None) -> tuple[fs.FileSystem, str]:
     """Return the file system of an address, and the prefix of its paths, such as the bucket."""
     files, path = fs.FileSystem.from_uri(root)
-    return files, path
+    return files if attempts is None else _with_attempts(files, attempts), path
 
 
-def _without_retries(files: fs.FileSystem) -> fs.FileSystem:
-    """Return the file system without retries, which take six seconds in pyarrow."""
+def _with_attempts(files: fs.FileSystem, attempts: int) -> fs.FileSystem:
+    """Return a file system of S3 that sends each request so often. Its pauses grow to 20 seconds."""
     if not isinstance(files, fs.S3FileSystem):
         return files
     _, (options,) = files.__reduce__()  # as pickle does
-    retry = fs.AwsStandardS3RetryStrategy(max_attempts=1)
+    retry = fs.AwsStandardS3RetryStrategy(max_attempts=attempts)
     return fs.S3FileSystem(**options, retry_strategy=retry)
 
 

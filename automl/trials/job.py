@@ -3,7 +3,7 @@
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from automl.storage.storage import Storage
 from automl.storage.trial_files import EpochProgress
 from search.config import TrialConfig
 from search.config.tasks import find_spec
-from search.record import Metrics, Report
+from search.record import CHECKPOINT_FILE, Metrics, Report
 
 if TYPE_CHECKING:
     from automl.config.runtime import Runtime
@@ -64,6 +64,7 @@ class Job:
         threads: Threads of each process of such a command.
         stop: File descriptor that can be read once such a command must end at once.
         leaving: Returns True once this node is being taken back.
+        stamp: Stamp of the checkpoint that this process has read or written. None if no other may write it.
     """
 
     config: TrialConfig
@@ -77,6 +78,16 @@ class Job:
     threads: int | None = None
     stop: int | None = None
     leaving: Callable[[], bool] = lambda: False
+    stamp: str | None = None
+
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """Write a checkpoint in the block. Raise Replaced if another process has written one meanwhile."""
+        if self.stamp is not None and self.folder.stamp(CHECKPOINT_FILE) != self.stamp:
+            raise Replaced(f"another process continues the trial in {self.folder}; this one ends")
+        yield
+        if self.stamp is not None:
+            self.stamp = self.folder.stamp(CHECKPOINT_FILE)
 
     @property
     def least_epochs(self) -> float:
@@ -124,7 +135,8 @@ def train_with_loop(job: Job) -> Iterator[list[Metrics]]:
         job.content = None
 
     def write(content: dict[str, Any]) -> None:
-        checkpoint.write(folder, job.config, content, history, job.profile)
+        with job.saving():
+            checkpoint.write(folder, job.config, content, history, job.profile)
 
     with (
         EpochProgress(folder if runtime.rank == 0 else None) as tell,
@@ -146,7 +158,8 @@ def train_with_loop(job: Job) -> Iterator[list[Metrics]]:
                 if answers is not None and runtime.rank == 0:
                     answers.save(folder)  # Before the checkpoint, which marks the trial as complete.
             if runtime.rank == 0:
-                checkpoint.save(folder, job.config, state, history, job.profile, finished=finished)
+                with job.saving():
+                    checkpoint.save(folder, job.config, state, history, job.profile, finished=finished)
             yield history
 
 
@@ -156,6 +169,10 @@ def _too_slow(course: "Course", time_ratio: float) -> str:
         f"of an epoch and its validation fit into it, at {time_ratio:.2g} times the baseline's time; "
         f"give more --epochs"
     )
+
+
+class Replaced(Exception):
+    """Ray gave this process up, as when its node was cut off, and another one continues its trial."""
 
 
 class CommandFailed(Exception):

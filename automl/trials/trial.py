@@ -29,10 +29,10 @@ from automl.config.nouns import Limits
 from automl.config.runtime import Runtime, runtime_for
 from automl.costs.profile import measure
 from automl.data import shared
-from automl.storage.storage import Storage
+from automl.storage.storage import ATTEMPTS, Storage
 from automl.training import checkpoint
 from automl.training.loop import Diverged, NotStopped, TooSlow
-from automl.trials.job import Job, Trainings, classify_error, train
+from automl.trials.job import Job, Replaced, Trainings, classify_error, train
 from cluster.ray_internals import draining_nodes
 from search.config import TrialConfig
 from search.record import CHECKPOINT_FILE, Metrics, Report
@@ -122,7 +122,10 @@ def train_trial(
     # User code finds the files that it names where the search was started.
     os.chdir(config["current"] if Path(config["current"]).is_dir() else ORIGINAL)
     receive_code(config["code"])
-    trial, folder = TrialConfig.from_json(config["trial"]).load(), Storage(config["folder"])
+    trial, folder = (
+        TrialConfig.from_json(config["trial"]).load(),
+        Storage(config["folder"], attempts=ATTEMPTS),
+    )
     device = device_name(runtime.device)
     history: list[Metrics] = []
     profile: dict[str, float] = {}
@@ -133,6 +136,7 @@ def train_trial(
 
     shared.use(config["data"])
     try:
+        stamp = folder.stamp(CHECKPOINT_FILE)
         content = _read_checkpoint(folder, trial, runtime.device)
         if content is not None:
             history, profile = content["history"], content["profile"]
@@ -153,6 +157,7 @@ def train_trial(
             equal=(profile["time_ratio"], profile["validation"]) if config["equal"] == "time" else (1.0, 0.0),
             test=config["test"],
             leaving=leaving,
+            stamp=stamp,
         )
         del content
         with closing(train(job)) as histories:
@@ -165,6 +170,9 @@ def train_trial(
         reason = f"out of memory: {error_line(error)}"
     except Diverged as error:
         reason = str(error)
+    except Replaced as error:
+        print(error, file=sys.stderr, flush=True)
+        os._exit(1)  # If Ray still waits for it, the trial continues from the other one's checkpoint.
     except TooSlow as error:
         reason, violations = str(error), {**violations, **error.violations}
     else:

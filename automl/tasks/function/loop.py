@@ -396,6 +396,7 @@ def train(job: Job) -> Iterator[list[Metrics]]:
                 if finished and trial.per_example is not None:
                     Answers(values=trial.per_example).save(job.folder)
                 content = trial.content(finished=finished)
-                checkpoint.write(job.folder, job.config, content, history, job.profile)
+                with job.saving():
+                    checkpoint.write(job.folder, job.config, content, history, job.profile)
                 del content
             yield history

@@ -8,6 +8,7 @@ import pytest
 
 from automl.base.errors import InputError
 from automl.storage.storage import Storage
+from tests.helpers.services import ObjectStore, Quiet, serving
 
 
 def test_file_is_written_read_listed_and_removed(storage: Storage, tmp_path: Path) -> None:
@@ -114,3 +115,30 @@ def test_invalid_address_is_rejected(address: str, message: str) -> None:
     with pytest.raises(InputError, match=message) as error:
         Storage(address)
     assert "hidden" not in str(error.value)
+
+
+class Refusing(Quiet):
+    """Server that answers each request with 503, as a busy store does."""
+
+    asked = 0
+
+    def do_HEAD(self) -> None:
+        Refusing.asked += 1
+        self.send_response(503)
+        self.end_headers()
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_a_store_that_refuses_is_asked_again(
+    attempts: int, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in object_store.environment.items():
+        monkeypatch.setenv(name, value)
+    Refusing.asked = 0
+    with serving(Refusing) as address:
+        host = address.removeprefix("http://")
+        folder = Storage(f"s3://automl/searches?endpoint_override={host}&scheme=http", attempts=attempts)
+        with pytest.raises(OSError, match="503"):
+            folder.exists("a")
+    assert Refusing.asked == attempts
+    assert folder == Storage(folder.address)

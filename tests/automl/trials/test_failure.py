@@ -17,13 +17,14 @@ from automl.config.device import UnusableGpu
 from automl.config.nouns import Place, Terms
 from automl.storage.cache_folder import once
 from automl.storage.storage import Storage
-from automl.trials.job import Trainings, classify_error
+from automl.trials.job import Job, Replaced, Trainings, classify_error
 from automl.trials.ray_workers import RayWorkers, _report_lost_head
 from automl.trials.session import SIGNALS, Interrupt, record_signals
 from cluster.connect import ClusterCapacity
 from cluster.resources import TrialResources
 from search.config import TrialConfig
 from search.fixed_scheduler import FixedScheduler
+from search.record import CHECKPOINT_FILE
 from search.space import memory_study
 from tests.helpers.confirm_cases import PLAN
 
@@ -54,6 +55,19 @@ def test_errors_of_the_trial_and_of_its_node(tmp_path: Path) -> None:
     report = classify_error(raise_and_catch(UnusableGpu("the driver is too old")), Storage(str(tmp_path)))
     assert not report.is_last
     assert (report.error, report.fault) == (None, "the driver is too old")
+
+
+def test_a_process_that_was_replaced_writes_no_checkpoint(storage: Storage) -> None:
+    """A node that was cut off or stood still may wake up with a training that another node continues."""
+    folder = storage / "trials" / "0000"
+    stamp = folder.stamp(CHECKPOINT_FILE)
+    cut_off, other = (Job(config=TrialConfig(), runtime=None, folder=folder, stamp=stamp) for _ in range(2))
+    for content in (b"first", b"second epoch"):
+        with other.saving():
+            folder.write(CHECKPOINT_FILE, content)
+    with pytest.raises(Replaced, match="another process continues the trial"), cut_off.saving():
+        folder.write(CHECKPOINT_FILE, b"first")
+    assert folder.read(CHECKPOINT_FILE) == b"second epoch"
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full")
