@@ -117,7 +117,7 @@ attention-table: setup
 # Compare speed with other libraries, interleaved, and write benchmarks/results. About 15 minutes on two idle
 # cores. `quality` needs the archive in AUTOML_TEST_DATA.
 bench: setup
-	@for name in attention causal resolution step language data overhead quality; do \
+	@for name in attention causal resolution step augment language data overhead quality; do \
 		echo "benchmarks/bench_$$name.py"; $(BIN)/python benchmarks/bench_$$name.py || exit 1; done
 
 # Measure the search: its regret on planted and recorded tables, how well continued trainings predict

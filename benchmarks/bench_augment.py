@@ -39,9 +39,9 @@ from search.config import Model, TrialConfig
 
 BATCH, SIZE, SIDE = 64, 64, 80
 ERASING = 0.25  # probability
-IMAGES = 512  # of an epoch
+IMAGES = 256  # of an epoch
 BATCHES = 5  # of a measurement
-ROUNDS, LIMIT = 7, 30.0  # rounds between two checks of the interval, and time of a row [s]
+ROUNDS, LIMIT = 7, 15.0  # rounds between two checks of the interval, and time of a row [s]
 POLICIES = {"trivial": ("TrivialAugment", v2.TrivialAugmentWide), "rand": ("RandAugment", v2.RandAugment)}
 Augment = Callable[[Tensor, Tensor], Tensor]
 
@@ -172,7 +172,7 @@ def main() -> None:
                 )  # fmt: skip
                 rows.append(asdict(row))
             steps[case] = compare_steps(folder)
-    write_values("augment", {"rows": rows, "calls": calls, "steps": steps})
+            write_values("augment", {"rows": rows, "calls": calls, "steps": steps})
 
 
 if __name__ == "__main__":
