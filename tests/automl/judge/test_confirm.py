@@ -30,7 +30,7 @@ from automl.tracking.tracker import Tracker
 from automl.tracking.writer import MlflowWriter
 from automl.trials.session import Stopped
 from search.choices import PUBLISHED
-from search.study import open_study, own_trials
+from search.study import open_study
 from tests.helpers.automl_cases import HERE
 from tests.helpers.confirm_cases import RECORDS, FakeWorkers, fake_search
 
@@ -372,7 +372,7 @@ def with_checkpoint(search: Path) -> set[tuple[str, int]]:
     folder = search / "confirm"
     return {
         (trial.user_attrs["variant"], trial.user_attrs["config"]["seed"])
-        for trial in own_trials(open_study(folder, name="mine-confirm"))
+        for trial in open_study(folder, name="mine-confirm").get_trials(deepcopy=False)
         if (folder / "trials" / f"{trial.number:04d}" / "checkpoint.pt").exists()
     }
 
