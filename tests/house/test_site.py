@@ -92,6 +92,7 @@ QUESTIONS = {
     "undecided what to do": "how-to/confirm.html",
     "more seeds": "how-to/confirm.html",
     "equal epochs": "how-to/confirm.html",
+    "another size": "how-to/confirm.html",
     "hugging face dataset": "reference/image-data.html",
 }
 

@@ -63,4 +63,4 @@ def test_a_damaged_file_and_images_without_a_target_are_refused(tmp_path: Path, 
     assert code == 2
     assert "has images and no target; call the column" in err
     (tmp_path / "train.parquet").write_bytes(b"PAR1")
-    assert "is damaged or unlike the others" in cli("data", str(tmp_path))[2]
+    assert "is damaged, or differs from the others" in cli("data", str(tmp_path))[2]

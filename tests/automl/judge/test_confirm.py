@@ -147,6 +147,8 @@ def test_the_opponents_of_a_longer_training_get_the_time(search, at_work, cli, g
     lines = [*wrap("verdict", first_line), *wrap("", value["figures"]), *wrap("", value["cost"])]
     shown = err[err.index("confirmed ") :].splitlines()
     assert shown[: 1 + len(lines)] == [f"confirmed mine: {value['verdict']}", *lines]
+    status = cli("status")[1].splitlines()
+    assert status[status.index(lines[0]) :][: len(lines)] == lines
     lead = value["variants"][1]
     assert lead["costs"]["3"] == {"steps": 20, "seconds": takes_longer(LEAD, 3), "processor_seconds": None}
 
