@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 import automl
-from automl.base.terminal import COLUMNS, ROWS, count_rows, wrap
+from automl.base.terminal import COLUMNS, ROWS, count_rows
 from automl.cli.judge_commands import print_confirm
 from automl.cli.search_command import print_search
 from automl.export.checks import Speed
@@ -15,10 +15,6 @@ from automl.judge.verdict import ConfirmResult
 from tests.helpers.report_cases import made_up, save_search, verdict_of
 
 LONG = "The explanation of a verdict, in a sentence that is as long as the longest of those of the rules."
-
-
-def joined(text: str) -> str:
-    return " ".join(text.split())
 
 
 @pytest.mark.parametrize("outcome", ["better", "worse", "equivalent", "undecided", "cannot tell", None])
@@ -41,7 +37,7 @@ def test_commands_end_on_one_screen(
         assert r"\n" not in text, command
         assert "\nnext      automl" in text, command
     assert all(len(line) <= COLUMNS for line in shown["confirm"].splitlines())
-    assert all(joined(line) in joined(shown["confirm"]) for line in verdict.lines)
+    assert all(line in " ".join(shown["confirm"].split()) for line in verdict.lines)
 
 
 def test_the_export_of_a_decoder_ends_on_one_screen(tmp_path: Path) -> None:
@@ -58,10 +54,3 @@ def test_the_export_of_a_decoder_ends_on_one_screen(tmp_path: Path) -> None:
     )
     commands = 2  # to predict and to serve
     assert count_rows(f"{label:9} {text}" for label, text in result.facts()) + commands <= ROWS
-
-
-def test_a_text_is_wrapped_behind_its_name() -> None:
-    lines = wrap("cause", f"{LONG} {LONG}\x1b")
-    assert joined(" ".join(lines)) == joined(f"cause {LONG} {LONG}\\x1b")
-    assert wrap("cause", "") == []
-    assert count_rows(["", "a" * 100, "a" * 101]) == 4
