@@ -81,7 +81,7 @@ def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
 
 # What newcomers searched for, by the page that answers it.
 QUESTIONS = {
-    "how-to/labels-and-numbers": "several labels per image, multilabel, multi-label, regression, predict number",
+    "how-to/labels-and-numbers": "several labels per image, multilabel, multi-label, regression",
     "how-to/freeze-layers": "freeze layers, freezing backbone",
     "how-to/tensorboard": "tensorboard",
     "how-to/confirm": "undecided what to do, more seeds, equal epochs, another size",
