@@ -11,6 +11,7 @@ from automl.base.errors import InputError
 from automl.base.escape import printable
 from automl.base.options import format_command
 from automl.base.serialise import to_json
+from automl.base.terminal import wrap
 from automl.base.units import pluralize
 from automl.cli.command import JSON_OPTION, only, option, print_json, with_options_of
 from automl.config.search_options import FILES, NOUNS, SEARCH, RuntimeOptions, StudyOptions
@@ -194,8 +195,8 @@ def _print_leaders(result: "Search") -> None:
         else:
             run = result.runs.get(trial.number) or "not in MLflow yet"
             print(f"{title:9} {result.describe_score(trial)}  {describe_model(trial)}  (run {run})")
-    if result.original:
-        print(f"original  {result.original}")
+    for line in wrap("original", result.original):
+        print(line)
     if len(result.leading) > 1:
         print("leading")
         configs = [trial.config for trial in result.leading]

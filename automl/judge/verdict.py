@@ -391,7 +391,7 @@ class Verdict:
                 f"The margin is {design.margin:.3g} {design.unit}, the effect of one of the {inputs}."
             )
         if self.winner is not None and d.mean < design.margin:
-            lines.append(f"The gain is below the margin of {design.margin:g} {design.unit}.")
+            lines.append(f"The gain is below the margin of {design.margin:.3g} {design.unit}.")
         if self.winner is not None and images is not None and images[0] <= 0:
             lines.append(
                 f"Test on more inputs before you generalize: the interval over seeds and "
@@ -482,7 +482,7 @@ def word_fields(design: Design, winner: str, lead: Comparison, evidence: Evidenc
         "constant": evidence.constant,
         "metric": design.metric.name,
         "guess": guess,
-        "margin": f"{design.margin:g} {design.unit}",
+        "margin": f"{design.margin:.3g} {design.unit}",
         "inputs": design.inputs,
         "resolution": f"{design.resolution:.2g} {design.unit}",
     }

@@ -49,7 +49,7 @@ def forest(verdict: Verdict, metric: Metric) -> Plot:
         says=f"{says}. {pluralize(len(verdict.used), 'paired seeds')}{split}.",
         note=(
             f"Dots are mean differences over paired seeds, bars their 95 % intervals. An interval right of 0 "
-            f"is a gain, one left of it a loss; one within the grey band of ±{design.margin:g} "
+            f"is a gain, one left of it a loss; one within the grey band of ±{design.margin:.3g} "
             f"{design.unit} is no difference that matters. Thin lines are over seeds and test inputs."
         ),
         table=table,

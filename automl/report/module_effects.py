@@ -67,7 +67,7 @@ def parts(search: SearchData) -> Plot:
 def _verdict(search: SearchData, posterior: Posterior) -> str:
     sentence = posterior.verdict.replace(
         f"{posterior.margin:g}",
-        f"{search.plan.metric.scale * posterior.margin:g} {search.plan.metric.gap_unit}",
+        f"{search.plan.metric.scale * posterior.margin:.3g} {search.plan.metric.gap_unit}",
     )
     return f"{sentence[0].upper()}{sentence[1:]}."
 

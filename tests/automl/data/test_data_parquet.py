@@ -18,17 +18,18 @@ CLASS = {"names": ["cat", "dog", "red fox"], "_type": "ClassLabel"}
 LISTS = [[0], [1, 2], [0, 2]]
 
 
-def save(file: Path, targets: list[Any], column: str, feature: Any = None, *, seed: int = 0) -> None:
+def save(file: Path, targets: list[Any], column: str, feature: Any = None) -> None:
     """Save an image for each target, with the features of a schema as `datasets` writes them."""
-    random, images = np.random.default_rng(seed), []
+    random, images = np.random.default_rng(len(targets)), []
     for i in range(len(targets)):
-        content = io.BytesIO()
-        Image.fromarray(random.integers(0, 256, (8, 9, 3), dtype=np.uint8)).save(content, "PNG")
+        Image.fromarray(random.integers(0, 256, (8, 9, 3), dtype=np.uint8)).save(
+            content := io.BytesIO(), "PNG"
+        )
         images.append({"bytes": content.getvalue(), "path": f"{i}.png"})
-    table = pa.table({"id": range(len(targets)), "picture": images, column: targets})
     about = {"huggingface": json.dumps({"info": {"features": {column: feature}}})}
+    table = pa.table({"id": range(len(targets)), "picture": images, column: targets})
     file.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table.replace_schema_metadata(about if feature else {}), file, row_group_size=5)
+    pq.write_table(table.replace_schema_metadata(about), file, row_group_size=5)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def test_images_have_their_targets_and_splits(
 ) -> None:
     hidden = [*targets, *targets, -1 if feature is CLASS else None]
     save(tmp_path / "data/train-00000-of-00001.parquet", 8 * targets, column, feature)
-    save(tmp_path / "data/test-00000-of-00001.parquet", hidden, column, feature, seed=1)
+    save(tmp_path / "data/test-00000-of-00001.parquet", hidden, column, feature)
     records = open_image_records("folder", path=tmp_path, size=24)
     assert records.file.target == kind
     if kind != "numbers":
@@ -63,4 +64,4 @@ def test_a_damaged_file_and_images_without_a_target_are_refused(tmp_path: Path, 
     assert code == 2
     assert "has images and no target; call the column" in err
     (tmp_path / "train.parquet").write_bytes(b"PAR1")
-    assert "is damaged or unlike the others" in cli("data", str(tmp_path))[2]
+    assert "is damaged, or differs from the others" in cli("data", str(tmp_path))[2]

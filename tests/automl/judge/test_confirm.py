@@ -30,7 +30,7 @@ from automl.tracking.tracker import Tracker
 from automl.tracking.writer import MlflowWriter
 from automl.trials.session import Stopped
 from search.choices import PUBLISHED
-from search.study import open_study, own_trials
+from search.study import open_study
 from tests.helpers.automl_cases import HERE
 from tests.helpers.confirm_cases import RECORDS, FakeWorkers, fake_search
 
@@ -147,6 +147,8 @@ def test_the_opponents_of_a_longer_training_get_the_time(search, at_work, cli, g
     lines = [*wrap("verdict", first_line), *wrap("", value["figures"]), *wrap("", value["cost"])]
     shown = err[err.index("confirmed ") :].splitlines()
     assert shown[: 1 + len(lines)] == [f"confirmed mine: {value['verdict']}", *lines]
+    status = cli("status")[1].splitlines()
+    assert status[status.index(lines[0]) :][: len(lines)] == lines
     lead = value["variants"][1]
     assert lead["costs"]["3"] == {"steps": 20, "seconds": takes_longer(LEAD, 3), "processor_seconds": None}
 
@@ -372,7 +374,7 @@ def with_checkpoint(search: Path) -> set[tuple[str, int]]:
     folder = search / "confirm"
     return {
         (trial.user_attrs["variant"], trial.user_attrs["config"]["seed"])
-        for trial in own_trials(open_study(folder, name="mine-confirm"))
+        for trial in open_study(folder, name="mine-confirm").get_trials(deepcopy=False)
         if (folder / "trials" / f"{trial.number:04d}" / "checkpoint.pt").exists()
     }
 
