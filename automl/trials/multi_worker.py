@@ -5,10 +5,12 @@ that the trial is the same as with one worker. The Tune function only waits and 
 """
 
 import logging
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from queue import Empty
+from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any
 
@@ -40,20 +42,17 @@ from search.tuner import LABELS, NODE, REPORT, RETRIES
 CHANNEL = "channel"  # key of the queue for the first worker's reports, in a training without Tune
 
 
-def make_trainable(shape: TrialResources, location: Storage) -> Callable[[dict[str, Any]], None]:
-    """Return the Tune function of trials of `shape`. Ray Train writes its own files to `location`."""
+def make_trainable(shape: TrialResources) -> Callable[[dict[str, Any]], None]:
+    """Return the Tune function of trials of `shape`."""
 
     def trial(config: dict[str, Any]) -> None:
-        trainer = make_trainer(
-            config,
-            shape,
-            location,
-            name=f"{config['number']:04d}",
-            labels=config[LABELS],
-            callbacks=[TuneReportCallback()],
-        )
+        name, labels = f"{config['number']:04d}", config[LABELS]
         try:
-            trainer.fit()
+            # Ray Train has nothing to keep. A store would need markers of folders, which some reject, and it
+            # would fail when the store does not answer.
+            with TemporaryDirectory(dir=os.getcwd(), ignore_cleanup_errors=True) as folder:
+                callbacks = [TuneReportCallback()]
+                make_trainer(config, shape, folder, name=name, labels=labels, callbacks=callbacks).fit()
         except ray.train.TrainingFailedError as error:
             causes = list_causes(error)
             for cause in causes:
@@ -71,14 +70,16 @@ def make_trainable(shape: TrialResources, location: Storage) -> Callable[[dict[s
 def make_trainer(
     config: dict[str, Any],
     shape: TrialResources,
-    location: Storage,
+    folder: str,
     *,
     name: str,
     labels: Any = None,
     callbacks: Sequence[Any] = (),
 ) -> ray.train.torch.TorchTrainer:
-    """Return the trainer of an assignment on nodes with `labels`, whose own files go to `location`/`name`."""
-    files, path = location.filesystem
+    """Return the trainer of an assignment on nodes with `labels`.
+
+    Its own files go to `folder`/`name` on the node from which it is started.
+    """
     return ray.train.torch.TorchTrainer(
         run_worker,
         train_loop_config={**config, "cpus": shape.cpus, "gpus": shape.gpus},
@@ -91,8 +92,7 @@ def make_trainer(
         ),
         run_config=ray.train.RunConfig(
             name=name,
-            storage_path=path,
-            storage_filesystem=files if location.local is None else None,
+            storage_path=folder,
             callbacks=list(callbacks),
             failure_config=ray.train.FailureConfig(max_failures=RETRIES),
         ),
@@ -182,7 +182,7 @@ def _reports(config: TrialConfig, folder: Path, shape: TrialResources, runtime: 
     content = build_assignment(
         config, location, Trainings(location=location, baseline=config, terms=terms, profile=False)
     )
-    trainer = make_trainer({**content, CHANNEL: channel}, shape, location / RAY, name="train")
+    trainer = make_trainer({**content, CHANNEL: channel}, shape, str(folder / RAY), name="train")
     errors: list[BaseException] = []
 
     def fit() -> None:

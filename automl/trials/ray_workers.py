@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -64,22 +64,17 @@ class RayWorkers(Workers):
         def assign(record: TrialRecord) -> Mapping[str, Any]:
             return build_assignment(record.config, location / record.folder, trainings, send)
 
-        try:
-            run_trials(
-                TrialActor if alone else make_trainable(self.shape, location / RAY / "train"),
-                scheduler,
-                assign=assign,
-                # A trial of several workers is a function that waits for them and needs no core. It takes a
-                # little memory, since Ray does not schedule a trial without resources.
-                resources=self.shape.bundle if alone else {"memory": 2.0**20},
-                capacity=self.capacity,
-                folder=folder / RAY,
-                stop=lambda: stop() or self.capacity.ended() is not None,
-            )
-        finally:
-            if location.local is None and not alone:
-                with suppress(OSError):  # A few small files may remain.
-                    (location / RAY).clear()
+        run_trials(
+            TrialActor if alone else make_trainable(self.shape),
+            scheduler,
+            assign=assign,
+            # A trial of several workers is a function that waits for them and needs no core. It takes a
+            # little memory, since Ray does not schedule a trial without resources.
+            resources=self.shape.bundle if alone else {"memory": 2.0**20},
+            capacity=self.capacity,
+            folder=folder / RAY,
+            stop=lambda: stop() or self.capacity.ended() is not None,
+        )
         if (why := self.capacity.ended()) is not None:
             raise InputError(f"{why}. When there is capacity again, {self.advice}")
 

@@ -9,7 +9,6 @@ from ray import tune
 from ray.util.state import list_actors
 
 from automl.config.nouns import Terms
-from automl.storage.storage import Storage
 from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.trials.job import Trainings
 from automl.trials.multi_worker import make_trainable
@@ -33,7 +32,7 @@ def test_stopped_trials_give_everything_back(tmp_path):
     with connect(dashboard=True):
         total = ray.cluster_resources()["CPU"]
         tune.Tuner(
-            tune.with_resources(make_trainable(shape, Storage(tmp_path / "trials")), {"memory": 2.0**20}),
+            tune.with_resources(make_trainable(shape), {"memory": 2.0**20}),
             param_space={
                 "number": tune.grid_search(list(range(STOPS))),
                 "labels": {},

@@ -2,6 +2,7 @@
 
 import pickle
 import threading
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -117,12 +118,12 @@ def test_invalid_address_is_rejected(address: str, message: str) -> None:
     assert "hidden" not in str(error.value)
 
 
-class Refusing(Quiet):
+class Refusing(Quiet, BaseHTTPRequestHandler):
     """Server that answers each request with 503, as a busy store does."""
 
     asked = 0
 
-    def do_HEAD(self) -> None:
+    def do_GET(self) -> None:
         Refusing.asked += 1
         self.send_response(503)
         self.end_headers()
@@ -139,6 +140,6 @@ def test_a_store_that_refuses_is_asked_again(
         host = address.removeprefix("http://")
         folder = Storage(f"s3://automl/searches?endpoint_override={host}&scheme=http", attempts=attempts)
         with pytest.raises(OSError, match="503"):
-            folder.exists("a")
+            folder.files()
     assert Refusing.asked == attempts
     assert folder == Storage(folder.address)

@@ -3,6 +3,7 @@ import re
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -227,6 +228,22 @@ def test_several_workers_are_started_and_followed(
     assert [m.value for m in store.get_metric_history(run.info.run_id, "accuracy")] == [0.1, 0.2]
     assert [path.name for path in folder.iterdir()] == ["checkpoint.pt"]
     assert "result     accuracy 20 %" in out
+
+
+def test_the_files_of_ray_train_stay_on_the_node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In an object store they would need markers of folders, which some stores reject."""
+    folders: list[Path] = []
+
+    def make_trainer(config: Any, shape: TrialResources, folder: str, **options: Any) -> Any:
+        folders.append(Path(folder))
+        return SimpleNamespace(fit=lambda: (Path(folder) / options["name"]).mkdir())
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(multi_worker, "make_trainer", make_trainer)
+    trainable = multi_worker.make_trainable(TrialResources(workers=2))
+    trainable({"number": 3, "labels": {}, "folder": "s3://bucket/searches/x/trials/0003"})
+    assert folders[0].parent == tmp_path
+    assert not folders[0].exists()
 
 
 def test_workers_have_devices_and_may_be_killed(
