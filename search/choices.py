@@ -49,8 +49,8 @@ PUBLISHED: Mapping[str, Any] = {
 }
 
 # Parameters with which `fine_tuning` returns the defaults for trained weights.
-FINE_TUNING: Mapping[str, Any] = {**PUBLISHED, "adamw.learning_rate": 1e-3, "layer_decay": 0.8}
-FROZEN_BELOW = 500  # training images
+FINE_TUNING: Mapping[str, Any] = {**PUBLISHED, "adamw.learning_rate": 2e-3, "layer_decay": 0.8}
+FROZEN_BELOW = 100  # training images
 
 # Attention types of the built-in spaces unless --attention names others: those of the papers, and the
 # control. A new type of the table is not added here, since it would change the spaces of old searches.

