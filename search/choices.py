@@ -49,7 +49,7 @@ PUBLISHED: Mapping[str, Any] = {
 }
 
 # Parameters with which `fine_tuning` returns the defaults for trained weights.
-FINE_TUNING: Mapping[str, Any] = {**PUBLISHED, "adamw.learning_rate": 2e-3, "layer_decay": 0.8}
+FINE_TUNING: Mapping[str, Any] = {**PUBLISHED, "layer_decay": 0.8}
 FROZEN_BELOW = 100  # training images
 
 # Attention types of the built-in spaces unless --attention names others: those of the papers, and the
