@@ -7,7 +7,8 @@ trial of a search, the baseline of the space `folder`, learns each in two ways:
 - `pretrained`: torchvision's resnet18 with trained weights, and the recipe for them.
 
 ImageNet's weights are not at hand, so the script first trains resnet18 for minutes on the training split of
-Imagenette, which has the same classes. Its head is not used. Both have the same number of epochs, and the same seeds. Scores are of the test split.
+Imagenette, which has the same classes. Its head is not used. Both have the same number of epochs, and the
+same seeds. Scores are of the test split.
 
     python benchmarks/bench_pretrained.py
 

@@ -245,11 +245,11 @@ def training(trial: Trial, *, epochs: int, rate: float = 1.0) -> Any:
 def fine_tuning(trial: Trial, *, epochs: int) -> Any:
     """Draw a training of the default task, images, that starts from trained weights.
 
-    Learning rates are a tenth of those of `training`, and may fall towards the first layers. Batch norms keep
+    Learning rates are a third of those of `training`, and may fall towards the first layers. Batch norms keep
     their statistics with few images.
     """
     return replace(
-        training(trial, epochs=epochs, rate=0.1),
+        training(trial, epochs=epochs, rate=1 / 3),
         layer_decay=trial.suggest_categorical("layer_decay", [0.65, 0.8, 1.0]),
         frozen_norms_below=FROZEN_BELOW,
     )
