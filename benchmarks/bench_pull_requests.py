@@ -37,7 +37,7 @@ EXAMPLE = ROOT / "docs" / "examples" / "pull-requests"
 sys.path += [str(EXAMPLE), str(ROOT / "scripts")]
 
 import run_action  # noqa: E402
-import train  # noqa: E402
+import train  # type: ignore[import-not-found]  # noqa: E402
 
 STEPS = 400
 BANK = 3000  # runs from which scores are drawn

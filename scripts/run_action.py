@@ -24,7 +24,7 @@ EXPRESSION = re.compile(r"\$\{\{\s*([\w.-]+)\s*\}\}")
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """What a run of the action left: its exit code, outputs, summary, and what it printed."""
+    """Result of a run of the action: its exit code, outputs, summary, and what it printed."""
 
     code: int
     outputs: Mapping[str, str]

@@ -62,7 +62,7 @@ def least_pairs() -> int:
 
 def share_left(index: int) -> float:
     """Return the share of the level that is left after `index` tests."""
-    return 1 - sum(test**-DECAY for test in range(1, index + 1)) / WHOLE
+    return float(1 - sum(test**-DECAY for test in range(1, index + 1)) / WHOLE)
 
 
 def find_doubts(differences: "np.ndarray") -> Iterator[str]:

@@ -13,18 +13,20 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from automl.base.lazy import numpy as np
 from automl.base.serialise import read_json
 from automl.base.units import format_count
 from automl.storage.storage import Storage
-from search.class_statistics import ScoreCard
 from search.config import TrialConfig
 from search.metric import Metric
 from search.record import Role, State, TrialRecord
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from search.class_statistics import ScoreCard
 
 ANSWERS_FILE = "answers.npz"
 ORIGINAL_NUMBER = -1  # in place of the number of a trial
@@ -41,7 +43,7 @@ log = logging.getLogger("automl")
 T = TypeVar("T")
 
 
-def write_arrays(folder: Storage, name: str, about: Any, arrays: Mapping[str, NDArray[Any]]) -> None:
+def write_arrays(folder: Storage, name: str, about: Any, arrays: "Mapping[str, NDArray[Any]]") -> None:
     """Write arrays and a value of JSON to a compressed file. Raise OSError if that fails."""
     buffer = io.BytesIO()
     named: dict[str, Any] = dict(arrays)
@@ -50,7 +52,7 @@ def write_arrays(folder: Storage, name: str, about: Any, arrays: Mapping[str, ND
 
 
 def read_arrays(
-    folder: Storage, name: str, build: Callable[[Any, Mapping[str, NDArray[Any]]], T]
+    folder: Storage, name: str, build: "Callable[[Any, Mapping[str, NDArray[Any]]], T]"
 ) -> T | None:
     """Read a file of `write_arrays`. Return None if it is missing or damaged.
 
@@ -153,14 +155,16 @@ class Answers:
         answered: Index of the predicted label of each input, int64 `(N,)`.
     """
 
-    values: NDArray[np.float64]
+    values: "NDArray[np.float64]"
     labels: Sequence[str] = ()
-    true: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    answered: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    true: "NDArray[np.int64]" = field(default_factory=lambda: np.zeros(0, np.int64))
+    answered: "NDArray[np.int64]" = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @property
-    def card(self) -> ScoreCard:
+    def card(self) -> "ScoreCard":
         """Score card of the classes. It is empty without classes."""
+        from search.class_statistics import ScoreCard  # it imports numpy
+
         return ScoreCard.of(self.labels, self.true, self.answered)
 
     def save(self, folder: Storage) -> None:

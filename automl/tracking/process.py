@@ -178,7 +178,7 @@ class MlflowProcess:
 
 
 def sync_later(folder: Path, storage: str) -> None:
-    """Write the comparison in `folder` to MLflow in a process that goes on after this one."""
+    """Write the comparison in `folder` to MLflow in a process that outlives this one."""
     (folder / POSTPONED).touch()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     files: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)

@@ -51,8 +51,8 @@ def test_both_files_have_the_verdict_and_its_cost(
     Path("summary.md").write_text("before\n")
     ended, _, _ = cli(*ASKED, "--name", "mine", "--fail-on-worse", *FILES)
     text = Path("summary.md").read_text()
-    case, found = read_case()
-    assert (ended, found) == (code, states)
+    case, children = read_case()
+    assert (ended, children) == (code, states)
     assert text.startswith(f"before\n## compared mine: {outcome}\n\n**")
     assert f"| baseline | `{BASELINE}` |" in text
     runs = sum(int(row.split("|")[3]) for row in text.splitlines() if row.startswith(("| base", "| cand")))
@@ -84,8 +84,8 @@ def test_a_ledger_has_a_test_for_each_change(at_work: Any, cli: Any) -> None:
     assert cli(*asked, "--ledger", "runs", "--any-time", "--name", "mine", *FILES)[0] == 0
     assert "runs were needed" in Path("summary.md").read_text()
     assert cli("ledger", "runs", *FILES)[0] == 0
-    case, found = read_case()
-    assert (case.attrib["name"], found) == ("mine", [])
+    case, children = read_case()
+    assert (case.attrib["name"], children) == ("mine", [])
     assert "- level 75% left after 1 test, 1 accepted" in Path("summary.md").read_text()
 
 
@@ -97,9 +97,9 @@ def ask(tmp_path: Path) -> Callable[..., tuple[Ended, list[str]]]:
     stub.chmod(0o755)
 
     def ask(code: int, word: str, **inputs: str) -> tuple[Ended, list[str]]:
-        given = {"command": "train", "metric": "acc=(.*)", "program": str(stub)}
+        defaults = {"command": "train", "metric": "acc=(.*)", "program": str(stub)}
         environment = {**os.environ, "CODE": str(code), "WORD": word}
-        ended = run_action(given | inputs, tmp_path, environment)
+        ended = run_action(defaults | inputs, tmp_path, environment)
         return ended, (tmp_path / "words").read_text().splitlines()
 
     return ask
@@ -133,9 +133,9 @@ def test_the_workflow_of_the_example_is_that_of_the_page_and_fits_the_action() -
     known = yaml.safe_load((ROOT / "action.yml").read_text())["inputs"]
     for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL):
         for job in yaml.safe_load(text).get("jobs", {}).values():
-            (given,) = [step["with"] for step in job["steps"] if "attention-automl" in step.get("uses", "")]
-            assert {name for name, each in known.items() if each.get("required")} <= given.keys()
-            assert given.keys() <= known.keys()
+            (options,) = [step["with"] for step in job["steps"] if "attention-automl" in step.get("uses", "")]
+            assert {name for name, each in known.items() if each.get("required")} <= options.keys()
+            assert options.keys() <= known.keys()
 
 
 @pytest.mark.slow("two comparisons of commits with MLflow")
