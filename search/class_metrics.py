@@ -284,10 +284,7 @@ class MacroAp(ClassMetric):
         return pseudo_values(*precisions_without_each(kept.double().numpy(), labels.numpy()))
 
     def chance_of(self, targets: Tensor) -> Chance | None:
-        """Return the score of random order, as if the precisions of several labels were perfectly correlated.
-
-        The step is a root mean square over the labels of all inputs.
-        """
+        """Return the score of random order, as if the precisions of labels were perfectly correlated."""
         import numpy as np
 
         from search.class_statistics import random_precision

@@ -94,10 +94,7 @@ def read_original(folder: Path) -> Original | None:
 
 
 def original_records(folder: Path, config: TrialConfig) -> list[TrialRecord]:
-    """Return the original in a folder as a record, in a list that is empty without one.
-
-    Trials with the configuration `config` start from it.
-    """
+    """Return the original of trials like `config` as a record, in a list that is empty without one."""
     if (original := read_original(folder)) is None:
         return []
     return [
