@@ -62,7 +62,7 @@ def time_plain_loop() -> float:
 
 
 def time_search() -> float:
-    """Return the overhead of a trial, over the last 90 of 100 to exclude the start."""
+    """Return the overhead of a trial. The first tenth of them is the start."""
     with tempfile.TemporaryDirectory(dir=".") as folder:
         result = automl.run_search(
             space=f"{__file__}:trivial", trials=TRIALS, subset=0.05, storage=folder, name="overhead"

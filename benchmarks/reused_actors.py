@@ -1,7 +1,7 @@
 """Run trials with Ray Tune as its experts do: a class in reused actors, with OptunaSearch and ASHA.
 
 As in this project, each epoch ends with a checkpoint, of which the newest is kept. MLflow logs each trial in
-a database in the current folder.
+the database in the current folder.
 """
 
 from pathlib import Path
@@ -52,10 +52,11 @@ def run_trials(trainable: type[tune.Trainable], space: dict[str, Any], **setting
             checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=1, num_to_keep=1),
             callbacks=[
                 MLflowLoggerCallback(
-                    tracking_uri=f"sqlite:///{Path.cwd() / 'tune.db'}", experiment_name="reused"
+                    tracking_uri=f"sqlite:///{Path.cwd() / 'mlflow.db'}", experiment_name="reused"
                 )
             ],
         ),
     ).fit()
     assert not results.errors, results.errors
+    assert all(result.checkpoint for result in results)
     return results

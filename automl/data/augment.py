@@ -186,8 +186,8 @@ def _draw_fraction(words: Iterator[int]) -> float:
 
 
 def _send(values: NDArray[Any], to: Tensor) -> Tensor:
-    tensor = torch.from_numpy(values)
-    return tensor if to.is_cpu else tensor.to(to.device, non_blocking=True)  # spares a call
+    tensor = torch.from_dlpack(values)  # without the operator calls of `from_numpy`
+    return tensor if to.is_cpu else tensor.to(to.device, non_blocking=True)
 
 
 def _warp(x: Tensor, operations: NDArray[Any], magnitudes: NDArray[Any]) -> Tensor:
@@ -251,8 +251,8 @@ def _equalise(x: Tensor, *_: object) -> Tensor:
     values = x.flatten(2).long()
     counts = torch.zeros(*x.shape[:2], 256, device=x.device).scatter_(2, values, 1.0, reduce="add")
     total = counts.cumsum(2)
-    step = (total * (total < values.shape[2])).amax(2, keepdim=True) // 255  # without the largest value
-    table = (total - counts + step // 2) / step  # rounded down by the caller
+    step = total.remainder(values.shape[2]).amax(2, keepdim=True) // 255  # without the largest value
+    table = (total - counts) / step + 0.5  # rounded down by the caller
     return torch.where(step == 0, values, table.gather(2, values)).view(x.shape)
 
 
