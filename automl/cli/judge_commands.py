@@ -1,8 +1,8 @@
-"""`automl confirm`, `automl referee`, `automl ledger`, `automl compare` and `automl solve`."""
+"""`automl confirm`, `automl referee`, `automl ledger` and `automl solve`."""
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,10 +26,9 @@ from automl.cli.command import (
     with_effect,
     with_options_of,
 )
-from automl.judge.options import CompareOptions, ConfirmOptions, RefereeOptions
+from automl.judge.options import ConfirmOptions, RefereeOptions
 
 if TYPE_CHECKING:
-    from automl.judge.compare import VariantScores
     from automl.judge.verdict import ConfirmResult
     from automl.search.solve import SolveResult
 
@@ -185,40 +184,6 @@ def ledger(
     report_ledger(result).write(summary, junit)
     if as_json:
         print_json(result.to_json())
-
-
-@with_options_of(CompareOptions)
-def compare(context: typer.Context, *, as_json: bool = JSON_OPTION, **values: Any) -> None:
-    """Compare trained models with the first one.
-
-    The statistics are those of a confirmation.
-    """
-    from automl.judge.compare import run_compare
-
-    comparisons = run_compare(**values)
-    variants = [comparisons[0].reference, *(comparison.variant for comparison in comparisons)]
-    for line in variants_table(variants):
-        print(line)
-    for comparison in comparisons:
-        print(comparison.sentence)
-    if as_json:
-        print_json(
-            {
-                "reference": comparisons[0].reference.name,
-                "variants": [vars(variant) for variant in variants],
-                "comparisons": [comparison.to_json() for comparison in comparisons],
-            }
-        )
-
-
-def variants_table(variants: Sequence["VariantScores"]) -> Iterator[str]:
-    """Yield the lines of a table: variants with number of seeds, mean and standard deviation of scores."""
-    width = max(len("variant"), *(len(variant.name) for variant in variants))
-    title = f"mean, {variants[0].unit}" if variants[0].unit else "mean"
-    yield f"{'variant':{width}}{'seeds':>7}{title:>10}{'sd':>10}"
-    for variant in variants:
-        mean, sd = ("-" if v is None else f"{variant.scale * v:.4g}" for v in (variant.mean, variant.sd))
-        yield f"{variant.name:{width}}{variant.count:>7}{mean:>10}{sd:>10}"
 
 
 def solve(
