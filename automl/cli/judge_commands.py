@@ -10,7 +10,7 @@ import typer
 
 from automl.base.escape import printable
 from automl.base.lazy import optional
-from automl.base.options import PUBLISHES, WRITES, format_command
+from automl.base.options import WRITES, format_command
 from automl.base.serialise import write_json
 from automl.base.terminal import ROWS, count_rows, wrap
 from automl.base.units import pluralize
@@ -244,9 +244,6 @@ def lines(result: "SolveResult", out: Path | None) -> Iterator[str]:
 
 def mcp(
     context: typer.Context,
-    allow_publish: bool = option(
-        False, "Let tools register models in MLflow and upload them.", None, "--allow-publish"
-    ),
     allow_outside: bool = option(
         False, "Let tools write to other folders than the current one.", None, "--allow-outside"
     ),
@@ -258,9 +255,8 @@ def mcp(
     _ = optional("mcp.server.lowlevel", "mcp").Server  # or the message of the extra
     from automl.cli.mcp_server import read_tools, serve
 
-    allowed = {PUBLISHES: allow_publish, WRITES: allow_outside}
     commands: Any = context.find_root().command
-    serve(read_tools(commands.commands, [effect for effect, is_allowed in allowed.items() if is_allowed]))
+    serve(read_tools(commands.commands, outside=allow_outside))
 
 
 def skill() -> None:
