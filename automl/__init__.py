@@ -8,11 +8,11 @@
     result.predict(["seven.png"])
     automl.load("digits").resume(trials="+8")
 
-Run:      run_search, run_confirm, run_compare, run_report, run_export, run_predict, run_code_search,
+Run:      run_search, run_confirm, run_report, run_export, run_predict, run_code_search,
           run_solve, run_train, run_study, run_referee, run_ledger
 Manage:   load, Search, list_searches, read_status, run_sync
 Before:   preview_search, describe_data, measure_cost, check_attention
-Results:  ConfirmResult, Verdict, Compared, LedgerResult, ReportResult, ExportResult,
+Results:  ConfirmResult, Verdict, LedgerResult, ReportResult, ExportResult,
           Predictions, Prediction, CodeSearch, TrainResult, StudyResult
 Spaces:   Settings, Space, Trial, TrialConfig
 Models:   Attention, Choices, Spec, Site, sites, insert, attention_maps, AttentionMap
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from automl.export.export_result import ExportResult
     from automl.export.predict import Prediction, Predictions, run_predict
     from automl.export.run_export import run_export
-    from automl.judge.compare import Compared, run_compare
     from automl.judge.run_confirm import run_confirm
     from automl.judge.verdict import ConfirmResult, Verdict
     from automl.report.run_report import ReportResult, run_report
@@ -76,12 +75,12 @@ if TYPE_CHECKING:
     from search.space import Space
 
 __all__ = [
-    "Attention", "AttentionMap", "Callback", "Choices", "CodeSearch", "Compared", "ConfirmResult",
+    "Attention", "AttentionMap", "Callback", "Choices", "CodeSearch", "ConfirmResult",
     "ExportResult", "InputError", "LedgerResult", "Metric", "Prediction", "Predictions", "ReportResult",
     "Search", "SearchRecord", "Settings", "Site", "Space", "Spec", "StudyResult", "Task", "TaskSpec",
     "TrainResult", "Trial", "TrialConfig", "TrialRecord", "Verdict", "attention_maps", "check_attention",
     "describe_data", "insert", "list_searches", "load", "measure_cost", "preview_search", "read_status",
-    "register_task", "run_code_search", "run_compare", "run_confirm", "run_export",
+    "register_task", "run_code_search", "run_confirm", "run_export",
     "run_ledger", "run_predict", "run_referee", "run_report", "run_search",
     "run_solve", "run_study", "run_sync", "run_train", "sites",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar, get_args
 from automl.base.errors import InputError
 from automl.base.escape import shell
 
-WRITES, PUBLISHES = "writes", "publishes"  # effects of an option
+WRITES = "writes"  # effect of an option
 OPTION = "option"  # the key of the `Option` in the metadata of a field
 ATTRIBUTE = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.M)  # name and text, in a docstring
 SENTENCE = re.compile(r"(?<=\.)\s+(?=\S)")
@@ -35,8 +35,8 @@ class Option:
         argument: True if it is given by its position.
         sentences: How many sentences of the field's text are the help.
         key: The key of a `TrialConfig` that it sets, if any.
-        effect: `WRITES` if it names a file or folder that the command writes, `PUBLISHES` if it sends a model
-            to others. Tools of agents refuse such values unless the server allows them.
+        effect: `WRITES` if it names a file or folder that the command writes. Tools of agents refuse such
+            values outside of the server's folder unless the server allows them.
     """
 
     group: str | None = None

@@ -1,8 +1,8 @@
-"""`automl confirm`, `automl referee`, `automl ledger`, `automl compare` and `automl solve`."""
+"""`automl confirm`, `automl referee`, `automl ledger` and `automl solve`."""
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +10,7 @@ import typer
 
 from automl.base.escape import printable
 from automl.base.lazy import optional
-from automl.base.options import PUBLISHES, WRITES, format_command
+from automl.base.options import WRITES, format_command
 from automl.base.serialise import write_json
 from automl.base.terminal import ROWS, count_rows, wrap
 from automl.base.units import pluralize
@@ -26,10 +26,9 @@ from automl.cli.command import (
     with_effect,
     with_options_of,
 )
-from automl.judge.options import CompareOptions, ConfirmOptions, RefereeOptions
+from automl.judge.options import ConfirmOptions, RefereeOptions
 
 if TYPE_CHECKING:
-    from automl.judge.compare import VariantScores
     from automl.judge.verdict import ConfirmResult
     from automl.search.solve import SolveResult
 
@@ -187,40 +186,6 @@ def ledger(
         print_json(result.to_json())
 
 
-@with_options_of(CompareOptions)
-def compare(context: typer.Context, *, as_json: bool = JSON_OPTION, **values: Any) -> None:
-    """Compare trained models with the first one.
-
-    The statistics are those of a confirmation.
-    """
-    from automl.judge.compare import run_compare
-
-    comparisons = run_compare(**values)
-    variants = [comparisons[0].reference, *(comparison.variant for comparison in comparisons)]
-    for line in variants_table(variants):
-        print(line)
-    for comparison in comparisons:
-        print(comparison.sentence)
-    if as_json:
-        print_json(
-            {
-                "reference": comparisons[0].reference.name,
-                "variants": [vars(variant) for variant in variants],
-                "comparisons": [comparison.to_json() for comparison in comparisons],
-            }
-        )
-
-
-def variants_table(variants: Sequence["VariantScores"]) -> Iterator[str]:
-    """Yield the lines of a table: variants with number of seeds, mean and standard deviation of scores."""
-    width = max(len("variant"), *(len(variant.name) for variant in variants))
-    title = f"mean, {variants[0].unit}" if variants[0].unit else "mean"
-    yield f"{'variant':{width}}{'seeds':>7}{title:>10}{'sd':>10}"
-    for variant in variants:
-        mean, sd = ("-" if v is None else f"{variant.scale * v:.4g}" for v in (variant.mean, variant.sd))
-        yield f"{variant.name:{width}}{variant.count:>7}{mean:>10}{sd:>10}"
-
-
 def solve(
     context: typer.Context,
     search: Annotated[str | None, typer.Argument(help="Name of the search. Default: the latest.")] = None,
@@ -279,9 +244,6 @@ def lines(result: "SolveResult", out: Path | None) -> Iterator[str]:
 
 def mcp(
     context: typer.Context,
-    allow_publish: bool = option(
-        False, "Let tools register models in MLflow and upload them.", None, "--allow-publish"
-    ),
     allow_outside: bool = option(
         False, "Let tools write to other folders than the current one.", None, "--allow-outside"
     ),
@@ -293,9 +255,8 @@ def mcp(
     _ = optional("mcp.server.lowlevel", "mcp").Server  # or the message of the extra
     from automl.cli.mcp_server import read_tools, serve
 
-    allowed = {PUBLISHES: allow_publish, WRITES: allow_outside}
     commands: Any = context.find_root().command
-    serve(read_tools(commands.commands, [effect for effect, is_allowed in allowed.items() if is_allowed]))
+    serve(read_tools(commands.commands, outside=allow_outside))
 
 
 def skill() -> None:

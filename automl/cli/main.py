@@ -21,7 +21,7 @@ from automl.base.escape import printable, redact
 from automl.cli.command import Command, as_command
 from automl.cli.export_command import export, predict
 from automl.cli.folder_commands import report, searches, status, sync
-from automl.cli.judge_commands import compare, confirm, ledger, mcp, referee, skill, solve
+from automl.cli.judge_commands import confirm, ledger, mcp, referee, skill, solve
 from automl.cli.search_command import search, studies, study
 from automl.cli.space_commands import attentions, check_attention, cost, data, sites, spaces
 from automl.cli.train_command import train
@@ -51,7 +51,7 @@ def options(
 # Commands import what they run: Ray, MLflow and fastai take seconds each, and `automl --help` needs none.
 GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Start here": (data, search, report, export, predict),
-    "Judge": (confirm, compare, referee, ledger, solve, study, mcp, skill),
+    "Judge": (confirm, referee, ledger, solve, study, mcp, skill),
     "Train and look": (train, cost, sites, check_attention, spaces, attentions, studies),
     "Searches": (status, searches, sync),
 }

@@ -7,7 +7,7 @@ import inspect
 import json
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -24,7 +24,6 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
 from automl.base.errors import InputError, unknown
-from automl.base.options import PUBLISHES
 from automl.cli.command import COMMON, declaration_of
 from automl.storage.storage import is_address
 
@@ -62,13 +61,13 @@ class Tool:
         name: Name of the tool.
         command: The command, as Typer builds it.
         fixed: Name of an option that each call has.
-        allowed: Effects that calls may have: `PUBLISHES`, and `WRITES` outside of the current folder.
+        outside: True if calls may write outside of the current folder.
     """
 
     name: str
     command: Any
     fixed: str | None
-    allowed: Collection[str] = ()
+    outside: bool = False
 
     @cached_property
     def parameters(self) -> dict[str, Any]:
@@ -80,23 +79,24 @@ class Tool:
         }
 
     @cached_property
-    def effects(self) -> dict[str, str]:
-        """Effects of options and arguments by their names in a call. Empty for most."""
+    def written(self) -> set[str]:
+        """Names in a call of the options and arguments that name what the command writes."""
         declared = inspect.signature(self.command.callback, eval_str=True).parameters
         return {
-            name: getattr(declaration_of(declared[parameter.name]), "effect", "")
+            name
             for name, parameter in self.parameters.items()
+            if getattr(declaration_of(declared[parameter.name]), "effect", "")
         }
 
     @property
     def hints(self) -> dict[str, Any]:
         """Annotations of the protocol. A command with `--trust` runs code or commands of its caller."""
-        runs_code, writes = "trust" in self.parameters, any(self.effects.values())
+        runs_code, writes = "trust" in self.parameters, bool(self.written)
         return {
             "read_only_hint": not writes,
             "destructive_hint": writes,  # outputs replace files
             "idempotent_hint": not runs_code,
-            "open_world_hint": runs_code or PUBLISHES in self.effects.values(),
+            "open_world_hint": runs_code,
         }
 
     @property
@@ -139,18 +139,12 @@ class Tool:
                 options += [f"{parameter.opts[0]}={text}" for text in texts]
         return [*options, "--", *positional] if positional else options
 
-    def _check_effect(self, name: str, text: str) -> None:
-        """Raise InputError if the server does not allow the effect of an option."""
-        effect = self.effects[name]
-        rule = option = ""
-        if effect == PUBLISHES:
-            rule, option = "must be left out, as it publishes the model", "--allow-publish"
-        elif effect and not _is_below(text, Path.cwd()):
-            rule, option = f"must be in the folder of the server, {Path.cwd()}", "--allow-outside"
-        if rule and effect not in self.allowed:
+    def _check_written(self, name: str, text: str) -> None:
+        """Raise InputError if an option names what the server does not allow to write."""
+        if name in self.written and not self.outside and not _is_below(text, Path.cwd()):
             raise InputError(
-                f"{name} of {self.name} {rule}; got {text!r}. "
-                f"Or ask the user to start automl mcp with {option}"
+                f"{name} of {self.name} must be in the folder of the server, {Path.cwd()}; got {text!r}. "
+                f"Or ask the user to start automl mcp with --allow-outside"
             )
 
     def _check(self, name: str, parameter: Any, value: Any) -> list[str]:
@@ -169,7 +163,7 @@ class Tool:
             raise InputError(f"{name} of {self.name} must be {rule}; got {json.dumps(value)}")
         texts = [str(each) for each in values]
         for text in texts:
-            self._check_effect(name, text)
+            self._check_written(name, text)
         return texts
 
 
@@ -181,13 +175,13 @@ def _is_below(path: str, folder: Path) -> bool:
         return False
 
 
-def read_tools(commands: Mapping[str, Any], allowed: Collection[str] = ()) -> dict[str, Tool]:
+def read_tools(commands: Mapping[str, Any], *, outside: bool = False) -> dict[str, Tool]:
     """Return the tools by name. One whose command or option is not among `commands` is left out.
 
-    `allowed` are the effects that calls may have.
+    With `outside`, calls may write outside of the current folder.
     """
     return {
-        name: Tool(name, commands[command], fixed, allowed)
+        name: Tool(name, commands[command], fixed, outside)
         for name, (command, fixed) in TOOLS.items()
         if command in commands and fixed in (None, *(each.name for each in commands[command].params))
     }

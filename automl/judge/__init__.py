@@ -17,5 +17,4 @@ rules           The rules of a verdict: a table of conditions, outcomes and word
 causes          The causes of a verdict: a table of facts, words and next steps
 judge           The verdict on the finalists, from the scores so far
 verdict         The verdict and the comparisons, as values, in words and in `verdict.json`, and the result
-compare         `automl compare`: compare trained models with the statistics of a confirmation
 """

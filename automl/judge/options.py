@@ -1,10 +1,10 @@
-"""Declare the options of `confirm`, `compare` and `referee`, in a module that imports nothing slow."""
+"""Declare the options of `confirm` and `referee`, in a module that imports nothing slow."""
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from automl.base.options import STORAGE, WRITES, option, required
+from automl.base.options import STORAGE, WRITES, option
 
 if TYPE_CHECKING:
     from automl.storage.folder import NamedSearch
@@ -53,27 +53,6 @@ class ConfirmOptions:
     storage: str | None = option(None, kind=str, cli_default=STORAGE, effect=WRITES)
     callbacks: "Sequence[str | Callback] | None" = option(None, None, "--callback", rare=True, kind=LISTED)
     trust: bool = option(False, None, "--trust", rare=True)
-
-
-@dataclass(frozen=True)
-class CompareOptions:
-    """Arguments of `run_compare`, and options of `automl compare`.
-
-    Attributes:
-        searches: Confirmed searches, or SEARCH:VARIANT. The first one is the reference. If it is the only
-            one, it is compared with the latest search. A search, by name or result, stands for its winner or
-            leading finalist. `SEARCH:VARIANT` names another variant by a part of its name.
-        margin: Least difference that matters, in the metric's unit. By default the metric's own, and at least
-            the effect of one test input.
-        storage: Folder of all searches, or its address. By default that of each result, or `searches`.
-    """
-
-    searches: "Sequence[str | NamedSearch]" = field(
-        metadata=required(kind=list[str], argument=True, sentences=3)
-    )
-    _: KW_ONLY
-    margin: float | None = option(None, shown="the task's")
-    storage: str | None = option(None, kind=str, cli_default=STORAGE)
 
 
 @dataclass(frozen=True)

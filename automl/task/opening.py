@@ -252,12 +252,3 @@ def find_search_of(checkpoint: Storage) -> Storage | None:
         except OSError as error:
             raise InputError(f"{folder} cannot be reached ({error})") from error
     return None
-
-
-def check_same_manifests(first: Manifest, second: Manifest, names: tuple[str, str]) -> None:
-    """Raise InputError, with names, if two searches had different data."""
-    if changes := compare_manifests(first, second):
-        raise InputError(
-            f"{names[0]} and {names[1]} used different data, so their scores are not comparable; "
-            f"from the first to the second: {changes}"
-        )

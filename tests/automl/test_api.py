@@ -96,7 +96,7 @@ def test_resuming_keeps_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyP
 # The examples that need a search, in an order in which they can follow each other.
 SEARCH = [
     "run_search", "Search", "load",
-    "run_confirm", "ConfirmResult", "Verdict", "run_compare", "Compared",
+    "run_confirm", "ConfirmResult", "Verdict",
     "run_solve", "read_status", "list_searches", "run_sync",
 ]  # fmt: skip
 MODEL = [

@@ -220,7 +220,6 @@ def _float_options() -> list[tuple[str, str]]:
 
 
 NEEDED = {
-    "compare": ["a", "b"],
     "predict": ["folder", "text"],
     "referee": ["--baseline", "a {seed}", "--candidate", "b {seed}", "--metric", "acc"],
     "sites": ["xresnet18"],

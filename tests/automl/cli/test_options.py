@@ -48,7 +48,7 @@ def plain(kind: Any) -> Any:
 
 
 def test_commands_and_functions_with_declared_options() -> None:
-    assert {"search", "train", "confirm", "compare", "referee", "study"} <= SOURCES.keys()
+    assert {"search", "train", "confirm", "referee", "study"} <= SOURCES.keys()
     for name in SOURCES.keys() - {"train"}:
         assert getattr(automl, f"run_{name}") in FUNCTIONS.values()
     settings = {name for source in SOURCES["search"] for name, *_ in options_of(source)}

@@ -17,7 +17,6 @@ from automl.base.errors import InputError
 from automl.cli.folder_commands import searches_table
 from automl.export import run_export as export
 from automl.export.chosen import Chosen
-from automl.judge import compare
 from automl.judge.run_confirm import run_confirm
 from automl.report.read import read_search
 from automl.search.status import list_searches, read_status
@@ -125,10 +124,6 @@ def exported(storage: str) -> str:
     return str(export.run_export("out", best=True, storage=storage).chosen.search)
 
 
-def compared(storage: str) -> str:
-    return compare.run_compare(["older:baseline"], storage=storage)[0].name
-
-
 @pytest.mark.usefixtures("store", "untracked")
 @pytest.mark.parametrize("storage", ["local"], indirect=True)
 def test_all_commands_use_the_search_that_was_used_last(
@@ -148,7 +143,7 @@ def test_all_commands_use_the_search_that_was_used_last(
     assert [act(address) for act in (reported, shown_by_status, listed, exported)] == ["older"] * 4
     run_confirm("newer", top=1, seeds=6, storage=address)
     run_confirm("older", top=1, seeds=6, storage=address)
-    acts: list[Acts] = [reported, shown_by_status, listed, exported, compared, confirmed]
+    acts: list[Acts] = [reported, shown_by_status, listed, exported, confirmed]
     capsys.readouterr()
     for act in acts:
         assert act(address) == "older", act

@@ -50,7 +50,7 @@ def test_arguments_are_the_options(name: str) -> None:
 @pytest.mark.parametrize("name", READ)
 def test_a_call_is_its_command_line(name: str) -> None:
     """Parse a call with every argument, one with none and one with null."""
-    tool = read_tools(COMMANDS, ["writes", "publishes"])[name]
+    tool = read_tools(COMMANDS, outside=True)[name]
     properties = tool.schema["properties"]
     call = {key: VALUES[str(schema["type"])] for key, schema in properties.items()}
     jsonschema.validate(call, tool.schema)
@@ -84,15 +84,13 @@ def test_every_output_stays_in_the_folder(tmp_path: Path, monkeypatch: pytest.Mo
     for name, tool in READ.items():
         texts = {key: each["description"] for key, each in tool.schema["properties"].items()}
         paths = {key for key, text in texts.items() if re.match("(Folder|File|Drawing)", text)}
-        effects = {key: effect for key, effect in tool.effects.items() if effect}
         reads = {"status", "solve", "export"} & {name} and {"storage"}
-        assert paths - {"data", "protect", "cache", *reads} <= {*effects}, name
-        for key in effects:
+        assert paths - {"data", "protect", "cache", *reads} <= tool.written, name
+        for key in tool.written:
             for value in outside:
-                with pytest.raises(InputError, match=r"--allow-(outside|publish)"):
+                with pytest.raises(InputError, match="--allow-outside"):
                     tool.to_words({key: value})
-            if effects[key] == "writes":
-                assert tool.to_words({key: "link/project/new/a.svg"})
+            assert tool.to_words({key: "link/project/new/a.svg"})
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import pytest
 from automl.base.errors import InputError
 from automl.cli.folder_commands import searches_table
 from automl.export.chosen import choose
-from automl.judge.compare import run_compare
 from automl.judge.protocol import Confirmation
 from automl.judge.scheduler import ConfirmationScheduler
 from automl.report.read import read_search
@@ -43,7 +42,6 @@ READERS: Mapping[str, Callable[[], object]] = {
     "status": lambda: read_status("mine").lines(),
     "searches": lambda: _list("mine"),
     "report": lambda: read_search("mine", "searches"),
-    "compare": lambda: run_compare(["mine:baseline", "mine"]),
     "export": lambda: choose("mine", "searches"),
     "baseline": lambda: choose("mine", "searches", baseline=True),
     "sync": _synced,

@@ -46,7 +46,6 @@ READS: Mapping[str, Sequence[str]] = {
     "status": ["mine"],
     "searches": [],
     "report": ["--search", "mine"],
-    "compare": ["mine:baseline", "mine"],
     "sync": ["mine"],
     "ledger": ["searches"],
     "solve": ["mine"],
@@ -299,7 +298,7 @@ def test_a_model_that_is_not_here_is_read_and_not_run(
         (folder / file).write_text(
             "".join(f"{json.dumps(move_away(json.loads(line), backbone))}\n" for line in lines)
         )
-    for command in ("status", "searches", "report", "compare", "sync"):
+    for command in ("status", "searches", "report", "sync"):
         code, out, err = cli(command, *READS[command])
         assert code == 0, (command, err)
         assert "damaged" not in out + err

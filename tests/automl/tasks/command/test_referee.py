@@ -304,7 +304,6 @@ def test_commands_of_searches_reject_comparisons(at_work: Any, cli: Any) -> None
         ("search", "--space", "digits", "--warm-start", "mine"),
         ("export", "--best", "--search", "mine"),
         ("export", "--baseline", "--search", "mine"),
-        ("compare", "mine", "mine:candidate"),
         ("solve", "mine", "--max-params", "1M"),
         ("train", "--like", "mine"),
     ):
