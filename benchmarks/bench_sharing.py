@@ -137,8 +137,8 @@ def measure_rows(folder: str, gpu: bool, neighbours: tuple[int, ...], repeats: i
             row = Row(
                 case=name,
                 neighbours=count,
-                ratios=[ratio.ratio for ratio in measured if not ratio.estimated],
-                refused=sum(ratio.estimated for ratio in measured),
+                ratios=[ratio.ratio for ratio in measured if not ratio.imprecise],
+                refused=sum(ratio.imprecise for ratio in measured),
                 steps_per_second=rate,
                 speed_up=rate / alone,
             )

@@ -170,8 +170,8 @@ MUTANTS = [
     Mutant(
         "order-of-first-epoch",
         "automl/training/loop.py",
-        "islice(task.batches(state.epoch), steps)",
-        "islice(task.batches(0), steps)",
+        "islice(task.batches(state.epoch), state.steps, steps)",
+        "islice(task.batches(0), state.steps, steps)",
         "tests/automl/training/test_loop.py",
     ),
     # Splits
