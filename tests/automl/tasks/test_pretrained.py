@@ -72,7 +72,7 @@ def test_random_weights_are_chosen_if_there_are_no_others(
     case: str, offered: Offered, photos: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("automl.data.download.ASKED", 0.2)
-    reason = r"127\.0\.0\.1:\d+ did not offer them within 0.2 s \(a copy of https"
+    reason = r"127\.0\.0\.1:\d+ did not offer them within 3 s \(a copy of https"
     if case == "offline":
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
         reason = "HF_HUB_OFFLINE forbids a download"
