@@ -42,7 +42,7 @@ def test_explicit_settings_stay_and_stereo_has_its_space(
     assert fit(photos, size=24).settings == {"space": "folder", "backbone": "xresnet18"}
     monkeypatch.setattr("automl.tasks.image_classification.fit.MANY", 1)
     assert fit(photos, size=24).settings == {"space": "folder"}
-    assert fit(photos, size=24).why == ""
+    assert fit(photos, size=24).why.startswith("random weights, since ")
     (tmp_path / "pairs.csv").write_text("left,right,disparity\nl.png,r.png,d.pfm\n")
     assert fit(str(tmp_path / "pairs.csv")).settings == {"space": "sceneflow"}
 

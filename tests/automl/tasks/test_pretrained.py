@@ -13,13 +13,11 @@ from torch import Tensor
 from torchvision import models
 
 import automl.tasks.image_classification.fit as chooses
-from attention import Spec
 from automl.config.nouns import Question
 from automl.search.prepare import fit, open_settings
 from automl.storage.folder import new_folder
 from automl.task import open_task
 from automl.task.initial import load_published
-from automl.training import loop
 from tests.helpers.automl_cases import HERE, tiny
 from tests.helpers.confirm_cases import PLAN
 from tests.helpers.services import Mirror, serve_mirror
@@ -72,7 +70,7 @@ def test_random_weights_are_chosen_if_there_are_no_others(
     case: str, offered: Offered, photos: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("automl.data.download.ASKED", 0.2)
-    reason = r"127\.0\.0\.1:\d+ did not offer them within 0.2 s \(a copy of https"
+    reason = r"127\.0\.0\.1:\d+ did not offer them within 3 s \(a copy of https"
     if case == "offline":
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
         reason = "HF_HUB_OFFLINE forbids a download"
@@ -118,18 +116,18 @@ def test_trained_weights_are_fine_tuned(photos: str) -> None:
     first, then = scratch.baseline.training, tuned.baseline.training
     assert (first.learning_rate, first.layer_decay, first.frozen_norms_below) == (3e-3, 1, 0)
     assert (then.learning_rate, then.layer_decay, then.frozen_norms_below) == (3e-3, 0.8, 100)
-    assert max(c.training.learning_rate for c in tuned.configs(40) if c.training.optimizer == "adamw") < 1e-2
+    assert max(c.training.learning_rate for c in tuned.configs(12) if c.training.optimizer == "adamw") < 1e-2
     assert all(answer["layer_decay"] == 0.8 for answer in tuned.space.free())
 
 
 @pytest.mark.parametrize("below", [0, 1000])
 def test_batch_norms_of_the_backbone_keep_their_statistics_with_few_images(below: int) -> None:
-    model = {"placement": {"stage1.block2": Spec("ssa")}}
-    task = open_task(tiny(model=model, training={"frozen_norms_below": below}), HERE)
-    state = loop.start(task)
-    before = {key: value.clone() for key, value in state.model.state_dict().items()}
-    next(loop.fit(task, state))
-    changed = {key for key, value in state.model.state_dict().items() if not torch.equal(value, before[key])}
-    statistics = {key for key in before if key.endswith(("running_mean", "running_var"))}
-    assert (statistics & changed) == (set() if below else statistics)
-    assert "4.0.convpath.0.1.weight" in changed
+    task = open_task(tiny(training={"frozen_norms_below": below}), HERE)
+    model = task.model()
+    before = {key: value.clone() for key, value in model.state_dict().items() if "running_" in key}
+    task.set_training(model)
+    model(torch.rand_like(task.example(4)))
+    after = model.state_dict()
+    changed = [key for key, value in before.items() if not torch.equal(value, after[key])]
+    assert changed == ([] if below else list(before))
+    assert all(p.requires_grad for p in model.parameters())
