@@ -106,15 +106,15 @@ def apply_policy(name: str, images: Tensor, seeds: Tensor) -> Tensor:
     for operations, magnitudes in zip(*draw_operations(name, seeds, images.shape[1]), strict=True):
         order = np.argsort(operations, kind="stable")
         drawn, strengths = (values[order].reshape(-1, 1, 1, 1) for values in (operations, magnitudes))
-        # Between the operations, float32 holds whole numbers.
+        # The kernels take whole numbers in float32.
         x = x.index_select(0, _send(position[order], x)).float()
         position[order] = np.arange(len(order))
         ends = np.searchsorted(drawn.ravel(), [*KERNELS, EQUALIZE + 1]).tolist()
         parts = zip(KERNELS.values(), x.split(np.diff(ends).tolist()), pairwise(ends), strict=True)
         changed = [kernel(part, drawn[a:b], strengths[a:b]) for kernel, part, (a, b) in parts if a < b]
-        x = torch.cat(changed).clamp_(0, 255).floor_()
-    x = x.to(torch.uint8, memory_format=torch.channels_last)
-    return x.permute(0, 2, 3, 1).index_select(0, _send(position, x))
+        x = torch.cat(changed).clamp_(0, 255).to(torch.uint8)
+    x = x.index_select(0, _send(position, x)).contiguous(memory_format=torch.channels_last)
+    return x.permute(0, 2, 3, 1)
 
 
 def erase_boxes(images: Tensor, seeds: Tensor, probability: float) -> Tensor:
