@@ -17,11 +17,13 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from harness import compare, write_values
 from pictures import make_pictures
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from torchvision.transforms import v2
 
 from attention import Spec
@@ -34,7 +36,6 @@ from automl.tasks.image_classification import task as task_module
 from automl.training.clock import processor_time, time_in_turn
 from automl.training.loop import plan_course, start, train_epoch
 from automl.training.step import make_step
-from backbones.torch_internals import TorchDispatchMode
 from search.config import Model, TrialConfig
 
 BATCH, SIZE, SIDE = 64, 64, 80
@@ -99,7 +100,7 @@ def make_timer(augment: Augment, images: Tensor) -> Callable[[], float]:
     return measure
 
 
-def make_epoch(folder: Path, policy: str, apply: Callable[..., Tensor]) -> Callable[[], float]:
+def make_epoch(folder: Path, policy: Any, apply: Callable[..., Tensor]) -> Callable[[], float]:
     """Return a function that trains an epoch and returns the processor time of a step [ms]."""
     config = TrialConfig(
         data=ImageData(source="folder", path=str(folder), size=SIZE),
@@ -112,9 +113,9 @@ def make_epoch(folder: Path, policy: str, apply: Callable[..., Tensor]) -> Calla
     course = plan_course(task)
 
     def epoch() -> float:
-        task_module.apply_policy = apply
         start_time = processor_time()
-        train_epoch(task, state, step, course, lambda *_: None)
+        with patch.object(task_module, "apply_policy", apply):
+            train_epoch(task, state, step, course, lambda *_: None)
         state.epoch = 0
         return 1e3 * (processor_time() - start_time) / task.steps()
 
@@ -123,13 +124,13 @@ def make_epoch(folder: Path, policy: str, apply: Callable[..., Tensor]) -> Calla
 
 def compare_steps(folder: Path) -> dict[str, Any]:
     """Return the time of a step with each policy, relative to a step without augmentation."""
-    arms = {"none": make_epoch(folder, "none", apply_policy)}
+    variants = {"none": make_epoch(folder, "none", apply_policy)}
     for policy, (name, _) in POLICIES.items():
-        arms[f"{name}, whole batches"] = make_epoch(folder, policy, apply_policy)
-        arms[f"{name}, image by image"] = make_epoch(folder, policy, apply_to_each)
-    rounds = list(islice(time_in_turn(list(arms.values())), ROUNDS))
+        variants[f"{name}, whole batches"] = make_epoch(folder, policy, apply_policy)
+        variants[f"{name}, image by image"] = make_epoch(folder, policy, apply_to_each)
+    rounds = list(islice(time_in_turn(list(variants.values())), ROUNDS))
     result: dict[str, Any] = {"step": statistics.median(row[0] for row in rounds)}
-    for i, name in enumerate(arms):
+    for i, name in enumerate(variants):
         if i:
             ratio, low, high = interval([row[i] / row[0] for row in rounds])
             result[name] = {"time_ratio": ratio, "spread": [low, high]}

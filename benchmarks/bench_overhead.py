@@ -1,17 +1,18 @@
 """Measure a trial's overhead: the seconds that its slot was taken, less those of its training.
 
 The peer is what an expert of Ray Tune writes (`reused_actors.py`): one experiment of a class in reused
-actors, with OptunaSearch and ASHA. It writes a checkpoint for each trial and logs to MLflow, as a search
-does. The same trivial training also runs in a plain loop in one process, and a training function in plain
-Optuna. Neither writes anything.
-
-The last row compares a trial of a training function with one of the built-in task that trains equally.
+actors, with OptunaSearch and ASHA. In the part `tracked` it writes a checkpoint for each trial and logs to
+MLflow, as a search does. In the part `reused` it does not. The part `plain` compares with a plain loop in one
+process and with plain Optuna, which write nothing. It also compares a trial of a training function with one
+of the built-in task that trains equally. `python bench_overhead.py tracked` measures one part.
 """
 
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,10 +111,12 @@ class FunctionTrial(BuiltInTrial):
         return {**train_network(self.model, optimizer), "done": True}
 
 
-def time_reused(trainable: type[tune.Trainable], low: float, high: float) -> float:
+def time_reused(trainable: type[tune.Trainable], low: float, high: float, *, is_tracked: bool) -> float:
     """Return the overhead of a trial in Ray Tune's reused actors."""
     start_ray()
-    results = run_trials(trainable, {"lr": tune.loguniform(low, high)}, num_samples=TRIALS, **searching(1))
+    results = run_trials(
+        trainable, {"lr": tune.loguniform(low, high)}, is_tracked, num_samples=TRIALS, **searching(1)
+    )
     ray.shutdown()
     return overhead([result.metrics for result in results], SLOTS)
 
@@ -201,38 +204,45 @@ def compare_placements() -> Row:
     )
 
 
-def compare_overheads() -> list[Row]:
-    """Measure all in turn, each round in another order."""
-    calls: dict[str, Callable[[], float]] = {
-        "search": time_search,
-        "reused": lambda: time_reused(BuiltInTrial, 1e-4, 1e-3),
-        "loop": time_plain_loop,
-        "function": time_function,
-        "reused function": lambda: time_reused(FunctionTrial, LOW, HIGH),
-        "optuna": time_optuna,
-    }
-    times: dict[str, list[float]] = {name: [] for name in calls}
+def measure(*pairs: tuple[str, str, Callable[[], float], Callable[[], float]]) -> list[Row]:
+    """Measure pairs of a case, a peer, this project's call and the peer's, in turn."""
+    times: list[list[tuple[float, float]]] = [[] for _ in pairs]
     for i in range(ROUNDS):
-        names = list(calls)
-        for name in names[i % len(names) :] + names[: i % len(names)]:
-            times[name].append(calls[name]())
-            print(f"{name}: {times[name][-1]:.4f} s", flush=True)
-    of_task, of_function = (
-        f"overhead a trial, {TRIALS} trials",
-        f"overhead a trial of a function, {TRIALS} trials",
-    )
-    peer = "Ray Tune, reused actors, checkpoints, MLflow"
+        for (case, peer, ours, theirs), row in zip(pairs, times, strict=True):
+            row.append((ours(), theirs()) if i % 2 == 0 else (theirs(), ours())[::-1])
+            print(f"{case}: {row[-1][0]:.4f} s, {peer}: {row[-1][1]:.4f} s", flush=True)
     return [
-        summarise(
-            case, peer, list(zip(times[ours], times[theirs], strict=True)), unit="s", higher_is_better=False
-        )
-        for case, peer, ours, theirs in (
-            (of_task, peer, "search", "reused"),
-            (of_function, peer, "function", "reused function"),
-            (of_task, "plain loop, one process", "search", "loop"),
-            (of_function, "plain Optuna, one process", "function", "optuna"),
-        )
+        summarise(case, peer, row, unit="s", higher_is_better=False)
+        for (case, peer, *_), row in zip(pairs, times, strict=True)
     ]
+
+
+OF_TASK = f"overhead a trial, {TRIALS} trials"
+OF_FUNCTION = f"overhead a trial of a function, {TRIALS} trials"
+
+
+def compare_reused(*, is_tracked: bool) -> list[Row]:
+    """Compare with Ray Tune's reused actors."""
+    peer = "Ray Tune, reused actors" + ", checkpoints, MLflow" * is_tracked
+    built_in = partial(time_reused, BuiltInTrial, 1e-4, 1e-3, is_tracked=is_tracked)
+    function = partial(time_reused, FunctionTrial, LOW, HIGH, is_tracked=is_tracked)
+    return measure((OF_TASK, peer, time_search, built_in), (OF_FUNCTION, peer, time_function, function))
+
+
+def compare_plain() -> list[Row]:
+    """Compare with loops in one process, and a function with the built-in task."""
+    rows = measure(
+        (OF_TASK, "plain loop, one process", time_search, time_plain_loop),
+        (OF_FUNCTION, "plain Optuna, one process", time_function, time_optuna),
+    )
+    return [*rows, compare_placements()]
+
+
+PARTS: dict[str, tuple[str, Callable[[], list[Row]]]] = {
+    "tracked": ("overhead-tracked", partial(compare_reused, is_tracked=True)),
+    "reused": ("overhead-reused", partial(compare_reused, is_tracked=False)),
+    "plain": ("overhead", compare_plain),
+}
 
 
 def main() -> None:
@@ -241,7 +251,11 @@ def main() -> None:
         os.environ["AUTOML_CACHE"] = str(Path(scratch) / "cache")
         os.environ["PYTHONPATH"] = str(FOLDER)  # processes import files of this folder
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-        write("overhead", [*compare_overheads(), compare_placements()])
+        for part in (
+            sys.argv[1:] or PARTS
+        ):  # Each has a record, as they may be measured on different machines.
+            name, call = PARTS[part]
+            write(name, call())
 
 
 if __name__ == "__main__":

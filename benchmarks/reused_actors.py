@@ -1,7 +1,7 @@
 """Run trials with Ray Tune as its experts do: a class in reused actors, with OptunaSearch and ASHA.
 
-As in this project, each epoch ends with a checkpoint, of which the newest is kept. MLflow logs each trial in
-the database in the current folder.
+As in this project, each epoch may end with a checkpoint, of which the newest is kept, and MLflow's database
+in the current folder has each trial.
 """
 
 from pathlib import Path
@@ -38,8 +38,16 @@ def searching(epochs: int) -> dict[str, Any]:
     return {"search_alg": OptunaSearch(seed=0), "scheduler": ASHAScheduler(max_t=epochs)}
 
 
-def run_trials(trainable: type[tune.Trainable], space: dict[str, Any], **settings: Any) -> tune.ResultGrid:
-    """Return the results of all trials. `settings` are those of `tune.TuneConfig`."""
+def run_trials(
+    trainable: type[tune.Trainable], space: dict[str, Any], is_tracked: bool = True, **settings: Any
+) -> tune.ResultGrid:
+    """Return the results of all trials, with checkpoints and MLflow if `is_tracked`.
+
+    `settings` are those of `tune.TuneConfig`.
+    """
+    callback = MLflowLoggerCallback(
+        tracking_uri=f"sqlite:///{Path.cwd() / 'mlflow.db'}", experiment_name="reused"
+    )
     results = tune.Tuner(
         tune.with_resources(trainable, {"cpu": 1}),
         param_space=space,
@@ -49,14 +57,10 @@ def run_trials(trainable: type[tune.Trainable], space: dict[str, Any], **setting
         run_config=tune.RunConfig(
             storage_path=str(Path.cwd() / "reused"),
             verbose=0,
-            checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=1, num_to_keep=1),
-            callbacks=[
-                MLflowLoggerCallback(
-                    tracking_uri=f"sqlite:///{Path.cwd() / 'mlflow.db'}", experiment_name="reused"
-                )
-            ],
+            checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=int(is_tracked), num_to_keep=1),
+            callbacks=[callback] if is_tracked else [],
         ),
     ).fit()
     assert not results.errors, results.errors
-    assert all(result.checkpoint for result in results)
+    assert all((result.checkpoint is not None) == is_tracked for result in results)
     return results

@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Generator, Tensor
+from torch.utils.dlpack import from_dlpack
 
 from backbones import IMAGENET, Normalisation
 
@@ -186,7 +187,7 @@ def _draw_fraction(words: Iterator[int]) -> float:
 
 
 def _send(values: NDArray[Any], to: Tensor) -> Tensor:
-    tensor = torch.from_dlpack(values)  # without the operator calls of `from_numpy`
+    tensor = from_dlpack(values)  # without the operator calls of `from_numpy`
     return tensor if to.is_cpu else tensor.to(to.device, non_blocking=True)
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from attention import Layout, Spec
@@ -14,7 +15,6 @@ from attention.sagan import inner_channels
 from attention.ssa import resolve_order
 from backbones.cost import attention_cost, count_cost
 from backbones.site import Site
-from backbones.torch_internals import TorchDispatchMode
 from tests.helpers import others_slow
 from tests.helpers.attention_cases import SPECS, every_spec, formula, inputs, new
 

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw, UnidentifiedImageError
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from torchvision.transforms import v2
 
 from automl.data.augment import (
@@ -31,7 +32,6 @@ from automl.data.augment import (
 from automl.data.pictures import SUFFIXES, TURNED, decode, read_picture, read_size
 from automl.tasks.image_classification.data.feed import apply_cutmix
 from backbones import IMAGENET
-from backbones.torch_internals import TorchDispatchMode
 
 
 def stored(picture: Image.Image, kind: str, **options: object) -> BytesIO:
