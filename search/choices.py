@@ -50,7 +50,6 @@ PUBLISHED: Mapping[str, Any] = {
 
 # Parameters with which `fine_tuning` returns the defaults for trained weights.
 FINE_TUNING: Mapping[str, Any] = {**PUBLISHED, "layer_decay": 0.8}
-FROZEN_BELOW = 100  # training images
 
 # Attention types of the built-in spaces unless --attention names others: those of the papers, and the
 # control. A new type of the table is not added here, since it would change the spaces of old searches.
@@ -245,13 +244,11 @@ def training(trial: Trial, *, epochs: int, rate: float = 1.0) -> Any:
 def fine_tuning(trial: Trial, *, epochs: int) -> Any:
     """Draw a training of the default task, images, that starts from trained weights.
 
-    Learning rates are a third of those of `training`, and may fall towards the first layers. Batch norms keep
-    their statistics with few images.
+    Learning rates are a third of those of `training`, and may fall towards the first layers.
     """
     return replace(
         training(trial, epochs=epochs, rate=1 / 3),
         layer_decay=trial.suggest_categorical("layer_decay", [0.65, 0.8, 1.0]),
-        frozen_norms_below=FROZEN_BELOW,
     )
 
 
