@@ -41,8 +41,8 @@ test-all: setup
 quick: setup
 	$(SUITE) --ignore tests/house --quick
 
-# A cluster of hosts on this machine and their faults. Needs root on Linux, or skips with the reason. Less than an
-# hour on two cores. HOSTS_TIMES=10 repeats each fault, and HOSTS_RECORD=FILE keeps a line of JSON for each.
+# A cluster of hosts on this machine and their faults. Needs root on Linux, or skips with the reason. HOSTS_TIMES=10
+# repeats each fault, and HOSTS_RECORD=FILE keeps a line of JSON for each.
 test-hosts: setup
 	AUTOML_LONG=1 $(BIN)/python -m pytest tests/end_to_end/test_hosts.py -rs
 

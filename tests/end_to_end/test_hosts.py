@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -306,18 +306,10 @@ def train_undisturbed(cluster: Cluster) -> Undisturbed:
     return Undisturbed(scores_of(records), epoch, whole)
 
 
-def kill_host(cluster: Cluster, host: Host) -> None:
-    host.kill()
-
-
 def cut_host(cluster: Cluster, host: Host, seconds: float) -> None:
     host.cut()
     time.sleep(seconds)
     host.join()
-
-
-def fill_disk(cluster: Cluster, host: Host) -> None:
-    host.fill()
 
 
 def freeze_host(cluster: Cluster, host: Host) -> None:
@@ -333,16 +325,16 @@ def disturb_store(cluster: Cluster, host: Host, mode: str) -> None:
     file.write_text("open")
 
 
-def kill_head(cluster: Cluster, host: Host) -> None:
-    cluster.head.kill()
-
-
-FAULTS = {
-    "killed": kill_host, "cut off for 10 s": partial(cut_host, seconds=10), "disk full": fill_disk,
-    "cut off for 120 s": partial(cut_host, seconds=120), "frozen for 60 s": freeze_host,
-    "head killed": kill_head, "store refuses for 60 s": partial(disturb_store, mode="refuse"),
+FAULTS: dict[str, Callable[[Cluster, Host], None]] = {
+    "killed": lambda cluster, host: host.kill(),
+    "cut off for 10 s": partial(cut_host, seconds=10),
+    "cut off for 120 s": partial(cut_host, seconds=120),
+    "disk full": lambda cluster, host: host.fill(),
+    "frozen for 60 s": freeze_host,
+    "head killed": lambda cluster, host: cluster.head.kill(),
+    "store refuses for 60 s": partial(disturb_store, mode="refuse"),
     "store slow for 60 s": partial(disturb_store, mode="slow"),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(params=range(TIMES))
