@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 xml = later("xml.etree.ElementTree")
 
-SUMMARY = option(None, "File to which a summary in Markdown is appended.", effect=WRITES)
+SUMMARY = option(None, "Markdown file to append a summary to.", effect=WRITES)
 JUNIT = option(None, "File of test results in JUnit's XML.", effect=WRITES)
 NO_XML = re.compile("[\ufffe\uffff]")  # beside control characters
 

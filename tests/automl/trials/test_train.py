@@ -240,6 +240,7 @@ def test_the_files_of_ray_train_stay_on_the_node(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(multi_worker, "make_trainer", make_trainer)
+    monkeypatch.setattr(multi_worker, "TuneReportCallback", object)
     trainable = multi_worker.make_trainable(TrialResources(workers=2))
     trainable({"number": 3, "labels": {}, "folder": "s3://bucket/searches/x/trials/0003"})
     assert folders[0].parent == tmp_path

@@ -339,7 +339,8 @@ def test_noise_of_a_baseline(at_work: Any, cli: Any) -> None:
     code, out, err = cli(*asked, "mine")
     assert code == 0, out + err
     assert len(workers.trained) == 5
-    assert re.search(r"10 pairs show a difference of [0-9.]+ acc with 80% power, in 20 runs of 30s each", out)
+    shown = " ".join(out.split())
+    assert re.search(r"10 pairs show a difference of [0-9.]+ acc with 80% power, in 20 runs of 30s", shown)
     assert run_report("mine").index.exists()
     assert cli("status", "mine")[0] == 0
     at_work(FakeCommands(lambda variant, seed: 0.5))
