@@ -200,13 +200,13 @@ class Host:
 
     def processes(self, pattern: str = "") -> list[psutil.Process]:
         """Return its processes whose command lines match, without the first."""
-        found, mine = [], os.readlink(f"/proc/{self.pid}/ns/pid")
+        matches, mine = [], os.readlink(f"/proc/{self.pid}/ns/pid")
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):
                 if process.pid != self.pid and os.readlink(f"/proc/{process.pid}/ns/pid") == mine:
                     name = " ".join(process.cmdline()) or process.name()
-                    found += [process] if re.search(pattern, name) else []
-        return found
+                    matches += [process] if re.search(pattern, name) else []
+        return matches
 
 
 def hold(namespaces: Sequence[str], script: str, *arguments: str) -> tuple[subprocess.Popen[bytes], int]:

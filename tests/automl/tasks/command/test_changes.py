@@ -340,7 +340,8 @@ def test_noise_of_a_baseline(at_work: Any, cli: Any) -> None:
     assert code == 0, out + err
     assert len(workers.trained) == 5
     shown = " ".join(out.split())
-    assert re.search(r"10 pairs show a difference of [0-9.]+ acc with 80% power, in 20 runs of 30s", shown)
+    difference = r"10 pairs show a difference of [0-9.]+ acc with 80% power, in 20 runs of 30s each"
+    assert re.search(difference, shown)
     assert run_report("mine").index.exists()
     assert cli("status", "mine")[0] == 0
     at_work(FakeCommands(lambda variant, seed: 0.5))
