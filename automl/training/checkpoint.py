@@ -166,6 +166,8 @@ class Keeper:
             seconds = torch.tensor(self._watch.read()[0] / self._steps, device=self.runtime.device)
             self._every = ceil(PERIOD / (float(self.runtime.total(seconds)) / self.runtime.workers))
         is_leaving = time.monotonic() - self._asked > NOTICE and self._is_leaving()
+        if is_leaving:
+            self.wait()  # for an earlier one: this one may not be left out
         if is_leaving or (self._every is not None and self._steps >= self._every):
             self._steps = 0
             self._keep()
@@ -199,7 +201,7 @@ class Keeper:
 
 
 def _copy(leaf: Any) -> Any:
-    return leaf.detach().cpu().clone() if isinstance(leaf, Tensor) else leaf
+    return leaf.detach().to("cpu", copy=True) if isinstance(leaf, Tensor) else leaf
 
 
 def _size(content: object) -> int:

@@ -107,8 +107,14 @@ class TrialActor(tune.Trainable):
 
 
 def is_draining() -> bool:
-    """Return whether the node of this process is being taken back, as a machine of a spot market is."""
-    return ray.get_runtime_context().get_node_id() in draining_nodes()
+    """Return whether the node of this process is being taken back, as a machine of a spot market is.
+
+    It is False if Ray does not say, as when the head is away: a trial trains on.
+    """
+    try:
+        return ray.get_runtime_context().get_node_id() in draining_nodes()
+    except Exception:  # Ray raises errors of several kinds.
+        return False
 
 
 def train_trial(

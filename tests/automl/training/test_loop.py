@@ -3,6 +3,7 @@ import pickle
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -147,6 +148,28 @@ def test_a_checkpoint_is_kept_once_when_the_node_is_leaving(monkeypatch: pytest.
         list(fit(task, state, keep=keep))
     (content,) = written
     assert len(content["unfinished"]["values"]) == 3
+
+
+def test_a_leaving_node_waits_for_an_earlier_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NOTICE", "PERIOD"):
+        monkeypatch.setattr(checkpoint, name, 0.0)
+    monkeypatch.setattr(checkpoint, "FIRST", 1)
+    asked, written, go_on = iter([False, True]), list[int](), Event()
+
+    def write(content: dict[str, Any]) -> None:
+        go_on.wait(10)
+        written.append(len(content["unfinished"]["values"]))
+
+    def leaving() -> bool:
+        if is_leaving := next(asked):
+            go_on.set()
+        return is_leaving
+
+    task = opened()
+    state = start(task)
+    with closing(checkpoint.Keeper(HERE, state, write, leaving)) as keep:
+        list(fit(task, state, keep=keep))
+    assert written[:2] == [1, 2]
 
 
 @pytest.mark.parametrize("name", ATTENTIONS)

@@ -3,6 +3,7 @@
 import pickle
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -245,3 +246,13 @@ def test_large_code_is_stored_once(
     monkeypatch.setattr(trial, "LARGE", ARRAY)
     trial.make_sender()({NAME: packed})
     assert "load large data inside the function" in capsys.readouterr().err
+
+
+def test_a_ray_that_does_not_answer_ends_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    def draining_nodes() -> set[str]:
+        raise RuntimeError("Failed to connect to GCS")
+
+    node = SimpleNamespace(get_node_id=lambda: "node")
+    monkeypatch.setattr(trial.ray, "get_runtime_context", lambda: node)
+    monkeypatch.setattr(trial, "draining_nodes", draining_nodes)
+    assert not trial.is_draining()
