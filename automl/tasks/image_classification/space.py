@@ -89,7 +89,7 @@ LOOKUP = TrialConfig(
     data=LOOKUP_DATA,
     model=LOOKUP_MODEL,
     training=ImageTraining(
-        epochs=3, batch_size=32, learning_rate=5e-3, weight_decay=1e-2, schedule="one-cycle"
+        epochs=2, batch_size=64, learning_rate=2e-2, weight_decay=1e-2, schedule="one-cycle"
     ),
 )
 LOOKUP_PLAIN = {"modules": 0}

@@ -107,7 +107,7 @@ def _photographs(subset: float, epochs: int) -> TrialConfig:
 
 # The learning rates are the best of three on validation images.
 COLUMNS: Mapping[str, TrialConfig] = {
-    "lookup": LOOKUP.change(training={"learning_rate": 3e-3}),
+    "lookup": LOOKUP.change(training={"epochs": 3, "batch_size": 32, "learning_rate": 3e-3}),
     "few": _photographs(0.06, 8),
     "nette": _photographs(0.2, 4),
 }
