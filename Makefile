@@ -27,8 +27,9 @@ demo: setup
 	$(BIN)/automl report
 	@echo "Where nothing is to be found, the verdict says so: $(BIN)/automl search --space digits --confirm"
 
-# At most two processes, since searches start their own Ray. tests/helpers/durations.py has the order.
-SUITE := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# Three processes on two cores, as much of a test's time is waiting for processes that it started, such as a
+# search's own Ray. tests/helpers/durations.py has the order.
+SUITE := $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test: setup
 	$(SUITE) --ignore tests/house

@@ -22,13 +22,6 @@ from search.config import TrialConfig
 from search.metric import Metric
 from search.space import draw_randomly
 
-# Importing Lightning makes every question for a GPU search for a library that only machines with one have.
-# Models that are traced later in this process would take 15 % longer.
-with pytest.MonkeyPatch.context() as environment:
-    environment.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "0")
-    pytest.importorskip("pytorch_lightning")
-pytest.importorskip("accelerate")
-
 GUIDES = Path(__file__).parents[3] / "docs" / "how-to"
 EPOCHS = 3
 # Random numbers that the Trainer draws before it trains, and that a continued training draws again.
@@ -61,6 +54,19 @@ CASES = {
     "timm": Guide("timm_train.py", "accuracy", "SIZE, BATCH = (3, 32, 32), 8\n"),
     "segmentation_models_pytorch": Guide("smp_train.py", "iou"),
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def libraries() -> None:
+    """Import the libraries here, as each process collects this file and one runs its tests.
+
+    Importing Lightning makes every question for a GPU search for a library that only machines with one have.
+    Models that are traced later in this process would take 15 % longer.
+    """
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "0")
+        pytest.importorskip("pytorch_lightning")
+    pytest.importorskip("accelerate")
 
 
 def write_images(folder: Path) -> None:
