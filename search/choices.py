@@ -49,7 +49,7 @@ PUBLISHED: Mapping[str, Any] = {
 }
 
 # Parameters with which `fine_tuning` returns the defaults for trained weights.
-FINE_TUNING: Mapping[str, Any] = {**PUBLISHED, "layer_decay": 0.8}
+FINE_TUNING: Mapping[str, Any] = {**PUBLISHED, "layer_decay": 1.0}
 
 # Attention types of the built-in spaces unless --attention names others: those of the papers, and the
 # control. A new type of the table is not added here, since it would change the spaces of old searches.

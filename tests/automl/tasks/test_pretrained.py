@@ -109,15 +109,15 @@ def test_a_resumed_search_repeats_the_choice(
 
 
 def test_trained_weights_are_fine_tuned(photos: str) -> None:
-    """A training has lower rates, which fall towards the first layers. Free answers are trained alike."""
+    """Drawn rates are lower. The baseline has the recipe that measured best, and free answers have it too."""
     options: dict[str, Any] = {"space": "folder", "data": photos, "backbone": "xresnet18", "size": 32}
     scratch = Question(**options).open()
     tuned = Question(**options, weights="mine.pt", weights_digest="0").open()
     first, then = scratch.baseline.training, tuned.baseline.training
     assert (first.learning_rate, first.layer_decay) == (3e-3, 1)
-    assert (then.learning_rate, then.layer_decay) == (3e-3, 0.8)
+    assert (then.learning_rate, then.layer_decay) == (3e-3, 1)
     assert max(c.training.learning_rate for c in tuned.configs(12) if c.training.optimizer == "adamw") < 1e-2
-    assert all(answer["layer_decay"] == 0.8 for answer in tuned.space.free())
+    assert all(answer["layer_decay"] == 1 for answer in tuned.space.free())
 
 
 @pytest.mark.parametrize("below", [0, 1000])
