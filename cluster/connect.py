@@ -1,15 +1,17 @@
 """Connects to the running Ray cluster, or starts a local Ray; its head, and nodes that come and go."""
 
+import fcntl
 import logging
 import os
 import secrets
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import grpc
@@ -36,6 +38,7 @@ LONGEST = SOCKET - len("/ray/session_2026-01-01_00-00-00_000000_1234567/sockets/
 POLL = 1.0  # seconds between two checks of the free resources
 PERIOD = 1.0  # seconds between two checks of the head; Ray exits some 10 s after the head has ended
 TIMES = 2  # consecutive checks that must fail
+ADDRESS_OF = 0x8915  # SIOCGIFADDR of Linux: the address of a network interface
 TOKEN_FILE = os.path.expanduser("~/.ray/auth_token")
 TOKEN_ADVICE = (
     "'export RAY_AUTH_MODE=token', and put the cluster's token into ~/.ray/auth_token or RAY_AUTH_TOKEN; "
@@ -99,6 +102,21 @@ def set_cluster_address() -> None:
     otherwise connect to the machine's latest cluster, which may be another one or have ended long ago.
     """
     os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
+
+
+def use_node_address() -> None:
+    """Make Gloo use the network interface of this node's address, unless one is set.
+
+    It would take the address of the host's name, which Debian's /etc/hosts makes 127.0.1.1. No other node
+    reaches that.
+    """
+    address = ray.util.get_node_ip_address()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):  # it has no address
+                answer = fcntl.ioctl(probe, ADDRESS_OF, struct.pack("256s", name.encode()))
+                if socket.inet_ntoa(answer[20:24]) == address:
+                    os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
 
 
 @dataclass(frozen=True)

@@ -33,13 +33,28 @@ from automl.training.loop import Diverged
 from automl.trials.job import Trainings, classify_error
 from automl.trials.session import RAY
 from automl.trials.trial import build_assignment, train_trial
-from cluster.connect import connect, list_nodes, wait_for_capacity
+from cluster.connect import connect, list_nodes, use_node_address, wait_for_capacity
 from cluster.resources import TrialResources, count_slots, joins_cluster
 from search.config import TrialConfig
 from search.record import Metrics, Report
 from search.tuner import LABELS, NODE, REPORT, RETRIES
 
+Torch = ray.train.torch.TorchConfig
 CHANNEL = "channel"  # key of the queue for the first worker's reports, in a training without Tune
+
+
+class NodeBackend(Torch().backend_cls):  # type: ignore[misc]
+    """Backend whose workers talk through the network of their nodes."""
+
+    def on_start(self, worker_group: Any, backend_config: Torch) -> None:
+        worker_group.execute(use_node_address)
+        super().on_start(worker_group, backend_config)
+
+
+class NodeTorch(Torch):  # type: ignore[misc]
+    """Configuration of `NodeBackend`."""
+
+    backend_cls = NodeBackend
 
 
 def make_trainable(shape: TrialResources) -> Callable[[dict[str, Any]], None]:
@@ -83,6 +98,7 @@ def make_trainer(
     return ray.train.torch.TorchTrainer(
         run_worker,
         train_loop_config={**config, "cpus": shape.cpus, "gpus": shape.gpus},
+        torch_config=NodeTorch(),
         scaling_config=ray.train.ScalingConfig(
             num_workers=shape.workers,
             use_gpu=shape.gpus > 0,
