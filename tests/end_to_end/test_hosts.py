@@ -130,10 +130,10 @@ class Cluster:
                 ]
                 self.ray[name] = host.popen("ray", "start", "--block", *role, *size, log="ray.log")
             if name in (HEAD, RAY_HOSTS[-1]):  # the others start side by side
-                for begun, process in self.ray.items():
+                for begun in RAY_HOSTS[: RAY_HOSTS.index(name) + 1]:
                     log = self.lab.hosts[begun].path("/tmp/home/ray.log").read_text
                     until(lambda log=log: "Ray runtime started" in log(), begun)
-                    assert process.poll() is None, log()
+                    assert self.ray[begun].poll() is None, log()
 
     def stop_ray(self) -> None:
         """Unplug all hosts with Ray."""
