@@ -19,6 +19,7 @@ from automl.base.atomic import replacing
 from automl.base.errors import InputError, check_utf8, error_message
 from automl.base.escape import SECRETS
 from automl.base.lazy import later
+from automl.base.loading import UNPACKED
 from automl.storage.cache_folder import cache_root
 
 if TYPE_CHECKING:
@@ -309,7 +310,6 @@ def _with_attempts(files: fs.FileSystem, attempts: int) -> fs.FileSystem:
     return fs.S3FileSystem(**options, retry_strategy=retry)
 
 
-UNPACKED = "working_dir_files"  # Ray's parent folder; see cluster/ray_internals.py
 STORE = "sqlite:///mlflow.db"  # MLflow's own default
 
 
