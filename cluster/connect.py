@@ -96,10 +96,9 @@ def connect(*, dashboard: bool = False) -> Iterator[None]:
 
 
 def set_cluster_address() -> None:
-    """Set RAY_ADDRESS to the cluster that this process of a local Ray belongs to.
+    """Set RAY_ADDRESS to the cluster of this process. Runs first in each process of a local Ray.
 
-    Runs first in each process. The process by which Ray Train frees the resources of stopped trials would
-    otherwise connect to the machine's latest cluster, which may be another one or have ended long ago.
+    The process that frees the resources of Ray Train would otherwise connect to the machine's latest cluster.
     """
     os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
 
@@ -204,10 +203,8 @@ def _shorten_temporary_folder() -> None:
 def _start(dashboard: bool) -> None:
     """Start a Ray that uses 127.0.0.1 as its address and listens only there. Print that it takes long."""
     # Raises `InputError` if one of its processes ends.
-    # Local runs send no usage statistics.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # Ray's default is 15. At that niceness, two busy processes at 0 leave the workers 1/30 of their cores.
-    # Use `nice automl search` for a lower priority.
+    # At Ray's default of 15, two busy processes at 0 leave the workers 1/30 of their cores.
     os.environ.setdefault("RAY_worker_niceness", "0")
     # If a head on this machine does not answer within seconds, it will not in a minute either.
     os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "10")
@@ -255,12 +252,8 @@ def _join(address: str) -> None:
 
 
 def _check_token(address: str) -> None:
-    """Raise `InputError` if the cluster at `address` refuses the authentication token, or `ConnectionError`.
-
-    Ray itself tries for 15 seconds, and its error does not name the token. Its client protocol (`ray://`) has
-    its own checks.
-    """
-    if address.startswith("ray://"):
+    """Raise `InputError` if the cluster at `address` refuses the token, or `ConnectionError`."""
+    if address.startswith("ray://"):  # a client, which has its own checks
         return
     try:
         ask_cluster_id(address, timeout=10)
