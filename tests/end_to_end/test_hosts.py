@@ -131,9 +131,12 @@ class Cluster:
                 self.ray[name] = host.popen("ray", "start", "--block", *role, *size, log="ray.log")
             if name in (HEAD, RAY_HOSTS[-1]):  # the others start side by side
                 for begun in RAY_HOSTS[: RAY_HOSTS.index(name) + 1]:
-                    log = self.lab.hosts[begun].path("/tmp/home/ray.log").read_text
-                    until(lambda log=log: "Ray runtime started" in log(), begun)
-                    assert self.ray[begun].poll() is None, log()
+                    until(partial(self._has_ray, begun), f"Ray on {begun}")
+
+    def _has_ray(self, name: str) -> bool:
+        log = self.lab.hosts[name].path("/tmp/home/ray.log").read_text()
+        assert self.ray[name].poll() is None, log
+        return "Ray runtime started" in log
 
     def stop_ray(self) -> None:
         """Unplug all hosts with Ray."""
