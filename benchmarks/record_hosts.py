@@ -31,7 +31,7 @@ def summarise(fault: str, lines: list[dict[str, Any]]) -> dict[str, Any]:
         "flawed": sum(bool(line["flaws"]) for line in lines),
         "repeated": [median(line["repeated"] for line in lines), max(line["repeated"] for line in lines)],
         "seconds": [median(lost), max(lost)],
-        "runs": lines,
+        "runs": [{**line, "flaws": len(line["flaws"])} for line in lines],
     }
 
 

@@ -104,11 +104,8 @@ def set_cluster_address() -> None:
 
 
 def use_node_address() -> None:
-    """Make Gloo use the network interface of this node's address, unless one is set.
-
-    It would take the address of the host's name, which Debian's /etc/hosts makes 127.0.1.1. No other node
-    reaches that.
-    """
+    """Make Gloo use the network interface of this node's address, unless one is set."""
+    # It would take the address of the host's name, which Debian makes 127.0.1.1. No other node reaches that.
     address = ray.util.get_node_ip_address()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():

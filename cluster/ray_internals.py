@@ -1,10 +1,9 @@
 """All uses of Ray besides its public API, with the reason for each and the consequence of removing it.
 
-Tested with Ray 2.60.0. `pyproject.toml` allows no newer minor version, and `constraints.txt` pins this
-version. `tests/house/test_packages.py` compares Ray with `tests/helpers/private_names.py`. If it fails, read
-the new code of Ray, change both files, and raise the bound in `pyproject.toml`.
+Tested with Ray 2.60.0. `tests/house/test_packages.py` compares Ray with `tests/helpers/private_names.py`. If
+it fails, read the new code of Ray, change both files, and raise the bound in `pyproject.toml`.
 
-Ray Tune and its autoscaler are imported where they are used, since most commands need neither.
+Ray Tune is imported where it is used, since most commands do not need it.
 """
 
 import os
@@ -76,8 +75,8 @@ def node_of_actor(actor: str) -> str:
 class LocalJob(JobConfig):
     """Job whose workers look for modules where this process does, and last in the current folder.
 
-    Why: Ray puts the current folder first on the path of its workers, where a file of the user may have the
-    name of any module. Without it: a user's `statistics.py` runs in each trial in place of Python's.
+    Why: Ray puts the current folder first on the path of its workers. Without it: a user's `statistics.py`
+    runs in each trial in place of Python's.
     """
 
     def _serialize(self) -> bytes:
@@ -194,8 +193,8 @@ def end_process(trial: "Trial") -> None:
 def skip_first_result(trial: "Trial") -> None:
     """Make Tune assume that a new trial has reported once.
 
-    Why: otherwise Tune asks the trial's actor for a result when it ends without one, and an actor that Ray's
-    memory monitor has ended would end the whole run. Without it: see "Memory" in `prepare_tune`.
+    Why: otherwise Tune asks an actor that ended without a result for one. Without it: as for "Memory" in
+    `prepare_tune`.
     """
     from ray.tune.result import TRAINING_ITERATION
 

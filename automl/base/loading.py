@@ -117,10 +117,7 @@ def get_loaded_object(name: str) -> Any:
 
 
 def make_absolute(name: str) -> str:
-    """Return `file.py:name` or `hf:FOLDER` with an absolute path, so that other processes find it.
-
-    A file in the folder of a job keeps its name, since the same job has another folder each time.
-    """
+    """Return `file.py:name` or `hf:FOLDER` with an absolute path, so that other processes find it."""
     file, colon, attribute = name.rpartition(":")
     if not colon or not attribute or not (file.endswith(".py") or file == "hf"):
         return name
@@ -129,6 +126,7 @@ def make_absolute(name: str) -> str:
             folder = Path(attribute).expanduser()
             return f"hf:{folder.resolve()}" if folder.is_dir() else name
         path = Path(file).expanduser().resolve()
+        # The folder of a job is another one when the job is submitted again.
         return name if UNPACKED in path.parts else f"{path}:{attribute}"
     except (OSError, RuntimeError, ValueError):  # The path is invalid. Loading it reports the reason.
         return name

@@ -316,8 +316,7 @@ STORE = "sqlite:///mlflow.db"  # MLflow's own default
 def check_not_temporary(storage: str) -> None:
     """Raise InputError if a search in `storage`, or MLflow's store, would be deleted with the job.
 
-    `ray job submit --working-dir` sends a folder. Ray unpacks it on each node into a temporary folder, runs
-    the job there, and deletes it some time after the job.
+    Ray unpacks `--working-dir` of a job into a temporary folder, and deletes it some time after the job.
     """
     uri = os.environ.get("MLFLOW_TRACKING_URI") or STORE
     file = local_path(uri)

@@ -1,7 +1,7 @@
 """Trainings on several devices: a TorchTrainer of Ray Train, inside a Tune function or without Tune.
 
-Every worker trains its part of each global batch. Batch norm, gradients and metrics are over all workers, so
-that the trial is the same as with one worker. The Tune function only waits and takes no slot.
+Every worker trains its part of each batch. Batch norm, gradients and metrics are over all workers, so that a
+trial is the same as with one worker. The Tune function only waits and takes no slot.
 """
 
 import logging
@@ -63,8 +63,7 @@ def make_trainable(shape: TrialResources) -> Callable[[dict[str, Any]], None]:
     def trial(config: dict[str, Any]) -> None:
         name, labels = f"{config['number']:04d}", config[LABELS]
         try:
-            # Ray Train has nothing to keep. A store would need markers of folders, which some reject, and it
-            # would fail when the store does not answer.
+            # Ray Train has nothing to keep. A store may reject its markers of folders, or not answer.
             with TemporaryDirectory(dir=os.getcwd(), ignore_cleanup_errors=True) as folder:
                 callbacks = [TuneReportCallback()]
                 make_trainer(config, shape, folder, name=name, labels=labels, callbacks=callbacks).fit()
