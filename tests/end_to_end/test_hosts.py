@@ -241,7 +241,7 @@ def running_cluster(folder: Path) -> Iterator[Cluster]:
     common = {
         "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4, "RAY_USAGE_STATS_ENABLED": "0",
         "OMP_NUM_THREADS": "1", "RAY_worker_niceness": "0", "RAY_memory_monitor_refresh_ms": "0",
-        "RAY_raylet_start_wait_time_s": "120",
+        "RAY_raylet_start_wait_time_s": "120", "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "180",
     }  # fmt: skip
     with Lab([sys.prefix, sys.base_prefix, ROOT / "tests", node.parent]) as lab:
         for name in (*RAY_HOSTS, "store", "laptop"):
