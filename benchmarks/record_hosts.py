@@ -5,7 +5,7 @@
 
 A row is a fault: how often it was tried, the trials that were lost or doubled, the searches that ended in
 another way than the undisturbed one, epochs that were trained again, and the seconds that the trial lost that
-waited longest. For these, it has the median and the largest.
+waited longest. Of these it has the median and the largest, and none without a search that ended.
 """
 
 import json
@@ -21,7 +21,7 @@ TRIALS = 6  # of each search
 
 
 def summarise(fault: str, lines: list[dict[str, Any]]) -> dict[str, Any]:
-    lost = [line["lost"] for line in lines]
+    lost = [line["lost"] for line in lines if line["complete"] == TRIALS]
     return {
         "fault": fault,
         "tried": len(lines),
@@ -30,7 +30,7 @@ def summarise(fault: str, lines: list[dict[str, Any]]) -> dict[str, Any]:
         "doubled": sum(line["doubled"] for line in lines),
         "flawed": sum(bool(line["flaws"]) for line in lines),
         "repeated": [median(line["repeated"] for line in lines), max(line["repeated"] for line in lines)],
-        "seconds": [median(lost), max(lost)],
+        "seconds": [median(lost), max(lost)] if lost else [],
         "runs": [{**line, "flaws": len(line["flaws"])} for line in lines],
     }
 
