@@ -20,6 +20,7 @@ import ray.train.torch
 import torch
 from ray import tune
 from ray.exceptions import RayActorError
+from ray.train.torch import TorchConfig
 from ray.tune.integration.ray_train import TuneReportCallback
 
 from automl.base.errors import InputError
@@ -39,19 +40,18 @@ from search.config import TrialConfig
 from search.record import Metrics, Report
 from search.tuner import LABELS, NODE, REPORT, RETRIES
 
-Torch = ray.train.torch.TorchConfig
 CHANNEL = "channel"  # key of the queue for the first worker's reports, in a training without Tune
 
 
-class NodeBackend(Torch().backend_cls):  # type: ignore[misc]
+class NodeBackend(TorchConfig().backend_cls):  # type: ignore[misc]
     """Backend whose workers talk through the network of their nodes."""
 
-    def on_start(self, worker_group: Any, backend_config: Torch) -> None:
+    def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:
         worker_group.execute(use_node_address)
         super().on_start(worker_group, backend_config)
 
 
-class NodeTorch(Torch):  # type: ignore[misc]
+class NodeTorch(TorchConfig):
     """Configuration of `NodeBackend`."""
 
     backend_cls = NodeBackend
