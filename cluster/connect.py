@@ -1,15 +1,17 @@
 """Connects to the running Ray cluster, or starts a local Ray; its head, and nodes that come and go."""
 
+import fcntl
 import logging
 import os
 import secrets
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import grpc
@@ -36,6 +38,7 @@ LONGEST = SOCKET - len("/ray/session_2026-01-01_00-00-00_000000_1234567/sockets/
 POLL = 1.0  # seconds between two checks of the free resources
 PERIOD = 1.0  # seconds between two checks of the head; Ray exits some 10 s after the head has ended
 TIMES = 2  # consecutive checks that must fail
+ADDRESS_OF = 0x8915  # SIOCGIFADDR of Linux: the address of a network interface
 TOKEN_FILE = os.path.expanduser("~/.ray/auth_token")
 TOKEN_ADVICE = (
     "'export RAY_AUTH_MODE=token', and put the cluster's token into ~/.ray/auth_token or RAY_AUTH_TOKEN; "
@@ -93,12 +96,23 @@ def connect(*, dashboard: bool = False) -> Iterator[None]:
 
 
 def set_cluster_address() -> None:
-    """Set RAY_ADDRESS to the cluster that this process of a local Ray belongs to.
+    """Set RAY_ADDRESS to the cluster of this process. Runs first in each process of a local Ray.
 
-    Runs first in each process. The process by which Ray Train frees the resources of stopped trials would
-    otherwise connect to the machine's latest cluster, which may be another one or have ended long ago.
+    The process that frees the resources of Ray Train would otherwise connect to the machine's latest cluster.
     """
     os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
+
+
+def use_node_address() -> None:
+    """Make Gloo use the network interface of this node's address, unless one is set."""
+    # It would take the address of the host's name, which Debian makes 127.0.1.1. No other node reaches that.
+    address = ray.util.get_node_ip_address()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):  # it has no address
+                answer = fcntl.ioctl(probe, ADDRESS_OF, struct.pack("256s", name.encode()))
+                if socket.inet_ntoa(answer[20:24]) == address:
+                    os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
 
 
 @dataclass(frozen=True)
@@ -186,10 +200,8 @@ def _shorten_temporary_folder() -> None:
 def _start(dashboard: bool) -> None:
     """Start a Ray that uses 127.0.0.1 as its address and listens only there. Print that it takes long."""
     # Raises `InputError` if one of its processes ends.
-    # Local runs send no usage statistics.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # Ray's default is 15. At that niceness, two busy processes at 0 leave the workers 1/30 of their cores.
-    # Use `nice automl search` for a lower priority.
+    # At Ray's default of 15, two busy processes at 0 leave the workers 1/30 of their cores.
     os.environ.setdefault("RAY_worker_niceness", "0")
     # If a head on this machine does not answer within seconds, it will not in a minute either.
     os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "10")
@@ -237,12 +249,8 @@ def _join(address: str) -> None:
 
 
 def _check_token(address: str) -> None:
-    """Raise `InputError` if the cluster at `address` refuses the authentication token, or `ConnectionError`.
-
-    Ray itself tries for 15 seconds, and its error does not name the token. Its client protocol (`ray://`) has
-    its own checks.
-    """
-    if address.startswith("ray://"):
+    """Raise `InputError` if the cluster at `address` refuses the token, or `ConnectionError`."""
+    if address.startswith("ray://"):  # a client, which has its own checks
         return
     try:
         ask_cluster_id(address, timeout=10)

@@ -1,10 +1,9 @@
 """All uses of Ray besides its public API, with the reason for each and the consequence of removing it.
 
-Tested with Ray 2.60.0. `pyproject.toml` allows no newer minor version, and `constraints.txt` pins this
-version. `tests/house/test_packages.py` compares Ray with `tests/helpers/private_names.py`. If it fails, read
-the new code of Ray, change both files, and raise the bound in `pyproject.toml`.
+Tested with Ray 2.60.0. `tests/house/test_packages.py` compares Ray with `tests/helpers/private_names.py`. If
+it fails, read the new code of Ray, change both files, and raise the bound in `pyproject.toml`.
 
-Ray Tune and its autoscaler are imported where they are used, since most commands need neither.
+Ray Tune is imported where it is used, since most commands do not need it.
 """
 
 import os
@@ -45,8 +44,7 @@ def draining_nodes() -> set[str]:
     """Return the ids of the nodes that are being drained.
 
     Why: trials leave a node before its owner takes it back, and none starts there. `ray.nodes` does not
-    report draining. Without it: trials on a node of a spot market run until it ends, and lose the time since
-    their last epoch.
+    report draining. Without it: trials on such a node lose the time since their last epoch.
     """
     return set(state.get_draining_nodes())
 
@@ -54,9 +52,8 @@ def draining_nodes() -> set[str]:
 def free_resources() -> dict[str, Mapping[str, float]]:
     """Return the free resources of each node, by the node's id.
 
-    Why: before a search begins, it waits until one trial fits on a node, and reports the free resources if it
-    does not. `ray.available_resources` sums over all nodes. Without it: two halves of a GPU on two nodes look
-    like a whole GPU.
+    Why: a search waits until one trial fits on a node, and `ray.available_resources` sums over all nodes.
+    Without it: two halves of a GPU on two nodes look like a whole GPU.
     """
     return dict(state.available_resources_per_node())
 
@@ -65,9 +62,8 @@ def node_of_actor(actor: str) -> str:
     """Return the id of the node that an actor ran on, alive or dead. Return an empty string if it never ran.
 
     Why: a trial whose node died restarts without limit, and a trial that died by itself restarts a few times.
-    The public `ray.util.state.get_actor` asks the dashboard, which a local Ray does not have and a head may
-    lack. Without it: each loss of a node counts against its trials, and four losses end a trial with an
-    error.
+    The public `ray.util.state.get_actor` asks the dashboard, which may be absent. Without it: the fourth loss
+    of a node ends a trial with an error.
     """
     metadata = state.actor_table(actor)
     return str(metadata["Address"]["NodeID"]) if metadata else ""
@@ -79,8 +75,8 @@ def node_of_actor(actor: str) -> str:
 class LocalJob(JobConfig):
     """Job whose workers look for modules where this process does, and last in the current folder.
 
-    Why: Ray puts the current folder first on the path of its workers, where a file of the user may have the
-    name of any module. Without it: a user's `statistics.py` runs in each trial in place of Python's.
+    Why: Ray puts the current folder first on the path of its workers. Without it: a user's `statistics.py`
+    runs in each trial in place of Python's.
     """
 
     def _serialize(self) -> bytes:
@@ -96,15 +92,12 @@ def start_patiently(news: float = NEWS) -> Iterator[None]:
 
     A line is printed every `news` seconds.
 
-    Address: Ray replaces 127.0.0.1 by an outer address, except where it does not support clusters, as on
-    macOS, and has no option for it. Its environment variable RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 does the
-    same for `ray start`. But it is read when Ray is imported, and the processes of trials would inherit it.
-    Without it: a search on one machine listens on the network.
+    Address: Ray replaces 127.0.0.1 by an outer address, except on systems without clusters, such as macOS,
+    and has no option for it. Without it: a search on one machine listens on the network.
 
     Sessions: a signal to the process group, as by `timeout`, Slurm or a terminal, must stop the trials first.
-    On systems other than Linux, Ray ends its processes by their group. And on a busy machine they need more
-    than the 30 seconds after which Ray gives up. Without it: SIGTERM to the group ends Ray first, and its
-    driver with a message of C++.
+    And on a busy machine Ray needs more than the 30 seconds after which it gives up. Without it: SIGTERM to
+    the group ends Ray first, and its driver with a message of C++.
     """
     started: list[subprocess.Popen[Any]] = []
     begun = reported = time.monotonic()
@@ -147,9 +140,8 @@ def start_patiently(news: float = NEWS) -> Iterator[None]:
 def ask_cluster_id(address: str, timeout: float) -> None:
     """Ask the cluster at `address`, HOST:PORT or `auto`, for its id, as Ray's own client does first.
 
-    Why: a missing or wrong token is reported at once, by name. Without it: Ray tries for 15 seconds, and its
-    error does not name the token. Raises ConnectionError if there is no cluster, AuthenticationError if there
-    is no token, and grpc.RpcError if the request failed, for example because of a wrong token.
+    Why: a missing or wrong token is reported at once, by name, which Ray does not do. Raises ConnectionError
+    without a cluster, AuthenticationError without a token, and grpc.RpcError for a wrong one, among others.
     """
     gcs = canonicalize_bootstrap_address_or_die(address)
     with create_gcs_channel(gcs) as channel:
@@ -162,21 +154,16 @@ def ask_cluster_id(address: str, timeout: float) -> None:
 def prepare_tune() -> None:
     """Change Tune's behaviour in this process, before a `Tuner` is created.
 
-    Credentials: Tune copies the variables `AWS` into the environment of each actor, and Ray logs that
-    environment for all to read. Nodes have their own credentials. Without it: keys of an object store are in
-    Ray's logs.
+    Credentials: Tune copies the variables `AWS` into the environment of each actor, which Ray logs. Nodes
+    have their own credentials. Without it: keys of an object store are in Ray's logs.
 
-    Environment: Tune gives each actor a variable for Lightning, so that none takes a process that Ray has
-    already started. Without it: the first trial of each slot waits for a new process that imports Ray and
-    Tune. In two pairs of searches on two busy cores, the setup took 4 and 7 s with the variable, and 1 and 3
-    s without.
+    Environment: Tune gives each actor a variable for Lightning. Without it: the first trial of each slot
+    waits seconds for a new process, since those that Ray has already started lack the variable.
 
-    Memory: when Ray's memory monitor ends a trial's process, Tune treats it as a defect and ends the whole
-    run. Here it is a death like any other, after which the trial restarts. Without it: one trial that is too
-    large ends the search, which `--resume` continues.
+    Memory: when Ray's memory monitor ends a trial's process, Tune ends the whole run. Without it: one trial
+    that is too large ends the search, which `--resume` continues.
 
-    Usage: Tune imports MLflow in the driver to count callbacks. Without it: 0.94 s of processor time at the
-    start of each search instead of 0.15 s.
+    Usage: Tune imports MLflow in the driver to count callbacks. Without it: each search starts 0.8 s later.
     """
     from ray.air._internal import usage
     from ray.air.execution._internal import RayActorManager
@@ -198,8 +185,7 @@ def prepare_tune() -> None:
 def end_process(trial: "Trial") -> None:
     """Kill the process of one of Tune's trials.
 
-    Why: a trial moves to another node by a restart there. A trial that Tune stops or pauses leaves its
-    process to the next trial, on the same node. Without it: trials stay on a draining node until it ends.
+    Why: a trial moves to another node by a restart there. Without it: it stays on a draining node.
     """
     ray.kill(trial.temporary_state.ray_actor)
 
@@ -207,8 +193,8 @@ def end_process(trial: "Trial") -> None:
 def skip_first_result(trial: "Trial") -> None:
     """Make Tune assume that a new trial has reported once.
 
-    Why: otherwise Tune asks the trial's actor for a result when it ends without one, and an actor that Ray's
-    memory monitor has ended would end the whole run. Without it: see "Memory" in `prepare_tune`.
+    Why: otherwise Tune asks an actor that ended without a result for one. Without it: as for "Memory" in
+    `prepare_tune`.
     """
     from ray.tune.result import TRAINING_ITERATION
 
@@ -218,9 +204,8 @@ def skip_first_result(trial: "Trial") -> None:
 def error_text(trial: "Trial") -> str:
     """Return the traceback of the last error of one of Tune's trials, or an empty string.
 
-    Why: the reason of a failed trial is written to the study. The public `Trial.get_error` and
-    `get_pickled_error` read the storage, to which Tune copies these files when the run ends. Without it:
-    trials fail without a reason, and the death of a node looks like a defect of the trial.
+    Why: the study has the reason of a failed trial. The public `Trial.get_error` reads a file that Tune
+    copies when the run ends. Without it: trials fail without a reason, even those whose node died.
     """
     file = trial.error_file
     return Path(file).read_text() if file and Path(file).exists() else ""

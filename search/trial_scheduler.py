@@ -4,9 +4,8 @@ It depends on Optuna but not on Ray: `search.tuner` runs it on a cluster, and a 
 table. Subclasses choose the trials: a search (`search.search_scheduler`) or a list
 (`search.fixed_scheduler`).
 
-Ray's OptunaSearch reports a trial that ASHA stopped as complete with its last score, so the sampler compares
-epoch 3 with epoch 50. Here such a trial is PRUNED with its intermediate values. A trial that cannot be
-trained violates a constraint by the measured amount, and a crash is FAIL.
+A trial that is stopped early is PRUNED with its intermediate values, so that the sampler does not compare
+epoch 3 with epoch 50. One that cannot be trained violates a constraint by the measured amount.
 """
 
 from __future__ import annotations

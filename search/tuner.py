@@ -106,8 +106,7 @@ class _InDriver:
 class _Searcher(_InDriver, tune.search.Searcher):
     """Tune searcher that gets trials from the scheduler, and restarts those whose process died.
 
-    A restarted trial is a new trial to Tune. Tune would lose a trial that dies while it takes over the
-    process of another.
+    A restarted trial is new to Tune, which would lose one that dies while it takes over another's process.
 
     Attributes:
         numbers: The scheduler's number of each of Tune's trials.

@@ -32,6 +32,8 @@ R = TypeVar("R")
 GUARD = 'if __name__ == "__main__":'
 OWN = "own_"  # Prefix of the names of modules that are loaded from a file.
 
+UNPACKED = "working_dir_files"  # Ray's parent of the folders of jobs; see cluster/ray_internals.py
+
 # Prefixes of names in libraries, such as `timm:convnext_atto`, which are no files or modules of the user.
 LIBRARIES = ("torchvision", "timm", "smp", "hf")
 
@@ -109,7 +111,7 @@ def get_loaded_object(name: str) -> Any:
     module_name, _, attribute = name.rpartition(":")
     if not module_name.endswith(".py"):
         return getattr(_imported.get(module_name), attribute, None)
-    file = Path(module_name)
+    file = Path(module_name).resolve()
     contents, module = _loaded.get(_received.get(file, file), ({}, None))
     return getattr(module, attribute, None) if _is_unchanged(contents) else None
 
@@ -123,7 +125,9 @@ def make_absolute(name: str) -> str:
         if file == "hf":
             folder = Path(attribute).expanduser()
             return f"hf:{folder.resolve()}" if folder.is_dir() else name
-        return f"{Path(file).expanduser().resolve()}:{attribute}"
+        path = Path(file).expanduser().resolve()
+        # The folder of a job is another one when the job is submitted again.
+        return name if UNPACKED in path.parts else f"{path}:{attribute}"
     except (OSError, RuntimeError, ValueError):  # The path is invalid. Loading it reports the reason.
         return name
 

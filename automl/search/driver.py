@@ -63,9 +63,7 @@ def run_to_end(
 ) -> Result:
     """Run the trials of a search that have not ended. Return its result, as the class `kind`.
 
-    It began at `begun` on the monotonic clock [s].
-
-    Raise InputError if no trial keeps the limits, and Stopped after a signal.
+    It began at `begun` [s]. Raise InputError if no trial keeps the limits, and Stopped after a signal.
     """
     # Importing Ray takes seconds. Invalid arguments are reported before.
     from automl.callbacks.retention import CheckpointRetention

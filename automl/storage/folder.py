@@ -1,7 +1,6 @@
 """The folder of a search: making, finding and locking it.
 
-A search in an object store has a working copy of its folder on this machine, see
-`automl.storage.working_copy`.
+A search in an object store has a working copy of it on this machine, see `automl.storage.working_copy`.
 """
 
 import os

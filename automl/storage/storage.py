@@ -19,6 +19,7 @@ from automl.base.atomic import replacing
 from automl.base.errors import InputError, check_utf8, error_message
 from automl.base.escape import SECRETS
 from automl.base.lazy import later
+from automl.base.loading import UNPACKED
 from automl.storage.cache_folder import cache_root
 
 if TYPE_CHECKING:
@@ -309,15 +310,13 @@ def _with_attempts(files: fs.FileSystem, attempts: int) -> fs.FileSystem:
     return fs.S3FileSystem(**options, retry_strategy=retry)
 
 
-UNPACKED = "working_dir_files"  # Ray's parent folder; see cluster/ray_internals.py
 STORE = "sqlite:///mlflow.db"  # MLflow's own default
 
 
 def check_not_temporary(storage: str) -> None:
     """Raise InputError if a search in `storage`, or MLflow's store, would be deleted with the job.
 
-    `ray job submit --working-dir` sends a folder. Ray unpacks it on each node into a temporary folder, runs
-    the job there, and deletes it some time after the job.
+    Ray unpacks `--working-dir` of a job into a temporary folder, and deletes it some time after the job.
     """
     uri = os.environ.get("MLFLOW_TRACKING_URI") or STORE
     file = local_path(uri)

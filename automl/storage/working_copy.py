@@ -1,11 +1,10 @@
 """The local copy of a search in an object store, and its single writer.
 
-A study is a file that grows by appending, and an object store can only replace files. So one process, the
-driver, works in a local folder, and a thread copies changes to the store within seconds. Trials write their
-checkpoints directly to the store. Another machine that reads the search gets its own copy.
+A study grows by appending, and an object store can only replace files. So one process, the driver, works in a
+local folder, and a thread copies changes to the store within seconds. Trials write their checkpoints directly
+to the store. Another machine that reads the search gets its own copy.
 
-A note in the store names the writer and contains a heartbeat, a number that increases. If it stops, the
-writer has died. This does not depend on the clocks of the machines.
+A note in the store names the writer and has a number that increases. If it stops, the writer has died.
 """
 
 import json

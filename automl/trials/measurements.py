@@ -3,9 +3,8 @@
 A short task on a whole GPU finds the fraction of it for each trial.
 
 The pace is that of several trainings at once. On a cluster and on GPUs, they are workers of Ray. On the cores
-of this machine, one training is timed in this process, beside processes that keep as many cores busy as other
-trainings would. That is because workers start slowly on a busy machine. Beside one such process on two cores,
-epochs of digits took 3.2 to 4.1 s and were predicted as 4.2 s.
+of this machine, where workers start slowly, one training is timed in this process, beside processes that keep
+as many cores busy as other trainings would.
 """
 
 import subprocess

@@ -1,7 +1,7 @@
 """Trainings on several devices: a TorchTrainer of Ray Train, inside a Tune function or without Tune.
 
-Every worker trains its part of each global batch. Batch norm, gradients and metrics are over all workers, so
-that the trial is the same as with one worker. The Tune function only waits and takes no slot.
+Every worker trains its part of each batch. Batch norm, gradients and metrics are over all workers, so that a
+trial is the same as with one worker. The Tune function only waits and takes no slot.
 """
 
 import logging
@@ -20,6 +20,7 @@ import ray.train.torch
 import torch
 from ray import tune
 from ray.exceptions import RayActorError
+from ray.train.torch import TorchConfig
 from ray.tune.integration.ray_train import TuneReportCallback
 
 from automl.base.errors import InputError
@@ -33,7 +34,7 @@ from automl.training.loop import Diverged
 from automl.trials.job import Trainings, classify_error
 from automl.trials.session import RAY
 from automl.trials.trial import build_assignment, train_trial
-from cluster.connect import connect, list_nodes, wait_for_capacity
+from cluster.connect import connect, list_nodes, use_node_address, wait_for_capacity
 from cluster.resources import TrialResources, count_slots, joins_cluster
 from search.config import TrialConfig
 from search.record import Metrics, Report
@@ -42,14 +43,27 @@ from search.tuner import LABELS, NODE, REPORT, RETRIES
 CHANNEL = "channel"  # key of the queue for the first worker's reports, in a training without Tune
 
 
+class NodeBackend(TorchConfig().backend_cls):  # type: ignore[misc]
+    """Backend whose workers talk through the network of their nodes."""
+
+    def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:
+        worker_group.execute(use_node_address)
+        super().on_start(worker_group, backend_config)
+
+
+class NodeTorch(TorchConfig):
+    """Configuration of `NodeBackend`."""
+
+    backend_cls = NodeBackend
+
+
 def make_trainable(shape: TrialResources) -> Callable[[dict[str, Any]], None]:
     """Return the Tune function of trials of `shape`."""
 
     def trial(config: dict[str, Any]) -> None:
         name, labels = f"{config['number']:04d}", config[LABELS]
         try:
-            # Ray Train has nothing to keep. A store would need markers of folders, which some reject, and it
-            # would fail when the store does not answer.
+            # Ray Train has nothing to keep. A store may reject its markers of folders, or not answer.
             with TemporaryDirectory(dir=os.getcwd(), ignore_cleanup_errors=True) as folder:
                 callbacks = [TuneReportCallback()]
                 make_trainer(config, shape, folder, name=name, labels=labels, callbacks=callbacks).fit()
@@ -83,6 +97,7 @@ def make_trainer(
     return ray.train.torch.TorchTrainer(
         run_worker,
         train_loop_config={**config, "cpus": shape.cpus, "gpus": shape.gpus},
+        torch_config=NodeTorch(),
         scaling_config=ray.train.ScalingConfig(
             num_workers=shape.workers,
             use_gpu=shape.gpus > 0,

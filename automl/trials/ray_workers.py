@@ -68,8 +68,7 @@ class RayWorkers(Workers):
             TrialActor if alone else make_trainable(self.shape),
             scheduler,
             assign=assign,
-            # A trial of several workers is a function that waits for them and needs no core. It takes a
-            # little memory, since Ray does not schedule a trial without resources.
+            # A trial of several workers is a function that waits for them. Ray needs some resource.
             resources=self.shape.bundle if alone else {"memory": 2.0**20},
             capacity=self.capacity,
             folder=folder / RAY,

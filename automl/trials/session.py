@@ -1,8 +1,7 @@
 """Workers that run the trials of a search or a confirmation, and the signals of their run.
 
-Commands that use one machine run in a pool of their own. A thread waits for each, and `supervise` runs it: it
-ends all processes of the command once this process is gone, even by SIGKILL. All other trials run on Ray
-(`ray_workers`), which takes many seconds to start.
+Commands that use one machine run in a pool of their own. A thread waits for each, and `supervise` ends its
+processes once this one is gone, even by SIGKILL. All other trials run on Ray (`ray_workers`).
 
 Of Ctrl-C, SIGTERM and SIGHUP, the first stops the run gracefully, and the second at once.
 """

@@ -1,10 +1,8 @@
 """Run a command, measure the processor time of all its processes, and end them when the caller is gone.
 
-A program of the standard library alone, which starts in a hundredth of a second:
-`python -I -S supervise.py STDOUT STDERR COMMAND...`. The caller holds the other end of standard input. When
-it closes, even because the caller was killed, the processes of the command are killed. At the end of the
-command this program prints a line of JSON: `code`, `seconds` and `processor_seconds`, or `error` if it did
-not start.
+It uses the standard library alone, so that it starts quickly: `python -I -S supervise.py STDOUT STDERR
+COMMAND...`. When standard input closes, even because the caller was killed, the command's processes are
+killed. At its end it prints a line of JSON: `code`, `seconds` and `processor_seconds`, or `error`.
 """
 
 import ctypes

@@ -1,11 +1,11 @@
 """One trial: the code of each training process, and the actor that Ray Tune reuses from trial to trial.
 
-A new process imports torch for seconds. A reused one keeps torch, the device and the dataset, and starts the
-next trial at once. A trial that cannot be trained (out of memory, diverged, above a limit) reports this, and
-also its exceptions. Only the death of a process is handled by `search.tuner`.
+A reused process keeps torch, the device and the dataset, and starts the next trial at once. A trial reports
+why it cannot be trained (out of memory, diverged, above a limit), and its exceptions. Only the death of a
+process is handled by `search.tuner`.
 
-User-defined code is sent with a trial. A function of a notebook is packed with the values that it uses, such
-as arrays. Tune copies the configuration of a trial many times, so large code goes through Ray's object store.
+User-defined code is sent with a trial, with the values that a function of a notebook uses. Tune copies the
+configuration of a trial many times, so large code goes through Ray's object store.
 """
 
 import gc

@@ -14,7 +14,14 @@ import ray
 
 from automl.base.errors import InputError
 from cluster import connect as cluster_connect
-from cluster.connect import connect, keep_ray, list_free_resources, wait_for_capacity, watch_head
+from cluster.connect import (
+    connect,
+    keep_ray,
+    list_free_resources,
+    use_node_address,
+    wait_for_capacity,
+    watch_head,
+)
 from cluster.ray_internals import services, start_patiently, state
 from cluster.resources import TrialResources
 
@@ -74,6 +81,15 @@ def test_only_nodes_with_the_labels_that_do_not_drain_are_used(monkeypatch):
     wait_for_capacity(TrialResources(labels={"zone": "b"}), seconds=0)
     with pytest.raises(InputError, match="on one node with zone=c; no such node takes anything new"):
         wait_for_capacity(TrialResources(labels={"zone": "c"}), seconds=0)
+
+
+def test_workers_of_a_trial_use_the_address_of_their_node(monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "")
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME")
+    for address, interface in (("192.0.2.1", None), ("127.0.0.1", "lo")):
+        monkeypatch.setattr(ray.util, "get_node_ip_address", lambda address=address: address)
+        use_node_address()
+        assert os.environ.get("GLOO_SOCKET_IFNAME") == interface
 
 
 def test_unreachable_cluster_is_rejected_at_once(monkeypatch):

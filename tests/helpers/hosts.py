@@ -134,13 +134,16 @@ class Host:
         return self.holder.poll() is None
 
     def kill(self) -> None:
-        """End all its processes at once, and lose its disk."""
+        """End all its processes at once, and lose its disk. Other hosts hear nothing, as without power."""
         if self.runs:
             below = self.processes()
+            self.lab.wire("link", "del", self.plug)
             self.thaw()
             os.kill(self.pid, signal.SIGKILL)
             self.holder.wait()
             psutil.wait_procs(below, timeout=30)
+            while self.entered:
+                self.entered.pop().wait(30)
 
     def cut(self) -> None:
         """Take its network away."""

@@ -49,7 +49,7 @@ RAY: dict[str, dict[str, Any]] = {
     "ray.tune.experiment.trial:Trial.pickled_error_file": {},
     "ray.tune.experiment.trial:_TemporaryTrialState": {"attributes": ["ray_actor"]},
     "ray.tune.experiment.trial:_TrainingRunMetadata": {"attributes": ["last_result"]},
-    # automl/storage/storage.py, which does not import Ray, knows the name of this folder.
+    # automl/base/loading.py, which does not import Ray, knows the name of this folder.
     "ray._private.runtime_env.working_dir:WorkingDirPlugin.__init__": {"constants": ["working_dir_files"]},
     "ray.autoscaler._private.util:prepare_config": {"parameters": ["config"]},
     "ray.autoscaler._private.util:validate_config": {"parameters": ["config"]},

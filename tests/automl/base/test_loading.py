@@ -1,6 +1,7 @@
 """Files of the user: what they import, and how other machines get them."""
 
 import pickle
+import shutil
 import subprocess
 import sys
 from multiprocessing.reduction import ForkingPickler
@@ -44,6 +45,21 @@ def test_code_is_the_file_and_its_imports(project: Path) -> None:
     loading.receive(loading.code(f"{project}/net.py:make"))
     assert loading.load_file(f"{project}/net.py").__file__ == f"{project}/net.py"
     assert {*loading.LIBRARIES} == {*LIBRARIES, "hf"}  # whose models are decoders
+
+
+def test_a_file_in_the_folder_of_a_job_keeps_its_name(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that is submitted again names the same file, and runs in another folder."""
+    name = "net.py:make"
+    monkeypatch.chdir(project)
+    assert loading.make_absolute(name) == f"{project}/{name}"
+    for session in ("1", "2"):
+        folder = project / session / "working_dir_files" / "_ray_pkg_1"
+        shutil.copytree(project, folder, ignore=shutil.ignore_patterns("1", "2"))
+        monkeypatch.chdir(folder)
+        assert loading.make_absolute(name) == name
+        assert {*loading.code(name)} >= {f"{folder}/net.py", f"{folder}/layers.py"}
+        loaded = loading.load_object("space", "function", name, ())
+        assert loaded is loading.get_loaded_object(name)
 
 
 def test_the_digest_does_not_depend_on_the_folder(
