@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import ray
 from ray.exceptions import OutOfMemoryError, RayActorError
@@ -24,8 +24,7 @@ from ray.job_config import JobConfig
 if TYPE_CHECKING:
     from ray.tune.experiment import Trial
 
-P = ParamSpec("P")
-T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 AWS = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SECURITY_TOKEN", "AWS_SESSION_TOKEN"}
 LACKING = (AttributeError, ImportError, KeyError, TypeError)  # a name of Ray is not there, or was changed
@@ -36,19 +35,19 @@ LOW_MEMORY = (
 )
 
 
-def without(loss: str, fallback: Callable[P, T]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+def without(loss: str, fallback: Callable[..., Any]) -> Callable[[F], F]:
     """Make a function call `fallback` where Ray lacks one of its names. `loss` is printed once."""
 
-    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+    def decorate(function: F) -> F:
         @wraps(function)
-        def call(*arguments: P.args, **options: P.kwargs) -> T:
+        def call(*arguments: Any, **options: Any) -> Any:
             try:
                 return function(*arguments, **options)
             except LACKING as error:
                 _report(loss, f"{type(error).__name__}: {error}")
                 return fallback(*arguments, **options)
 
-        return call
+        return cast(F, call)
 
     return decorate
 
@@ -58,15 +57,16 @@ def _report(loss: str, reason: str) -> None:
     print(f"note: with Ray {ray.__version__}, {loss} ({reason})", file=sys.stderr, flush=True)
 
 
-def _skip(*arguments: object) -> None:
+def _skip(*arguments: object, **options: object) -> None:
     """Do nothing."""
 
 
-# Ray imports them itself.
-node, ray_constants, services, state = (
+# Modules that Ray imports itself, or None.
+_private: list[Any] = [
     getattr(getattr(ray, "_private", None), name, None)
     for name in ("node", "ray_constants", "services", "state")
-)
+]
+node, ray_constants, services, state = _private
 WAITS = ((services, "get_node"), (node, "wait_for_persisted_port"))  # Ray 2.53 does not have the latter
 LOSSES = {
     (services, "ConsolePopen"): "a signal to the process group ends Ray before the trials",

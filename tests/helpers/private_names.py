@@ -160,6 +160,6 @@ def pack_working_dir(folder: Path, package: Path) -> None:
         str(folder),
         package,
         include_gitignore=True,
-        excludes=ray_constants.get_runtime_env_default_excludes(),
+        excludes=getattr(ray_constants, "get_runtime_env_default_excludes", list)(),  # not in Ray 2.53
         logger=logging.getLogger("ray"),
     )

@@ -16,6 +16,7 @@ from automl.costs.profile import ModelCost
 from automl.export.checks import Speed
 from automl.export.export_result import ExportResult
 from automl.judge.design import COMMANDS
+from automl.judge.protocol import CONFIRM_FILE
 from automl.judge.verdict import ConfirmResult, Verdict
 from automl.search.solve import SolvedPoint, SolveResult
 from automl.tasks.command import COMMAND, CommandModel, CommandTraining
@@ -216,7 +217,7 @@ def test_commands_end_on_one_screen(
     command: str, outcome: Any, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if outcome is not None:
-        save_verdict(folder, make_verdict(outcome))
+        save_verdict(folder, make_verdict(outcome)).with_name(CONFIRM_FILE).touch()
     ENDINGS[command](outcome, folder)
     shown = capsys.readouterr().out
     assert 0 < count_rows(shown.splitlines()) <= ROWS, shown
