@@ -107,7 +107,7 @@ run()
 
 @pytest.mark.slow("a search on Ray")
 def test_a_search_needs_no_private_name(tmp_path: Path) -> None:
-    search = ["search", "--space", "digits", "--trials", "3", "--set", "training.epochs=2", "--name", "plain"]
+    search = ["search", "--space", "digits", "--trials", "2", "--name", "plain"]
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_NAMES, *search],
         cwd=tmp_path,

@@ -9,7 +9,7 @@ from tests.helpers.units import AFTER_VALUES, foreign_units, units_in_source
 
 ROOT = Path(__file__).parents[2]
 FORMATTERS = ("automl/base/units.py",)
-FOUND = [
+VALUES = [
     (f"{file.relative_to(ROOT)}:{line}", name, unit)
     for package in ("attention", "automl", "backbones", "cluster", "search")
     for file in sorted((ROOT / package).rglob("*.py"))
@@ -20,15 +20,15 @@ FOUND = [
 
 def test_texts_have_the_units_of_the_table() -> None:
     """Longer times are by `format_duration`, sizes by `format_size`."""
-    assert len(FOUND) > 30
-    assert not [row for row in FOUND if row[2] not in AFTER_VALUES]
+    assert len(VALUES) > 30
+    assert not [row for row in VALUES if row[2] not in AFTER_VALUES]
 
 
 def test_a_quantity_has_one_unit() -> None:
     units: defaultdict[str, dict[str, str]] = defaultdict(dict)
-    for where, name, unit in FOUND:
+    for where, name, unit in VALUES:
         units[name][unit] = where
-    assert not {name: places for name, places in units.items() if len(places) > 1}
+    assert not {name: positions for name, positions in units.items() if len(positions) > 1}
 
 
 @pytest.mark.parametrize(
