@@ -15,6 +15,7 @@ import argparse
 import asyncio
 import logging
 import os
+import sys
 import tempfile
 import threading
 import time
@@ -39,7 +40,6 @@ from automl.tracking.process import MlflowProcess
 from automl.tracking.run_spec import RunSpec, below
 from automl.tracking.tracker import Tracker
 from cluster.connect import ClusterCapacity
-from cluster.ray_internals import replace_actors
 from cluster.resources import TrialResources
 from search.class_metrics import ACCURACY
 from search.record import Report
@@ -49,6 +49,10 @@ from search.space import load_space
 from search.study import create_study
 from search.trial_scheduler import Plan
 from search.tuner import REPORT, run_trials
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+from tests.helpers.private_names import replace_actors
 
 EPOCHS = 4
 # Background work of node managers, which would take this machine's cores.

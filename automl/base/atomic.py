@@ -14,6 +14,8 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from automl.base.units import format_size
+
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.\d+")
 
 
@@ -120,9 +122,9 @@ def full_disk_errno(error: BaseException) -> int | None:
 
 
 def format_disk_full(path: Path, needed: float | None, code: int = errno.ENOSPC) -> str:
-    """Format `disk full at PATH, about 12 MB needed, 3 MB are free (No space left on device)`."""
-    size = "" if needed is None else f" about {max(1, needed / 1e6):,.0f} MB needed,"
-    return f"disk full at {path},{size} {free_bytes(path) / 1e6:,.0f} MB are free ({os.strerror(code)})"
+    """Format `disk full at PATH, about 12MB needed, 3MB are free (No space left on device)`."""
+    size = "" if needed is None else f" about {format_size(needed)} needed,"
+    return f"disk full at {path},{size} {format_size(free_bytes(path))} are free ({os.strerror(code)})"
 
 
 def free_bytes(path: Path) -> int:

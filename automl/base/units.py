@@ -1,4 +1,9 @@
-"""Parse and format quantities: `2h30m`, `5M`, `2GB`."""
+"""Parse and format quantities: `2h30m`, `5M`, `2GB`.
+
+Each quantity has one unit in all texts: `format_duration` for a search, its trainings and what is left, s for
+an epoch, a run and a limit, ms for a step, an input and a token, and `format_size` for memory and files.
+`tests/house/test_units.py` holds texts to them.
+"""
 
 import math
 import re
@@ -79,6 +84,11 @@ def format_count(value: float) -> str:
             return f"{value:.3g}{unit}"
         value /= 1000
     return f"{value:.3g}T"
+
+
+def format_size(value: float) -> str:
+    """Format bytes with three significant digits: `950B`, `16.4kB`, `2.1GB`."""
+    return f"{format_count(value)}B"
 
 
 def decimals(margin: float) -> int:

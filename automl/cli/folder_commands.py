@@ -12,7 +12,7 @@ from automl.base.escape import printable
 from automl.base.options import WRITES, format_command
 from automl.base.serialise import to_json
 from automl.base.text import short_name
-from automl.base.units import format_count, pluralize
+from automl.base.units import format_size, pluralize
 from automl.cli.command import JSON_OPTION, STORAGE_OPTION, WRITTEN_STORAGE, option, print_json
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def report(
     from automl.report.run_report import run_report
 
     result = run_report(search, out=out, storage=storage)
-    print(f"report    {result.index} ({result.index.stat().st_size / 1e6:.1f} MB, {len(result.plots)} plots)")
+    print(f"report    {result.index} ({format_size(result.index.stat().st_size)}, {len(result.plots)} plots)")
     if result.run_id is not None:
         print(f"MLflow    run {result.run_id}, artifacts in report/")
     if show and not webbrowser.open(result.index.resolve().as_uri()):
@@ -115,7 +115,7 @@ def _row(search: "Listed") -> tuple[str, ...]:
         search.shown.replace(" %", "%"),
         search.verdict or "",
         _age(search.age),
-        f"{format_count(float(f'{search.size:.2g}'))}B",
+        format_size(float(f"{search.size:.2g}")),
     )
 
 

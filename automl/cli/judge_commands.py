@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 LEDGER_ARGUMENT = with_effect(typer.Argument(help="Folder of the ledger."), WRITES)  # with --final
 CODES = {"better": 0, "worse": 3}  # of a referee; 1 for other outcomes, 2 for mistakes and failed runs
 SHOWN_DIGITS = 16  # of a hash
-SHOWN_RUNS, SHOWN_LINES = 3, 15  # largest number of failed commands whose output is shown, and of its lines
+SHOWN_RUNS, SHOWN_ROWS = 3, 9  # largest number of failed commands whose output is shown, and of its rows
 
 
 @with_options_of(ConfirmOptions)
@@ -102,10 +102,13 @@ def _last_lines(result: "ConfirmResult", storage: str) -> Iterator[str]:
         sync = format_command("sync", result.search, storage)
         yield f"warning   some trainings were not written to MLflow. When it is available: {sync}"
     if kind.own:
-        shown = [(name, log) for name, log in result.logs.items() if log]
-        for name, log in shown[:SHOWN_RUNS]:
+        shown = [(name, log) for name, log in result.logs.items() if log][:SHOWN_RUNS]
+        for name, log in shown:
             yield f"output    {name} ended with:"
-            yield from (f"          | {line}" for line in log.splitlines()[-SHOWN_LINES:])
+            lines = [f"          | {line}" for line in log.splitlines()]
+            while len(lines) > 1 and count_rows(lines) > SHOWN_ROWS // len(shown):
+                del lines[0]
+            yield from lines
     if not verdict.complete:
         resume = format_command(kind.resume, result.search, storage)
         loss = "; a failed run that is repeated counts as a loss" * kind.own

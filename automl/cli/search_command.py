@@ -12,7 +12,7 @@ from automl.base.escape import printable
 from automl.base.options import format_command
 from automl.base.serialise import to_json
 from automl.base.terminal import wrap
-from automl.base.units import pluralize
+from automl.base.units import format_duration, pluralize
 from automl.cli.command import JSON_OPTION, only, option, print_json, with_options_of
 from automl.config.search_options import FILES, NOUNS, SEARCH, RuntimeOptions, StudyOptions
 
@@ -148,8 +148,8 @@ def print_search(result: "Search", storage: str) -> None:
     counts = result.counts
     print(
         f"search {result.search}: {pluralize(counts[State.COMPLETE], 'trials')} complete, "
-        f"{counts[State.PRUNED]} pruned, "
-        f"{counts[State.INFEASIBLE]} infeasible, {counts[State.ERROR]} errors, {result.seconds:.0f} s"
+        f"{counts[State.PRUNED]} pruned, {counts[State.INFEASIBLE]} infeasible, "
+        f"{counts[State.ERROR]} errors, {format_duration(result.seconds)}"
     )
     _print_leaders(result)
     for warning in result.warnings:

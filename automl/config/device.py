@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, supported_activities
 
 from automl.base.errors import InputError, UnusableGpu, error_message
+from automl.base.units import format_size
 from backbones.torch_internals import cpu_computes_bfloat16
 
 T = TypeVar("T")
@@ -184,7 +185,7 @@ def check_memory_of_others(device: torch.device, memory_fraction: float) -> None
     others = total - free - torch.cuda.memory_reserved(device)
     if others > (1 - memory_fraction + OTHERS) * total:
         raise UnusableGpu(
-            f"out of memory: other processes hold {others / 1e9:.0f} of the {total / 1e9:.0f} GB of "
+            f"out of memory: other processes hold {format_size(others)} of the {format_size(total)} of "
             f"{device_name(device)}. End them (`nvidia-smi` lists them), or use another GPU"
         )
 

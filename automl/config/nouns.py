@@ -19,6 +19,7 @@ from automl.base.options import option_name, split_option
 from automl.base.text import check_name, data_name, short_name
 from automl.base.units import (
     format_count,
+    format_size,
     parse_amounts,
     parse_count,
     parse_labels,
@@ -37,6 +38,13 @@ from search.space import GRID, SPACES, Space, SpaceFunction, load_space, space_n
 if TYPE_CHECKING:
     from automl.config.runtime import Runtime
     from search.drawn import Drawn
+
+
+def format_cost(name: str, value: float) -> str:
+    """Format a cost that can be limited, with its unit: `20 ms`, `4GB`, `5M`."""
+    if name == "latency":
+        return f"{value:.4g} ms"
+    return format_size(value) if name in ("memory", "cache") else format_count(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +77,8 @@ class Limits:
     def excess(self, profile: Mapping[str, float]) -> str | None:
         """Return a sentence that names the exceeded limits, or None."""
         violations = [
-            f"{name} {format_count(profile[name])} exceeds the limit of {format_count(getattr(self, name))}"
+            f"{name} {format_cost(name, profile[name])} exceeds the limit of "
+            f"{format_cost(name, getattr(self, name))}"
             for name, fraction in self.violations(profile).items()
             if fraction > 0
         ]

@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 
 from automl.base.errors import InputError
-from automl.base.units import format_count
+from automl.base.units import format_count, format_size
 from automl.config.nouns import Limits, Terms
 from automl.config.runtime import Runtime
 from automl.task import open_task
@@ -167,7 +167,7 @@ def _check_cache(configs: list[TrialConfig], limit: float) -> None:
         )
         context = best.data.decoding_context
         raise InputError(
-            f"no placement meets --max-cache {format_count(limit)} at {context:,} tokens: the cheapest has "
-            f"{' and '.join(layers)} and keeps {format_count(least)} bytes. Raise the limit, or "
+            f"no placement meets --max-cache {format_size(limit)} at {context:,} tokens: the cheapest has "
+            f"{' and '.join(layers)} and keeps {format_size(least)}. Raise the limit, or "
             f"shorten --context"
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from automl.base.errors import InputError
+from automl.base.units import format_size
 from automl.config.device import busy_seconds, free_memory, peak_memory, synchronise, total_memory
 from automl.config.runtime import MEMORY_FRACTION, Runtime
 from automl.costs.profile import make_worker_config, measure_step_memory
@@ -43,7 +44,7 @@ class GpuUse:
     busy: float | None
 
     def __str__(self) -> str:
-        memory = f"{self.memory / 1e9:.2g} of {self.total / 1e9:.3g} GB"
+        memory = f"{format_size(self.memory)} of {format_size(self.total)}"
         if self.busy is None:
             return f"the baseline takes {memory}, and the time of its kernels could not be traced"
         return (
@@ -128,8 +129,8 @@ def check_fraction(gpus: float, use: GpuUse) -> GpuFraction:
     memory = min(MEMORY_FRACTION * gpus * use.total, use.free - CONTEXT)
     if use.memory > memory:
         raise InputError(
-            f"--gpus-per-trial {gpus:g} gives a trial {max(0.0, memory) / 1e9:.2g} GB of a GPU's memory, of "
-            f"{use.total / 1e9:.3g} GB, but a step of the baseline takes {use.memory / 1e9:.2g} GB. Give "
+            f"--gpus-per-trial {gpus:g} gives a trial {format_size(max(0.0, memory))} of a GPU's memory, of "
+            f"{format_size(use.total)}, but a step of the baseline takes {format_size(use.memory)}. Give "
             f"--gpus-per-trial auto, a larger fraction or a smaller --batch-size"
         )
     count = int(1 / gpus + 1e-9)

@@ -20,6 +20,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, NamedTuple
 
 from automl.base.errors import InputError
+from automl.base.units import format_size
 from automl.data.files import hash_file, is_clutter
 from automl.storage.cache_folder import cache_root, once
 
@@ -158,7 +159,7 @@ class _Limits:
             raise self.refusal(f"it has more than {MAX_MEMBERS:,} members")
         if self.bytes > self.allowed:
             raise self.refusal(
-                f"its content is larger than the {self.allowed / 1e9:.1f} GB that may be used of the disk "
+                f"its content is larger than the {format_size(self.allowed)} that may be used of the disk "
                 "(free disk space, or set AUTOML_CACHE to another folder)"
             )
 

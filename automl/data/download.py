@@ -32,6 +32,7 @@ from automl.base.escape import redact
 from automl.base.lazy import contributed
 from automl.base.serialise import from_json
 from automl.base.terminal import progress
+from automl.base.units import format_size
 from automl.data.archive import MAX_FRACTION_OF_DISK, enter_single_folder, unpack
 from automl.storage.cache_folder import cache_root, once
 
@@ -207,7 +208,7 @@ def _fetch(address: str, to: Path, *, checked: bool) -> None:
                 request.add_header("If-Range", partial["version"])
         with urllib.request.urlopen(request, timeout=SILENCE) as response:
             if response.status == PARTIAL:
-                print(f"resuming after {offset / 1e6:,.1f} MB", file=sys.stderr, flush=True)
+                print(f"resuming after {format_size(offset)}", file=sys.stderr, flush=True)
             else:
                 offset = 0
             _receive(response, address, to, offset, checked=checked)
@@ -320,7 +321,7 @@ def download_published(name: str) -> tuple[PublishedDataset, Path]:
 def list_published() -> Iterator[str]:
     """Yield lines with the size, license and source of each dataset."""
     for dataset in published_datasets().values():
-        size = f"{dataset.size / 1e9:.2f} GB" if dataset.size else "-"
+        size = format_size(dataset.size) if dataset.size else "-"
         yield f"{dataset.name:24}{size:>10}  {dataset.about}"
         is_checked = all(file.checksum.is_whole for file in dataset.files)
         note = "" if is_checked else "; not all files have a published hash"

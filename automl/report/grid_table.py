@@ -91,7 +91,7 @@ def outcome(record: TrialRecord) -> str:
         return "not finished"
     if "out of memory" in reason or "low on memory" in reason:
         return "did not fit in memory"
-    if limits := re.findall(r"(\w+) \S+ exceeds the limit", reason):
+    if limits := re.findall(r"(\w+) \S+(?: ms)? exceeds the limit", reason):
         return f"over a limit ({', '.join(limits)})"
     if re.search(r"\bbecame -?(nan|inf)", reason):
         return "diverged"

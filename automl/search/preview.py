@@ -11,7 +11,7 @@ import torch
 
 from automl.base.loading import Code
 from automl.base.options import with_keywords_of
-from automl.base.units import format_count, format_duration, pluralize
+from automl.base.units import format_count, format_duration, format_size, pluralize
 from automl.config.runtime import threads
 from automl.config.search_options import SearchOptions
 from automl.config.settings import ParsedSettings, Settings
@@ -144,7 +144,7 @@ class Preview:
                 f"search      {pluralize(self.trials or 0, 'trials')}, {self.slots} at a time: about "
                 f"{format_duration(3600 * self.hours)}, {self.hours * self.slots:.2g} device hours"
             )
-        yield f"disk        at most {self.disk / 1e6:.0f} MB of checkpoints"
+        yield f"disk        at most {format_size(self.disk)} of checkpoints"
         if self.detectable is not None:
             yield (
                 f"confirm     {SEEDS} seeds detect a difference of {100 * self.detectable:.1f} points with "

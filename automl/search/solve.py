@@ -23,8 +23,7 @@ from automl.base import live_objects, loading
 from automl.base.errors import InputError
 from automl.base.options import format_command, option_name
 from automl.base.serialise import convert_fields
-from automl.base.units import format_count
-from automl.config.nouns import Question, Terms
+from automl.config.nouns import Question, Terms, format_cost
 from automl.config.runtime import Runtime
 from automl.config.settings import normalise
 from automl.costs.forecast import predict_cost
@@ -445,14 +444,12 @@ def _nothing_meets(
 
 def show_cost(name: str, cost: float) -> str:
     """Format a cost with its unit."""
-    if name == "params":
-        return f"{cost:,.0f}"
-    return f"{cost:.4g} ms" if name == "latency" else f"{format_count(cost)}{'B' if name == 'memory' else ''}"
+    return f"{cost:,.0f}" if name == "params" else format_cost(name, cost)
 
 
 def show_limit(name: str, limit: float) -> str:
     """Format a limit as an option."""
-    value = f"{limit:g}" if name == "latency" else f"{format_count(limit)}{'B' if name == 'memory' else ''}"
+    value = f"{limit:g}" if name == "latency" else format_cost(name, limit)
     return f"{option_name(LIMIT_SETTINGS[name])} {value}"
 
 

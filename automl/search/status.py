@@ -107,7 +107,7 @@ class Status:
                 after = f" after {pluralize(self.steps[title], 'steps')}" if title in self.steps else ""
                 lines.append(f"{title:9} {self.metric} {score}{after}  {name}")
         lines += wrap("original", self.original)
-        timing = f"time      {self.hours:.3g} hours of training"
+        timing = f"time      {format_duration(3600 * self.hours)} of training"
         if self.quiet is not None:
             timing += f", the last epoch ended {format_duration(self.quiet)} ago"
         if self.left is not None:

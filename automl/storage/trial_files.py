@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from automl.base.lazy import numpy as np
 from automl.base.serialise import read_json
-from automl.base.units import format_count
+from automl.config.nouns import format_cost
 from automl.storage.storage import Storage
 from search.config import TrialConfig
 from search.metric import Metric
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 ANSWERS_FILE = "answers.npz"
 ORIGINAL_NUMBER = -1  # in place of the number of a trial
 ORIGINAL_FILE = "original.json"  # in the folder of a search or of a confirmation
-COSTS = {  # what follows a number, and the noun
-    "params": (" ", "parameters"),
-    "memory": ("B of ", "memory"),
-    "cache": ("B of ", "cache"),
-    "latency": (" ms of ", "latency"),
-}
+COSTS = {
+    "params": "parameters",
+    "memory": "memory",
+    "cache": "cache",
+    "latency": "latency",
+}  # the nouns
 LEFT_FILE = "left.json"  # names of files that the run of a command left in the command's folder
 
 log = logging.getLogger("automl")
@@ -117,15 +117,15 @@ def describe_original(folder: Path, metric: Metric, trial: TrialRecord | None = 
         return ""
     score, costs = original.scores.get(metric.name), {k: cost for k, cost in original.costs.items() if cost}
     words = ["no score, as its head is new" if score is None else f"{metric.name} {metric.show(score)}"]
-    for name, (unit, noun) in COSTS.items():
+    for name, noun in COSTS.items():
         if (cost := costs.get(name)) is not None:
-            words.append(f"{f'{cost:.3g}' if name == 'latency' else format_count(cost)}{unit}{noun}")
+            words.append(f"{format_cost(name, cost)} {noun if name == 'params' else f'of {noun}'}")
     if trial is None or not trial.profile or not costs:
         return ", ".join(words)
     changes = {name: 100 * (trial.profile.get(name, 0) / costs[name] - 1) for name in COSTS if name in costs}
     if trial.device != original.device:  # whose times are others
         changes.pop("latency", None)
-    saved = [f"{COSTS[name][1]} {change:+.0f} %" for name, change in changes.items() if abs(change) >= 0.5]
+    saved = [f"{COSTS[name]} {change:+.0f} %" for name, change in changes.items() if abs(change) >= 0.5]
     name = trial_name(trial)
     saved += [
         f"{own:.3g} instead of {theirs:.3g} ms a token after {context:,}"

@@ -125,15 +125,7 @@ def task_of(config: TrialConfig) -> type[Task]:
 def open_task(config: TrialConfig, runtime: Runtime) -> Task:
     """Return the task of a configuration with its data. Runs user-defined code.
 
-    Args:
-        config: The configuration.
-        runtime: The device, precision and workers.
-
-    Returns:
-        The task.
-
-    Raises:
-        InputError: The code or the data cannot be loaded.
+    Raises InputError if the code or the data cannot be loaded.
     """
     config = config.load()
     return task_of(config)(config, runtime)

@@ -63,19 +63,10 @@ def find_fraction(
 ) -> GpuFraction | None:
     """Choose the fraction of a GPU for each trial, or check the one that the settings request.
 
-    Args:
-        place: Where the trials run.
-        shape: Result of `trial_resources`.
-        nodes: Resources of each node.
-        trainings: What the trials have in common. The training of the baseline is measured.
-        trials: Number of trials. None if only the time is limited.
-
-    Returns:
-        The fraction. None if there is no choice: trials get no GPU, the settings request whole ones, or the
-        trials are commands.
-
-    Raises:
-        InputError: The baseline does not fit into the requested fraction.
+    The training of the baseline is measured, with the resources `shape` of a trial. `nodes` have the
+    resources of each node. `trials` is their number, or None if only the time is limited. Return None if
+    there is no choice: trials get no GPU, the settings request whole ones, or the trials are commands. Raises
+    InputError if the baseline does not fit into the requested fraction.
     """
     requested, baseline = place.gpus_per_trial, trainings.baseline
     if not shape.gpus or (requested or 0) >= 1 or not trainings.profile:

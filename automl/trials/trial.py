@@ -24,6 +24,7 @@ from ray import tune
 from automl.base.errors import error_line
 from automl.base.loading import Code, receive
 from automl.base.serialise import to_json
+from automl.base.units import format_size
 from automl.config.device import check_memory_of_others, device_name, empty_cache, is_out_of_memory
 from automl.config.nouns import Limits
 from automl.config.runtime import Runtime, runtime_for
@@ -220,7 +221,7 @@ def make_sender() -> Callable[[Code], SentCode]:
 def _put(name: str, content: bytes) -> ray.ObjectRef:
     if len(content) >= LARGE:
         print(
-            f"{name} has {len(content) / 1e6:.0f} MB with the values that it uses, and each process of a "
+            f"{name} has {format_size(len(content))} with the values that it uses, and each process of a "
             f"trial gets a copy; load large data inside the function, from a file",
             file=sys.stderr,
             flush=True,

@@ -75,8 +75,10 @@ def test_only_nodes_with_the_labels_that_do_not_drain_are_used(monkeypatch):
         for key in ("a", "b", "c", "dead", "new")
     ]
     monkeypatch.setattr(ray, "nodes", lambda: metadata)
-    monkeypatch.setattr(state, "get_draining_nodes", lambda: {"c": 0})
-    monkeypatch.setattr(state, "available_resources_per_node", lambda: {key: {"CPU": 1.0} for key in "abc"})
+    monkeypatch.setattr(state.state, "get_draining_nodes", lambda: {"c": 0})
+    monkeypatch.setattr(
+        state.state, "available_resources_per_node", lambda: {key: {"CPU": 1.0} for key in "abc"}
+    )
     assert list_free_resources({"zone": "a"}) == {"10.0.0.1 (a)": {"CPU": 1.0}, "10.0.0.1 (new)": {}}
     wait_for_capacity(TrialResources(labels={"zone": "b"}), seconds=0)
     with pytest.raises(InputError, match="on one node with zone=c; no such node takes anything new"):

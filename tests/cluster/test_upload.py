@@ -24,10 +24,12 @@ def test_only_the_code_is_sent(tmp_path):
     ):
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)
         (checkout / name).write_text("")
-    shutil.copy(ROOT / ".gitignore", checkout)
+    for name in (".gitignore", ".rayignore"):
+        shutil.copy(ROOT / name, checkout)
     pack_working_dir(checkout, package)
     with ZipFile(package) as archive:
         assert {name for name in archive.namelist() if not name.endswith("/")} == {
             ".gitignore",
+            ".rayignore",
             "automl/search/run_search.py",
         }

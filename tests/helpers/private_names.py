@@ -5,11 +5,16 @@ the function that reads a name that is assigned. `tests/house/test_packages.py` 
 """
 
 import logging
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import pytest
 from ray._private import ray_constants
+
+from cluster import ray_internals
 
 RAY: dict[str, dict[str, Any]] = {
     "ray._private.state:state.get_draining_nodes": {"parameters": []},
@@ -28,7 +33,7 @@ RAY: dict[str, dict[str, Any]] = {
     "ray.core.generated.gcs_service_pb2:GetClusterIdRequest": {},
     "ray.core.generated.gcs_service_pb2_grpc:NodeInfoGcsServiceStub": {"parameters": ["channel"]},
     "ray.tune.execution.class_cache:ENV_VARS_TO_PROPAGATE": {
-        "reader": "ray.tune.execution.class_cache:_ActorClassCache.get"
+        "reader": "ray.tune.execution.class_cache:_ActorClassCache.get"  # no search needs it
     },
     "ray.tune.execution.class_cache:DEFAULT_ENV_VARS": {
         "reader": "ray.tune.execution.class_cache:_ActorClassCache.get"
@@ -88,6 +93,53 @@ TORCH: dict[str, dict[str, Any]] = {
 }
 
 
+PUBLIC = {"ray.job_config:JobConfig", "ray.tune.experiment.trial:Trial"}
+BENCHMARKS = "ray.tune.execution.class_cache:_ActorClassCache.get"
+
+
+def names_in_use() -> list[str]:
+    """Return the private names of Ray in `cluster/ray_internals.py` that a search or a command needs."""
+    rows = {name: row for name, row in RAY.items() if name != BENCHMARKS}
+    names = {re.split(r"[.:]", name)[-1] for name in rows.keys() - PUBLIC}
+    names |= {attribute for row in rows.values() for attribute in row.get("attributes", ())}
+    return sorted(names & set(re.findall(r"\w+", Path(ray_internals.__file__).read_text())))
+
+
+def load_without(names: Iterable[str]) -> ModuleType:
+    """Return a copy of `cluster.ray_internals`, as it is with a Ray that lacks these names."""
+    copy = ModuleType(ray_internals.__name__)
+    vars(copy).update(__file__=ray_internals.__file__)
+    source = Path(ray_internals.__file__).read_text()
+    exec(re.sub(rf"\b({'|'.join(names)})\b", r"\1_is_gone", source), vars(copy))
+    return copy
+
+
+def keep_tune(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a test change Tune by `prepare_tune`."""
+    from ray.air._internal import usage
+    from ray.tune.execution import class_cache, tune_controller
+
+    monkeypatch.setattr(class_cache, "ENV_VARS_TO_PROPAGATE", {*class_cache.ENV_VARS_TO_PROPAGATE})
+    monkeypatch.setattr(class_cache, "DEFAULT_ENV_VARS", {**class_cache.DEFAULT_ENV_VARS})
+    for module, name in ((usage, "tag_callbacks"), (tune_controller, "RayActorManager")):
+        monkeypatch.setattr(module, name, getattr(module, name))
+
+
+def actor_manager() -> type[Any]:
+    """Return the class by which Tune manages actors."""
+    from ray.tune.execution import tune_controller
+
+    manager: type[Any] = tune_controller.RayActorManager
+    return manager
+
+
+def replace_actors(actor: object) -> None:
+    """Make Tune use `actor` instead of each trial's actor, for `benchmarks/bench_cluster.py`."""
+    from ray.tune.execution import class_cache
+
+    class_cache._ActorClassCache.get = lambda self, trainable_cls: actor
+
+
 def check_launcher_config(config: dict[str, Any]) -> None:
     """Check the configuration of Ray's cluster launcher as `ray up` does.
 
@@ -108,6 +160,6 @@ def pack_working_dir(folder: Path, package: Path) -> None:
         str(folder),
         package,
         include_gitignore=True,
-        excludes=ray_constants.get_runtime_env_default_excludes(),
+        excludes=getattr(ray_constants, "get_runtime_env_default_excludes", list)(),  # not in Ray 2.53
         logger=logging.getLogger("ray"),
     )

@@ -101,13 +101,7 @@ def write_vectors(path: Path, vectors: np.ndarray) -> None:
 def find_nearest(vectors: np.ndarray, queries: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the rows of the `count` nearest vectors of each query, the best first, and their scores.
 
-    Args:
-        vectors: Vectors of the functions, float32 `(N, D)`.
-        queries: Vectors of the queries, float32 `(Q, D)`.
-        count: Number of functions for each query.
-
-    Returns:
-        Rows and scores, both `(Q, min(count, N))`.
+    `vectors` are float32 `(N, D)`, `queries` float32 `(Q, D)`, and both results `(Q, min(count, N))`.
     """
     scores = queries @ vectors.T
     count = min(count, len(vectors))

@@ -86,16 +86,10 @@ class Whole(nn.Module):
 def language_deployments(
     model: nn.Module, windows: Tensor, *, details: Mapping[str, Any], files: Mapping[str, str]
 ) -> dict[str, Deployment]:
-    """Return the graphs of a trained model.
+    """Return the graphs of a trained model: `prefill` and `step`, or `model`.
 
-    Args:
-        model: The model.
-        windows: Real windows, int64 `(N, context + 1)`. The example of `step` is their last token.
-        details: The properties of the tokens, see `automl.export.served_decoder`.
-        files: The tokenizer, if any.
-
-    Returns:
-        `prefill` and `step`, or `model`.
+    `windows` are real ones, int64 `(N, context + 1)`. The example of `step` is their last token. `details`
+    has the properties of the tokens, see `automl.export.served_decoder`, and `files` the tokenizer, if any.
     """
     model.eval()
     context = windows.shape[1] - 1
@@ -161,16 +155,9 @@ def _axes(
 
 
 def decoding_difference(model: nn.Module, windows: Tensor, runs: Mapping[str, Run]) -> float:
-    """Return the largest difference between the logits of the graphs used together and of the whole model.
+    """Return the largest difference between the logits of the exported graphs and of the whole model.
 
-    Args:
-        model: The trained model.
-        windows: Real windows, int64 `(N, context + 1)`. `prefill` reads their first half, and `step` the
-            rest.
-        runs: The exported graphs.
-
-    Returns:
-        The difference.
+    `prefill` reads the first half of the windows, int64 `(N, context + 1)`, and `step` the rest.
     """
     with torch.inference_mode():
         expected = logits(model(windows)).cpu().numpy()

@@ -88,16 +88,7 @@ SEED = 240406654
 
 
 def usable_windows(data: LanguageData, model: LanguageModel, windows: Windows) -> dict[str, Windows]:
-    """Return the longer windows of each metric that the model's positions and the text allow.
-
-    Args:
-        data: The data.
-        model: The decoder.
-        windows: The windows of the training.
-
-    Returns:
-        Windows by the name of the metric.
-    """
+    """Return the longer windows that the model's positions and the text allow, by the name of the metric."""
     limit = model.shape.context
     if data.source == "text" and data.context < 2 * FACT:
         return {}
@@ -120,14 +111,10 @@ def check_needle(metric: str, allowed: dict[str, Windows]) -> None:
 
 
 def plant(tokens: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Plant a fact in each text.
+    """Plant a fact in each text. The numbers `rows` `(B,)` alone decide where and what is planted.
 
-    Args:
-        tokens: Windows of text, int64 `(B, N + 1)`.
-        rows: Their numbers `(B,)`, which alone decide where and what is planted.
-
-    Returns:
-        The tokens with a fact and its repetition at the end, and marks as of `TextWindows.batch`, `(B, N)`.
+    Return the tokens, int64 `(B, N + 1)`, with a fact and its repetition at the end, and marks as of
+    `TextWindows.batch`, `(B, N)`.
     """
     tokens, N = tokens.copy(), tokens.shape[1] - 1
     for text, row in zip(tokens, rows.tolist(), strict=True):

@@ -93,26 +93,17 @@ def find_type(kind: str, types: Sequence[str]) -> str:
 def add_gate(weight: Tensor, width: int) -> Tensor:
     """Return projections of queries, and of a gate of each head that is 1/2 for all inputs.
 
-    Args:
-        weight: The projections of the queries, `(heads * width, C)`, or their biases, `(heads * width,)`.
-        width: Channels of a head.
-
-    Returns:
-        Rows of queries and of the gate for each head in turn, twice as many.
+    `weight` has the projections of the queries, `(heads * width, C)`, or their biases. The result has rows of
+    queries and of the gate for each head in turn, twice as many.
     """
     heads = weight.unflatten(0, (-1, width))
     return torch.stack([heads, torch.zeros_like(heads)], dim=1).flatten(0, 2)
 
 
 def read_mixer(layer: int, module: Any) -> Form:
-    """Return what a mixer computes, with its gate in the output.
+    """Return what the mixer of a layer computes, with its gate in the output.
 
-    Args:
-        layer: Index of the layer, for messages.
-        module: The mixer.
-
-    Raises:
-        NoCounterpartError: Transformers has no such layer.
+    Raises NoCounterpartError, which names the layer, if Transformers has none like it.
     """
     gate = module.gamma if isinstance(module, Gated) else 1.0
     is_causal = isinstance(module, CausalSelfAttention) or getattr(module, "causal", False)
@@ -150,16 +141,10 @@ def _rates(layer: int, module: Any, width: int) -> Tensor | None:
 def layer_values(
     kind: str, values: Mapping[str, Any], types: Sequence[str], forms: Mapping[int, Form]
 ) -> dict[str, Any]:
-    """Return the values of a configuration about the layers.
+    """Return the values of a configuration about the layers, from those of the original of the type `kind`.
 
-    Args:
-        kind: The type of the model.
-        values: The values of the original.
-        types: The type of each layer, new ones included.
-        forms: What the new layers compute, by their indices.
-
-    Raises:
-        NoCounterpartError: Models of this type have no such layers.
+    `types` has the type of each layer, new ones included, and `forms` what the new ones compute, by their
+    indices. Raises NoCounterpartError if models of this type have no such layers.
     """
     own = {type_: i for i, type_ in enumerate(types) if i not in forms}
     for i, form in forms.items():

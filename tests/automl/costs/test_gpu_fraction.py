@@ -10,6 +10,7 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity
 
 from automl.base.errors import InputError
+from automl.base.units import format_size
 from automl.config import device
 from automl.config.runtime import MEMORY_FRACTION, Runtime, memory_fraction
 from automl.costs import gpu_fraction
@@ -83,7 +84,7 @@ def test_more_shares_than_memory_are_rejected(gpus, measured):
         check_fraction(gpus, measured)
     for words in (
         f"--gpus-per-trial {gpus:g} gives",
-        f"takes {measured.memory / 1e9:.2g} GB",
+        f"takes {format_size(measured.memory)}",
         "--gpus-per-trial auto",
     ):
         assert words in str(error.value)

@@ -171,6 +171,6 @@ def test_full_disk(root: Path, cache: Path, tmp_path: Path) -> None:
     errors = (tmp_path / "log").read_text()
     assert process.exitcode == 1
     assert "InputError: no disk space left" in errors
-    assert f"disk full at {cache}, about 1 MB needed" in errors
+    assert f"disk full at {cache}, about 48kB needed" in errors
     assert "AUTOML_CACHE" in errors
     assert content(cache) == []

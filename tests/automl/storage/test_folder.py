@@ -78,7 +78,7 @@ def test_error_before_the_first_trial_leaves_no_files(trained: bool, stays: bool
 
 def test_full_disk_is_reported(small_disk: Path) -> None:
     (small_disk / "other").write_bytes(bytes(64 << 10))
-    with pytest.raises(InputError, match=r"disk full at .*small/mine, about 10 MB needed, 0 MB are free"):
+    with pytest.raises(InputError, match=r"disk full at .*small/mine, about 10MB needed, 0B are free"):
         make(small_disk)
 
 

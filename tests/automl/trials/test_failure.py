@@ -78,7 +78,7 @@ def test_full_disk_is_a_fault_of_the_node(tmp_path: Path) -> None:
     assert not report.is_last, "the trial continues on another node"
     assert report.error is None
     assert str(report.fault).startswith(f"disk full at {tmp_path}, ")
-    assert " MB are free (No space left on device): " in str(report.fault)
+    assert "B are free (No space left on device): " in str(report.fault)
 
 
 def test_a_full_disk_or_cache_is_a_fault_of_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ def test_a_full_disk_or_cache_is_a_fault_of_the_node(tmp_path: Path, monkeypatch
         once(tmp_path / "cache" / "data", make, needed=7e6)
     report = classify_error(error.value, Storage(str(tmp_path / "elsewhere")))
     assert "no disk space left for the dataset's cache" in str(report.fault)
-    assert f"disk full at {tmp_path / 'cache'}, about 7 MB needed" in str(report.fault)
+    assert f"disk full at {tmp_path / 'cache'}, about 7MB needed" in str(report.fault)
 
 
 @pytest.mark.parametrize("number", SIGNALS)

@@ -92,7 +92,7 @@ def test_fraction_is_measured_where_there_is_a_choice(
 
 
 def test_more_shares_than_memory_are_rejected(measured: list[dict[str, Any]]) -> None:
-    with pytest.raises(InputError, match=r"--gpus-per-trial 0\.003 gives a trial 0\.23 GB.* takes 0\.3 GB"):
+    with pytest.raises(InputError, match=r"--gpus-per-trial 0\.003 gives a trial 230MB.* takes 300MB"):
         find(settings(gpus_per_trial=0.003))
 
 

@@ -142,7 +142,7 @@ def test_a_trial_is_at_fault_if_its_own_memory_is_too_little(
         (report,) = work
         assert str(report.infeasible).startswith("out of memory: ")
     else:
-        with pytest.raises(UnusableGpu, match=r"other processes hold \d+ of the 86 GB of GPU 0\. End them"):
+        with pytest.raises(UnusableGpu, match=r"other processes hold \S+ of the 85\.9GB of GPU 0\. End them"):
             next(work)
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from automl.base.errors import InputError
 from automl.base.text import NotUtf8, read_text
-from automl.base.units import pluralize
+from automl.base.units import format_size, pluralize
 from automl.data.files import OTHERS, is_clutter, name_to_text
 from automl.data.tally import join_examples
 from automl.tasks.code_retrieval.data.python import Function, parse_python
 
 SUFFIX = ".py"
-MAX_BYTES = 2**20  # of a file; larger ones were not written by hand
+MAX_BYTES = 1_000_000  # of a file; larger ones were not written by hand
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ def read_source_file(path: Path, name: str) -> list[Function] | str:
         if not path.is_file():  # Reading from a pipe would wait forever.
             return "not a regular file"
         if size > MAX_BYTES:
-            return f"{size / 2**20:.1f} MB; files above {MAX_BYTES // 2**20} MB are not read"
+            return f"{format_size(size)}; files above {format_size(MAX_BYTES)} are not read"
         return parse_python(read_text(path), name)
     except OSError as error:
         return str(error)

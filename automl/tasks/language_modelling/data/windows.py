@@ -145,16 +145,9 @@ def _mix(x: np.ndarray) -> np.ndarray:
 
 
 def open_windows(data: LanguageData) -> "Windows":
-    """Open the windows of all splits.
+    """Open the windows of all splits: drawn sequences of `recall`, or the text at `path`, packed.
 
-    Args:
-        data: the configuration. With `recall` sequences are drawn, with `text` the text at `path` is packed.
-
-    Returns:
-        The windows.
-
-    Raises:
-        InputError: The path is missing or holds no text, or a split is shorter than a window.
+    Raises InputError if the path is missing or holds no text, or a split is shorter than a window.
     """
     if data.source == "recall":
         return Recall(data)

@@ -30,15 +30,8 @@ def hold_out_subjects(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the sorted indices of the `split` "test" or "validation" and those of the rest, int64.
 
-    Args:
-        labels: indices of `classes`, `(N,)`.
-        classes: names of the classes.
-        subjects: the subject of each sequence.
-        fraction: the approximate fraction of the subjects to hold out, at least one of them.
-        split: "test" or "validation".
-
-    Raises:
-        InputError: Nothing can be held out, or a class would have no training data.
+    `labels` `(N,)` are indices of `classes`. `fraction` is about the part of the subjects to hold out, at
+    least one of them. Raises InputError if nothing can be held out, or a class would have no training data.
     """
     names, of = np.unique(np.array(subjects, dtype=str), return_inverse=True)
     held = choose_subjects(names.tolist(), fraction, split)[of]
@@ -152,17 +145,9 @@ def open_sequences(
 ) -> Sequences:
     """Open one split of a source. Reads the dataset into its cache if needed.
 
-    All splits are normalised by the statistics of the "train" split after `subset` is applied.
-
-    Args:
-        source: one of SOURCES.
-        split: one of SPLITS.
-        path: the dataset; None downloads the source.
-        subset: the approximate fraction of each class of "train" and "validation" that is used; "test" is
-            always whole.
-
-    Raises:
-        InputError: The source or split is unknown, or `sequence_sources.open_source` fails.
+    All splits are normalised by the statistics of the "train" split after `subset` is applied: about this
+    fraction of each class of "train" and "validation", while "test" is whole. Without `path`, the source is
+    downloaded. Raises InputError if source or split is unknown, and as `open_source`.
     """
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
@@ -185,11 +170,7 @@ def compute_statistics(
     """Return mean and standard deviation of each channel, float32 `(C,)`, over N sequences.
 
     A constant channel gets a standard deviation of 1. A channel without any value also gets a mean of 0.
-
-    Args:
-        lengths: number of steps of each sequence, `(N,)`.
-        means: mean of each channel of each sequence, `(N, C)`, NaN if it has no value.
-        variances: their variances, `(N, C)`.
+    `lengths` are in steps, `(N,)`. `means` and `variances`, `(N, C)`, are those of each sequence, or NaN.
     """
     weights = np.where(np.isnan(means), 0, lengths[:, None])  # (N, C)
     total = np.maximum(weights.sum(axis=0), 1)

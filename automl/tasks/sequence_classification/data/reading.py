@@ -65,13 +65,8 @@ def parse_numbers(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the numbers of all `texts` one after another, float32, and how many each text has, int64.
 
-    Args:
-        texts: lines of numbers.
-        separator: one character; None for white space.
-        missing: fields that become NaN.
-
-    Raises:
-        NotANumber: Another field is no number.
+    The separator is one character, or None for white space. The fields `missing` become NaN. Raises
+    NotANumber if another field is no number.
     """
     values, counts = [np.empty(0, np.float32)], [np.empty(0, np.int64)]
     start = 0
