@@ -50,7 +50,7 @@ SHARDED = """
 import automl
 from automl.data import shared
 
-shared.SHARD_BYTES = 10 * 40 * 40 * 3
+shared.SHARD_BYTES, shared.LEAST = 10 * 40 * 40 * 3, 1
 found = automl.run_search(
     space="folder", data="photos", size=32, backbone="xresnet18", backbone_option=["width=0.25"],
     epochs=1, batch_size=16, trials=4, name="sharded", storage="kept",

@@ -42,6 +42,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, computed: list[str]) -> Iterator[No
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     monkeypatch.setattr(shared, "resolve", lambda reference: open_nodes)
     monkeypatch.setattr(shared, "SHARD_BYTES", PER_SHARD * SIDE * SIDE * 3)
+    monkeypatch.setattr(shared, "LEAST", 1)
     yield
     shared.use(None)
 
@@ -197,7 +198,7 @@ def test_damaged_images_of_all_shards_are_counted(
 def test_small_data_stay_with_the_driver(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, computed: list[str]
 ) -> None:
-    monkeypatch.setattr(shared, "SHARD_BYTES", 90 * SIDE * SIDE * 3)
+    monkeypatch.setattr(shared, "LEAST", 6)
     decode(Storage(str(tmp_path / "kept")), photos, tmp_path, monkeypatch)
     assert computed == []
     assert "image" in opened(photos).file.table.column_names

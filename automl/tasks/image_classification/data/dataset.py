@@ -248,9 +248,8 @@ def _write_images(
     threads: int | None = None,
 ) -> str:
     """Decode images into a file. Return a phrase that says so."""
-    skipped: dict[str, str] = {}
-    rows = _rows(items, about["side"], name, skipped, threads)
-    write_rows(path, schema, rows, {**about, "skipped": skipped})
+    about = {**about, "skipped": (skipped := dict[str, str]())}
+    write_rows(path, schema, _rows(items, about["side"], name, skipped, threads), about)
     if skipped:
         print(f"warning: left out {_list_skipped(skipped)}", file=sys.stderr, flush=True)
     return f"decoded {pluralize(len(items) - len(skipped), f'{name} images')}"
