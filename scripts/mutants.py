@@ -367,8 +367,8 @@ MUTANTS = [
     Mutant(
         "baseline-deleted",
         "automl/callbacks/retention.py",
-        "return [*best, *([baseline] if baseline else [])]",
-        "return [*best]",
+        "return [*rank_trials(done, self.plan)[: self.keep], *([baseline] if baseline else [])]",
+        "return rank_trials(done, self.plan)[: self.keep]",
         "tests/automl/callbacks/test_retention.py",
     ),
     # Escapes
