@@ -16,7 +16,7 @@ from automl.base import loading
 from automl.base.errors import InputError, check_utf8, unknown
 from automl.base.lazy import resolve
 from automl.base.options import option_name, split_option
-from automl.base.text import check_name, data_name, short_name
+from automl.base.text import absolute_data, check_name, data_name, short_name
 from automl.base.units import (
     format_count,
     parse_amounts,
@@ -165,7 +165,7 @@ class Question(declared.QuestionOptions):
 
     @property
     def _path(self) -> str | None:
-        return None if self.data is None else str(Path(self.data).expanduser().resolve())
+        return None if self.data is None else absolute_data(self.data)
 
     def with_space(self, space: str | SpaceFunction | Space) -> "Question":
         """Return the question with another name or object of the same space or training function."""

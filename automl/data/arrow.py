@@ -27,6 +27,7 @@ from automl.data.tally import Tally
 from automl.storage.cache_folder import cache_root, once
 
 METADATA = b"automl"  # key of a file's metadata, as JSON
+SHARDS, WHOLE = "shards", "whole"  # keys in the metadata of an index: its shards, and its whole file's name
 BATCH_BYTES = 64 << 20
 AHEAD = 4  # inputs per core that are prepared in advance
 
@@ -100,7 +101,7 @@ class ArrowFile:
         `write` writes about `needed` bytes to a path and returns a phrase that says what it did. Raises
         InputError as `write` does, and if the cache folder is full or read-only.
         """
-        target = cache_root() / f"{hashlib.sha256(key).hexdigest()[:32]}.arrow"
+        target = cached_path(key)
 
         def build(path: Path) -> None:
             if target.exists():
@@ -110,6 +111,11 @@ class ArrowFile:
             print(f"{action} into {target} in {time.monotonic() - begin:.1f} s", file=sys.stderr, flush=True)
 
         return cls(once(target, build, cls.is_sound, needed=needed))
+
+
+def cached_path(key: bytes) -> Path:
+    """Return the path of the cache file of a key, on which its content depends."""
+    return cache_root() / f"{hashlib.sha256(key).hexdigest()[:32]}.arrow"
 
 
 def write_batches(
@@ -150,13 +156,19 @@ def write_rows(
     write_batches(path, schema, batches(), about)
 
 
-def map_in_threads(title: str, items: Sequence[Item], prepare: Callable[[Item], Result]) -> Iterator[Result]:
-    """Yield `prepare(item)` for each item in order, computed in threads. `title` names the shown progress."""
+def map_in_threads(
+    title: str, items: Sequence[Item], prepare: Callable[[Item], Result], *, threads: int | None = None
+) -> Iterator[Result]:
+    """Yield `prepare(item)` for each item in order, computed in threads, by default one a core.
+
+    `title` names the shown progress.
+    """
+    threads = threads or count_cores()
     pending: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(count_cores()) as pool, progress(title, len(items)) as advance:
-        for i in range(len(items) + AHEAD * count_cores()):
+    with ThreadPoolExecutor(threads) as pool, progress(title, len(items)) as advance:
+        for i in range(len(items) + AHEAD * threads):
             if i < len(items):
                 pending.append(pool.submit(prepare, items[i]))
-            if i >= AHEAD * count_cores() and pending:
+            if i >= AHEAD * threads and pending:
                 yield pending.popleft().result()
                 advance(1)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, BinaryIO, Generic, TypeVar
 
 import numpy as np
 
@@ -204,7 +204,7 @@ class Records(Generic[File]):
 
 @dataclass(frozen=True)
 class Item:
-    """An image: a file that is not decoded yet, or a uint8 array `(H, W)` or `(H, W, 3)`.
+    """An image: a file that is not decoded yet, open or not, or a uint8 array `(H, W)` or `(H, W, 3)`.
 
     Attributes:
         content: the SHA-256 of all data that are learned from.
@@ -215,7 +215,7 @@ class Item:
     """
 
     name: str
-    image: Path | np.ndarray
+    image: Path | BinaryIO | np.ndarray
     label: int
     content: bytes
     group: str = ""

@@ -28,7 +28,7 @@ from automl.data.manifest import Manifest
 from automl.export.formats import find_missing_formats
 from automl.storage.folder import check_new, exists, find_model_search, find_search
 from automl.storage.metadata import SearchMetadata
-from automl.storage.storage import check_not_temporary
+from automl.storage.storage import Storage, check_not_temporary
 from automl.task import Task, checks, open_task, task_of_data
 from automl.task.initial import choose_weights
 from search.config import PUBLISHED, TASKS, TrialConfig
@@ -92,7 +92,7 @@ def prepare(settings: ParsedSettings) -> Prepared:
     mark = drawn.fingerprint
     if plan.warm_start is not None:
         find_warm_start(plan.warm_start, place.storage, mark)
-    shared.use(None)
+    shared.use_saved(None, Storage(place.storage))
     task = open_task(drawn.baseline, runtime)  # decodes the data, once and before any trial
     if plan.prior == "sensitivity" and not starts_from_sensitivity(plan, task):
         raise InputError(
