@@ -192,7 +192,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch, capture_library_logs(Path(scratch) / "log.txt"):
         os.chdir(scratch)
         folder = Path(scratch)
-        plan = Plan(trials=options.trials, budget=EPOCHS, metric=ACCURACY, objectives=["accuracy"])
+        plan = Plan(trials=options.trials, budget=EPOCHS, metric=ACCURACY)
         run_spec = RunSpec(
             experiment="cluster",
             name="cluster",
@@ -204,7 +204,7 @@ def main() -> None:
             simulators = [actor.remote(options.seconds) for _ in range(options.simulators)]
             actor_class = Slots(simulators)
             replace_actors(actor_class)
-            study = create_study(folder, name="cluster", directions=[StudyDirection.MAXIMIZE])
+            study = create_study(folder, name="cluster", direction=StudyDirection.MAXIMIZE)
             tracker = Tracker(writer)
             scheduler = SearchScheduler(
                 study, load_space("digits"), plan, load_sampler(options.sampler, seed=0)

@@ -108,10 +108,10 @@ def drive(scheduler: SearchScheduler, trials: int, random: np.random.Generator) 
 def time_driver() -> dict[str, dict[str, Any]]:
     """Return the driver's time per trial after each number of trials [ms]."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    plan = Plan(trials=None, budget=1, metric=ACCURACY, objectives=["accuracy"])
+    plan = Plan(trials=None, budget=1, metric=ACCURACY)
     random, results = np.random.default_rng(0), {}
     with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):
-        study = create_study(Path(folder), name="driver", directions=[StudyDirection.MAXIMIZE])
+        study = create_study(Path(folder), name="driver", direction=StudyDirection.MAXIMIZE)
         for count in COUNTS:
             fill(study, count, random)
             scheduler = SearchScheduler(study, SPACES["digits"], plan, load_sampler("placement", seed=count))

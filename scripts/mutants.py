@@ -351,10 +351,10 @@ MUTANTS = [
         "tests/search/test_halving.py tests/search/test_search_scheduler.py",
     ),
     Mutant(
-        "objective-sign",
+        "metric-sign",
         "search/trial_scheduler.py",
-        "return self.metric.sign if name == self.metric.name else -1",
-        "return self.metric.sign",
+        "return self.metric.sign * trial.value(self.metric.name)",
+        "return trial.value(self.metric.name)",
         "tests/search/test_search_scheduler.py tests/automl/callbacks/test_retention.py",
     ),
     Mutant(
@@ -367,8 +367,8 @@ MUTANTS = [
     Mutant(
         "baseline-deleted",
         "automl/callbacks/retention.py",
-        "return [*best, *([baseline] if baseline else [])]",
-        "return [*best]",
+        "return [*rank_trials(done, self.plan)[: self.keep], *([baseline] if baseline else [])]",
+        "return rank_trials(done, self.plan)[: self.keep]",
         "tests/automl/callbacks/test_retention.py",
     ),
     # Escapes

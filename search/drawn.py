@@ -201,11 +201,6 @@ class Drawn:
         return f"{_hash(sorted(distributions))}-{_hash(draws)}"
 
 
-def same_parameters(fingerprint_a: str, fingerprint_b: str) -> bool:
-    """Return True if two fingerprints are of spaces that draw the same parameters."""
-    return fingerprint_a.partition("-")[0] == fingerprint_b.partition("-")[0]
-
-
 def _content(trial: optuna.Trial, config: TrialConfig | None) -> tuple[Any, Any]:
     """Return the parameters and the configuration of a draw, without its seed and paths."""
     return _rounded(trial.params), None if config is None else _rounded(_essence(config))

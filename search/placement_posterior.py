@@ -129,7 +129,7 @@ def best_trial(study: Study) -> FrozenTrial:
     """Return the completed trial with the highest posterior mean; of repetitions, the first.
 
     Returns the trial with the best score if the model is not predictive. Raises InputError if no trial with a
-    placement has completed, or for several objectives.
+    placement has completed.
     """
     growing = GrowingModel()
     means = growing.expected_scores(study)

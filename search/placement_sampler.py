@@ -9,7 +9,7 @@ draw from the prior takes its place.
 
 Parameters outside the placement are left to another sampler, by default TPE, which learns from the newest
 trials and the best ones. So is the whole trial if its space does not draw placements with `choices.placement`
-or `choices.ascending`. Only one objective is supported, since effects on several scores cannot be added.
+or `choices.ascending`.
 
 The model learns from completed trials. A pruned trial's score is from an earlier epoch and lower by an
 unknown amount, and a failed trial has none. The other sampler learns from both. A placement that exceeded a
@@ -61,11 +61,8 @@ def fit_model(
     """Fit a model to a study's completed trials. Return None if none has a placement.
 
     Signs are chosen such that larger scores are better. `logs` and `estimate` are those of `EffectModel`.
-    `known` holds the weights of trials by number, and gets those of new trials. Raises InputError for several
-    objectives.
+    `known` holds the weights of trials by number, and gets those of new trials.
     """
-    if len(study.directions) > 1:
-        raise InputError("a model of placements takes one objective; this study has several")
     sign = -1 if study.direction is StudyDirection.MINIMIZE else 1
     known = {} if known is None else known
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))

@@ -15,8 +15,8 @@ from search.space import GRID
 AUTO = "auto"
 
 SAMPLERS: Mapping[str, Callable[[int], BaseSampler]] = {
-    # Pending trials count as bad ones, so that no point is proposed twice while it is tried. For one
-    # objective TPE is multivariate. With `group=True` it is slower, and no better on tables of placements.
+    # Pending trials count as bad ones, so that no point is proposed twice while it is tried. TPE is
+    # multivariate. With `group=True` it is slower, and no better on tables of placements.
     "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed, constant_liar=True),
     "random": lambda seed: optuna.samplers.RandomSampler(seed=seed),
     "placement": lambda seed: PlacementSampler(seed),
@@ -25,21 +25,19 @@ SAMPLERS: Mapping[str, Callable[[int], BaseSampler]] = {
 }
 
 
-def choose_sampler(name: str, drawn: Drawn, *, objectives: int = 1) -> str:
+def choose_sampler(name: str, drawn: Drawn) -> str:
     """Return `name`, or for `auto` the sampler that fits the space.
 
-    For one objective and a space of placements it is `placement`, which finds good placements in fewer trials
+    For a space of placements it is `placement`, which finds good placements in fewer trials
     (benchmarks/bench_placements.py). Otherwise it is `tpe`.
     """
     if name != AUTO:
         return name
-    return "placement" if objectives == 1 and drawn.has_placements else "tpe"
+    return "placement" if drawn.has_placements else "tpe"
 
 
-def load_sampler(name: str, *, seed: int, objectives: int = 1) -> BaseSampler:
+def load_sampler(name: str, *, seed: int) -> BaseSampler:
     """Load a sampler by name or `package.module:Sampler`, or raise InputError if it is unknown or unfit."""
-    if name == "placement" and objectives > 1:
-        raise InputError("--sampler placement takes one objective; use tpe or nsga2 for several")
     if name in SAMPLERS:
         return SAMPLERS[name](seed)
     module, colon, attribute = name.partition(":")

@@ -16,7 +16,7 @@ from search.placement_effects import read_prior, write_prior
 from search.placement_sampler import GrowingModel, PlacementSampler
 from search.record import Role, State, TrialRecord
 from search.space import Space, memory_study
-from search.study import ENQUEUED, EXPECTED, WARM_START, read_record, update_expected
+from search.study import ENQUEUED, EXPECTED, read_record, update_expected
 from search.trial_scheduler import RESOURCE, Plan, TrialScheduler
 
 # Largest number of consecutive draws: that a space may reject, and that are discarded as repetitions (twice
@@ -49,14 +49,10 @@ class SearchScheduler(TrialScheduler):
     ) -> None:
         super().__init__(study, plan)
         self.space, self.forecast = space, forecast
-        # Fixed parameters of the trials after the baseline, in this order.
-        self._fixed: list[tuple[Role, Mapping[str, Any]]] = [
-            *((Role.CANDIDATE, params) for params in study.user_attrs.get(WARM_START, [])),
-            *((Role.FREE, params) for params in space.free()),
-        ]
+        self._free = list(space.free())  # parameters of the trials after the baseline
         self.rungs = plan.rungs()
         self._sampler, self._chance = sampler, RandomSampler(len(study.get_trials(deepcopy=False)))
-        self._drawn = memory_study(sampler, directions=study.directions)
+        self._drawn = memory_study(sampler, study.direction)
         write_prior(self._drawn, read_prior(study))
         self._seen: Counter[str] = Counter()  # number of draws of each configuration
         # Trials that the user enqueued with `enqueue_trial`, and the number of those that were tried.
@@ -65,7 +61,7 @@ class SearchScheduler(TrialScheduler):
         self._baselines = 0  # number of trials that are baselines
         self._tuned = True  # False once a baseline draw repeats
         # The best of many scores is found by a model of placements.
-        self._models = len(plan.objectives) == 1 and isinstance(sampler, PlacementSampler)
+        self._models = isinstance(sampler, PlacementSampler)
         self._model = GrowingModel()
         if self._models and not study.user_attrs.get(EXPECTED):
             study.set_user_attr(EXPECTED, True)
@@ -83,8 +79,6 @@ class SearchScheduler(TrialScheduler):
             if record is None:  # another program created it
                 continue
             self._seen[_key(record.config)] += 1
-            if WARM_START in trial.user_attrs:
-                continue
             self._enqueued += ENQUEUED in trial.system_attrs
             self._baselines += record.role is Role.BASELINE
             self._recover(trial, record, [(self._drawn, drawn_number)])
@@ -153,8 +147,8 @@ class SearchScheduler(TrialScheduler):
         if self._takes_enqueued:
             return Role.CANDIDATE, self._waiting[0].system_attrs.get(ENQUEUED, {})
         number -= self._enqueued
-        if number <= len(self._fixed):
-            return self._fixed[number - 1]
+        if number <= len(self._free):
+            return Role.FREE, self._free[number - 1]
         if self._tuned and self._baselines < self.plan.baseline_share * (number + 1):
             return Role.BASELINE, space.plain
         return Role.CANDIDATE, None

@@ -159,14 +159,12 @@ class Space:
         return self.adjust(config.load())
 
 
-def memory_study(
-    sampler: "BaseSampler", *, directions: "Sequence[StudyDirection] | None" = None
-) -> "optuna.Study":
-    """Create an empty study in memory, by default to minimise one objective, without a log message."""
+def memory_study(sampler: "BaseSampler", direction: "StudyDirection | None" = None) -> "optuna.Study":
+    """Create an empty study in memory, by default to minimise, without a log message."""
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
-        return optuna.create_study(directions=directions, sampler=sampler)
+        return optuna.create_study(direction=direction, sampler=sampler)
     finally:
         optuna.logging.set_verbosity(verbosity)
 

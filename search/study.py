@@ -10,7 +10,7 @@ log does not.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,11 +34,10 @@ else:  # `automl status` reads records without Optuna
 
 STUDY_FILE = "study.journal"
 
-# User attributes of a trial. WARM_START marks trials that an earlier version copied from another search. As
-# an attribute of the study it holds parameters to try first.
+# User attributes of a trial.
 CONFIG, ROLE, PROFILE, DEVICE, REASON = "config", "role", "profile", "device", "reason"
 EPOCH = "epoch:"  # followed by the number of the epoch: its metrics
-PRUNED, WARM_START, VARIANT = "pruned", "warm_start", "variant"
+PRUNED, VARIANT = "pruned", "variant"
 CELLS = "cells"  # of a grid's study: the parameters of its cells by label, in order
 EXPECTED = "expected"  # of the study: True if a model of placements ranks its trials
 PLACEMENT, MODEL = "placement", "model"  # as text, for users of Optuna's own tools
@@ -50,15 +49,15 @@ TRAINABLE = "trainable"
 
 
 def create_study(
-    folder: Path, *, name: str, directions: Sequence[StudyDirection], objectives: Sequence[str] = ()
+    folder: Path, *, name: str, direction: StudyDirection, metric: str | None = None
 ) -> optuna.Study:
-    """Create a study in `folder`. optuna-dashboard shows the names of the objectives."""
+    """Create a study in `folder`. optuna-dashboard shows the name of the metric."""
     sampler = optuna.samplers.RandomSampler()  # it is never used: nothing is drawn on the study itself
     study = optuna.create_study(
-        study_name=name, storage=_storage(folder), directions=list(directions), sampler=sampler
+        study_name=name, storage=_storage(folder), direction=direction, sampler=sampler
     )
-    if objectives:
-        study.set_metric_names(list(objectives))
+    if metric is not None:
+        study.set_metric_names([metric])
     return study
 
 
@@ -103,8 +102,6 @@ def _read_records(lines: StudyLines, needed: Collection[str], *, configs: bool =
     """Return the trials that this search created. Raises InputError for a damaged line, which it names."""
     records = []
     for trial in lines.trials:
-        if WARM_START in trial.user_attrs:
-            continue
         try:
             record = read_record(trial, configs=configs)
             if record is None:
@@ -157,14 +154,6 @@ def open_trial(study: optuna.Study, number: int) -> optuna.Trial:
 
 def _storage(folder: Path) -> optuna.storages.JournalStorage:
     return optuna.storages.JournalStorage(optuna_internals.Journal(folder / STUDY_FILE))
-
-
-def warm_start_study(study: optuna.Study, other: optuna.Study) -> None:
-    """Let a new study try the best five configurations of an earlier one after the baseline."""
-    complete = [t for t in other.get_trials(deepcopy=False) if t.state is optuna.trial.TrialState.COMPLETE]
-    sign = -1 if other.directions[0].name == "MAXIMIZE" else 1
-    best = sorted(complete, key=lambda t: sign * t.values[0])[:5]
-    study.set_user_attr(WARM_START, [trial.params for trial in best])
 
 
 def trial_attributes(role: Role, config: TrialConfig, variant: str) -> dict[str, Any]:

@@ -19,12 +19,12 @@ from heapq import heapify, heapreplace
 from itertools import pairwise
 from math import inf, isfinite
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from automl.base.errors import InputError
 from automl.base.lazy import later
 from search.config import TrialConfig
-from search.halving import REDUCTION, Rungs, Score
+from search.halving import REDUCTION, Rungs
 from search.metric import Metric
 from search.record import Callback, Report, Role, State, TrialRecord
 from search.study import (
@@ -62,7 +62,6 @@ class Plan:
         trials: The number of trials, or None for no limit.
         budget: The resource of a trial that is not pruned.
         metric: The task's primary metric. Only its declaration is kept.
-        objectives: The objectives of the search: the metric, and costs that are minimised.
         baseline_share: The fraction of trials that tune the baseline.
         pruning: True if weak trials are stopped at rungs.
         guessing: A score that a model without learning may reach, or None if there is no such bound.
@@ -71,10 +70,11 @@ class Plan:
     trials: int | None
     budget: float
     metric: Metric
-    objectives: Sequence[str]
     baseline_share: float = 0.2
     pruning: bool = True
     guessing: float | None = None
+
+    REMOVED: ClassVar = {"objectives": ...}
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "metric", self.metric.declaration)
@@ -82,8 +82,6 @@ class Plan:
             raise InputError(f"trials must be 0 or more; got {self.trials}")
         if not (isfinite(self.budget) and self.budget > 0):
             raise InputError(f"budget must be above 0; got {self.budget}")
-        if not self.objectives or len(set(self.objectives)) < len(self.objectives):
-            raise InputError(f"objectives must be different metrics, one or more; got {self.objectives}")
         if not 0 <= self.baseline_share <= 1:
             raise InputError(f"baseline_share must lie between 0 and 1; got {self.baseline_share}")
 
@@ -94,19 +92,11 @@ class Plan:
     @property
     def needed(self) -> list[str]:
         """Return the metrics that each completed trial must have."""
-        return list(dict.fromkeys((self.metric.name, *self.objectives)))
+        return [self.metric.name]
 
-    def better(self, name: str) -> int:
-        """Return 1 if a higher value of an objective is better, and -1 otherwise."""
-        return self.metric.sign if name == self.metric.name else -1
-
-    def show(self, name: str, value: float) -> str:
-        """Format a value of an objective with its unit."""
-        return self.metric.show(value) if name == self.metric.name else f"{value:.4g}"
-
-    def score(self, trial: TrialRecord) -> Score:
-        """Return the objectives after the last epoch, with signs such that larger is better."""
-        return [self.better(name) * trial.value(name) for name in self.objectives]
+    def score(self, trial: TrialRecord) -> float:
+        """Return the metric after the last epoch, with the sign such that larger is better."""
+        return self.metric.sign * trial.value(self.metric.name)
 
     def guesses(self, trial: TrialRecord) -> bool:
         """Return True if a finished trial may have learned nothing."""
@@ -114,15 +104,13 @@ class Plan:
             return False
         return self.metric.sign * (trial.value(self.metric.name) - self.guessing) <= 0
 
-    def signed_value(self, trial: TrialRecord, name: str | None = None) -> float:
-        """Return the value that ranks a finished trial, larger is better: of an objective, or of the first.
+    def signed_value(self, trial: TrialRecord) -> float:
+        """Return the value that ranks a finished trial, larger is better.
 
         If a model of placements predicts the trial, the prediction is used, since the best of many scores is
         partly luck.
         """
-        name = name or self.objectives[0]
-        value = trial.value(name) if trial.expected is None else trial.expected
-        return self.better(name) * value
+        return self.score(trial) if trial.expected is None else self.metric.sign * trial.expected
 
 
 class TrialScheduler(ABC):
@@ -252,10 +240,9 @@ class TrialScheduler(ABC):
         return continues
 
     def _report_value(self, record: TrialRecord) -> None:
-        """Report the score of a new epoch to Optuna, which takes none for several objectives."""
-        name, last = self.plan.objectives[0], record.history[-1]
-        # Trainings on the test split have no score.
-        if len(self.plan.objectives) > 1 or not record.has(name):
+        """Report the score of a new epoch to Optuna. Trainings on the test split have none."""
+        name, last = self.plan.metric.name, record.history[-1]
+        if not record.has(name):
             return
         step = int(last[RESOURCE])
         # A trial that is faster than the baseline has several epochs in one of the baseline's.
@@ -277,7 +264,7 @@ class TrialScheduler(ABC):
             constraints = {TRAINABLE: 0.0, **report.violations}
             if state is State.INFEASIBLE and not any(value > 0 for value in constraints.values()):
                 constraints[TRAINABLE] = 1.0
-        values = [record.value(name) for name in self.plan.objectives] if state is State.COMPLETE else None
+        value = record.value(self.plan.metric.name) if state is State.COMPLETE else None
         trials = self._open.pop(number)
         with batch_writes(self.study):
             if record.reason is not None:
@@ -286,7 +273,7 @@ class TrialScheduler(ABC):
                 # An earlier run that failed to write may have recorded some of the constraints.
                 for key in constraints.keys() - trial.constraints.keys():
                     trial.set_constraint(key, constraints[key])
-                study.tell(trial, values, state=optuna.trial.TrialState[_STATES[state]])
+                study.tell(trial, value, state=optuna.trial.TrialState[_STATES[state]])
         record.state = state
         self._update_records()
         record.traceback = report.traceback if report is not None else None
@@ -316,7 +303,7 @@ def _outcome(report: Report | None, error: str | None) -> tuple[State, str | Non
 def select_leaders(
     records: Iterable[TrialRecord], plan: Plan
 ) -> tuple[TrialRecord | None, TrialRecord | None]:
-    """Return the best finished trial by the first objective, and the best baseline."""
+    """Return the best finished trial, and the best baseline."""
     finished = rank_trials(records, plan)
     baselines = [record for record in finished if record.role is Role.BASELINE]
     return next(iter(finished), None), next(iter(baselines), None)

@@ -276,13 +276,6 @@ def hash_code(name: str) -> str:
     return hash_files(_module_files(module)) if colon and module not in LIBRARIES else ""
 
 
-def sources(name: str) -> list[bytes]:
-    """Return the sources of a user-defined object: of its file or module, or of a function of a notebook."""
-    if live_objects.is_live(name):
-        return live_objects.sources(name)
-    return list((code(name) or _module_files(name.rpartition(":")[0])).values())
-
-
 @cache
 def _module_files(module: str) -> Code:
     try:

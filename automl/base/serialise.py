@@ -148,9 +148,10 @@ def _object(kind: Any, value: object, prefix: str, problems: list[str], strict: 
         return None
     before = len(problems)
     known = {field.name: field for field in fields(kind)}
-    removed = getattr(kind, "REMOVED", {})  # keys of earlier versions, each with the value that has no effect
+    # Keys of earlier versions, each with the value that has no effect, or `...` for any.
+    removed = getattr(kind, "REMOVED", {})
     for key in value if strict else ():
-        if key not in known and not (key in removed and value[key] == removed[key]):
+        if key not in known and not (key in removed and removed[key] in (value[key], ...)):
             matches = get_close_matches(str(key), known, n=1)
             hint = f" Did you mean {matches[0]!r}?" if matches else ""
             problems.append(f"unknown key {prefix + str(key)!r}; known: {', '.join(known)}.{hint}")

@@ -108,8 +108,14 @@ def short_name(space: str) -> str:
     return re.sub(r"[^\w.-]+", "", name)[:MAX_TITLE] or "space"
 
 
+def absolute_data(data: str) -> str:
+    """Return the absolute path of data, or their address (`s3://bucket/photos`) as it is."""
+    return data if "://" in data else str(Path(data).expanduser().resolve())
+
+
 def data_name(data: str) -> str:
     """Return the name of a folder or archive of data as a component of other names."""
-    name = re.sub(r"(\.tar)?\.\w{1,4}$", "", Path(data).expanduser().resolve().name)
+    file = Path(absolute_data(data).partition("?")[0] if "://" in data else absolute_data(data)).name
+    name = re.sub(r"(\.tar)?\.\w{1,4}$", "", file)
     # In file names, a letter and its accent may be two characters. The accent alone is no letter.
     return re.sub(r"[^\w-]+", "-", unicodedata.normalize("NFC", name)).strip("-")[:MAX_TITLE]

@@ -6,22 +6,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from automl.storage.storage import Storage
-from search.halving import dominates
 from search.record import CHECKPOINT_FILE, Callback, State, TrialRecord
 from search.trial_scheduler import Plan, rank_trials, select_leaders
 
 log = logging.getLogger("automl")
-
-# Relative noise of measured objectives. A smaller difference does not remove a trial from a front. Other
-# objectives are counted exactly.
-NOISE = {"latency": 0.02, "time_ratio": 0.02}
 
 
 class CheckpointRetention(Callback):
     """Callback that deletes the checkpoints of ended trials that are not among the best.
 
     Args:
-        keep: Number of best trials to keep. With several objectives, the Pareto front is kept.
+        keep: Number of best trials to keep.
         deleted: Function that is called with each trial whose checkpoint was deleted.
     """
 
@@ -65,27 +60,9 @@ class CheckpointRetention(Callback):
     def staying(self) -> list[TrialRecord]:
         """Return the ended trials whose checkpoints are kept."""
         done = [record for record in self.held.values() if record.state is State.COMPLETE]
-        leading, baseline = select_leaders(sorted(done, key=lambda r: r.number), self.plan)
-        if len(self.plan.objectives) > 1:  # if all may be guessing, the front is empty
-            best = front(done, self.plan) or [record for record in [leading] if record]
-        else:
-            best = rank_trials(sorted(done, key=lambda r: r.number), self.plan)[: self.keep]
-        return [*best, *([baseline] if baseline else [])]
-
-
-def front(records: Iterable[TrialRecord], plan: Plan) -> list[TrialRecord]:
-    """Return the completed trials that no other trial dominates by more than noise, sorted by number.
-
-    Trials that may be guessing are excluded.
-    """
-    done = [record for record in records if record.state is State.COMPLETE and not plan.guesses(record)]
-    scores = {record.number: plan.score(record) for record in done}
-    noise = [NOISE.get(name, 0.0) for name in plan.objectives]
-    return [
-        record
-        for record in sorted(done, key=lambda r: r.number)
-        if not any(dominates(scores[other.number], scores[record.number], noise) for other in done)
-    ]
+        done.sort(key=lambda record: record.number)
+        _, baseline = select_leaders(done, self.plan)
+        return [*rank_trials(done, self.plan)[: self.keep], *([baseline] if baseline else [])]
 
 
 class ErrorTraces(Callback):

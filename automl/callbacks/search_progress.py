@@ -170,12 +170,11 @@ class Progress(Callback):
 def search_summary(plan: Plan, records: Mapping[int, TrialRecord]) -> str:
     """Return the best score and its difference from the baseline, each with the number of its trial."""
     best, baseline = select_leaders(records.values(), plan)
-    first = plan.objectives[0]
+    metric = plan.metric
     if best is None:
         return ""
-    text = f"best {plan.show(first, best.value(first))} (trial {best.number})"
+    text = f"best {metric.show(best.value(metric.name))} (trial {best.number})"
     if baseline is None or baseline is best:
         return text
-    gap = best.value(first) - baseline.value(first)
-    scale, unit = (plan.metric.scale, plan.metric.gap) if first == plan.metric.name else (1, "")
-    return f"{text}, {f'{scale * gap:+.3g} {unit}'.rstrip()} to the baseline (trial {baseline.number})"
+    gap = metric.scale * (best.value(metric.name) - baseline.value(metric.name))
+    return f"{text}, {f'{gap:+.3g} {metric.gap}'.rstrip()} to the baseline (trial {baseline.number})"

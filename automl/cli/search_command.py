@@ -204,12 +204,6 @@ def _print_leaders(result: "Search") -> None:
         for trial, name in zip(result.leading, placement_names(configs), strict=True):
             model = f"{model_name(trial.config)}, " if several else ""
             print(f"          {trial.number:03} {result.describe_score(trial)}  {model}{name}")
-    if result.front:
-        print(f"front     {len(result.front)} non-dominated (Pareto-optimal) trials")
-        for trial in result.front:
-            plan = result.plan
-            values = "  ".join(f"{name} {plan.show(name, trial.value(name))}" for name in plan.objectives)
-            print(f"          {values}  {describe_model(trial)}")
 
 
 def _next(result: "Search", storage: str) -> Iterator[str]:

@@ -26,11 +26,9 @@ def data(
     show: bool = option(False, "List the published datasets: size, license, source.", None, "--list"),
     space: str | None = option(None, "Space of a search, whose task reads the data.", shown="by the data"),
     size: int = option(128, "Side of the images in pixels."),
-    flip: bool = option(True, "Mirror images on the sheet at random.", None, "--flip/--no-flip"),
-    augment: str = option("light", "Augmentation on the sheet: light, standard or strong."),
     as_json: bool = JSON_OPTION,
 ) -> None:
-    """Describe a dataset with a sheet of images, or download one."""
+    """Describe a dataset, or download one."""
     if (path is not None) + (download is not None) + show != 1:
         raise InputError("give exactly one of PATH, --download NAME and --list")
     if path is None:
@@ -41,8 +39,6 @@ def data(
     described = describe_data(path, space=space, size=size)
     for line in described.lines():
         print(printable(line))
-    if hasattr(described, "write_sheet"):
-        print(f"sheet       {described.write_sheet(path, size, flip=flip, augment=augment)}")
     with_space = [] if space is None else ["--space", space]
     print(f"next      {shell(['automl', 'search', *with_space, '--data', path])}")
     if as_json:

@@ -11,6 +11,7 @@ from automl.base import loading
 from automl.base.errors import InputError
 from automl.base.escape import shell
 from automl.base.options import split_option
+from automl.base.text import absolute_data
 from automl.cli.command import only, with_options_of
 from automl.config.search_options import RuntimeOptions
 from automl.trials.train_options import KEYS, RunOptions, TrainArguments, TrainOptions
@@ -100,7 +101,7 @@ def _of_images(options: TrainOptions) -> "TrialConfig":
         {
             "data": {
                 "source": dataset,
-                "path": options.data and str(Path(options.data).expanduser().resolve()),
+                "path": options.data and absolute_data(options.data),
                 "size": size if options.size is None else options.size,
                 "subset": options.subset,
             },

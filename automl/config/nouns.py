@@ -16,7 +16,7 @@ from automl.base import loading
 from automl.base.errors import InputError, check_utf8, unknown
 from automl.base.lazy import resolve
 from automl.base.options import option_name, split_option
-from automl.base.text import check_name, data_name, short_name
+from automl.base.text import absolute_data, check_name, data_name, short_name
 from automl.base.units import (
     format_count,
     format_size,
@@ -85,7 +85,6 @@ class Limits:
         return "; ".join(violations) or None
 
 
-COSTS = ("latency", "params", "macs")  # objectives beside the task's metric
 REFEREE = "referee"  # in place of a space: the trainings are commands, which `automl referee` compares
 TRIALS = 16  # the default if neither trials nor a budget is set
 EQUAL = ("time", "epochs")
@@ -174,7 +173,7 @@ class Question(declared.QuestionOptions):
 
     @property
     def _path(self) -> str | None:
-        return None if self.data is None else str(Path(self.data).expanduser().resolve())
+        return None if self.data is None else absolute_data(self.data)
 
     def with_space(self, space: str | SpaceFunction | Space) -> "Question":
         """Return the question with another name or object of the same space or training function."""
@@ -260,8 +259,6 @@ class SearchPlan(declared.PlanOptions):
         _check_counts(self, "trials", "seeds")
         if not 0 <= self.baseline_share <= 1:
             raise InputError(f"--baseline-share must be between 0 and 1; got {self.baseline_share:g}")
-        if self.is_grid and self.warm_start is not None:
-            raise InputError("--sampler grid trains all cells; leave --warm-start out")
         _ = self.seconds  # raises InputError for an invalid value
 
     @property
@@ -278,16 +275,6 @@ class SearchPlan(declared.PlanOptions):
     def is_grid(self) -> bool:
         """True if all cells of a grid are trained."""
         return self.sampler == GRID
-
-    def objectives(self, metric: str) -> list[str]:
-        """Return the names of the objectives, given the primary metric of the task."""
-        names = [metric] if self.objective is None else [n.strip() for n in self.objective.split(",")]
-        for name in names:
-            if name not in (metric, *COSTS):
-                raise unknown("objective", name, (metric, *COSTS))
-        if len(set(names)) < len(names) or len(names) > 3:
-            raise InputError(f"--objective must be one to three different names; got {self.objective!r}")
-        return names
 
     def extended(
         self, trials: str | None, budget: str | None, ended: int, seeds: int | None = None

@@ -117,27 +117,22 @@ class PlanOptions:
     Attributes:
         trials: Number of configurations to try. Default: 16 if `budget` is not set either.
         budget: Time limit, such as 30m or 2h. Trials that run then continue to their next rung.
-        warm_start: Name of an earlier search of the same space. Its five best configurations are tried
-            first.
         prior: Start of the sampler of placements: sensitivity or none. `sensitivity`: the loss of a trained
             decoder with each layer replaced, which is measured first. Default: `sensitivity` where it can be
             measured.
         seeds: Seeds of each cell with --sampler grid, or of each variant with --confirm. Those of a cell
             start at `seed`. In Python, only those of a cell.
         sampler: auto, tpe, placement, random, gp, nsga2, grid, module:Sampler. `auto` is `placement`
-            if the space draws placements and there is one objective, otherwise `tpe`.
-        objective: Comma-separated list of 1 to 3: the metric, latency, params, macs. Default: the metric.
+            if the space draws placements, otherwise `tpe`.
         baseline_share: Fraction of the trials that tune the baseline.
         pruning: Stop weak trials at rungs. Without it, every trial gets all of its epochs.
     """
 
     trials: int | None = option(None, SEARCH, shown="16", kind=str | None)
     budget: str | None = option(None, SEARCH)
-    warm_start: str | None = option(None, SEARCH, rare=True)
     prior: str | None = option(None, SEARCH, shown="sensitivity of trained decoders", rare=True)
     seeds: int = option(1, SEARCH, shown="1; 10", rare=True, kind=int | None)
     sampler: str = option("auto", SEARCH, rare=True)
-    objective: str | None = option(None, SEARCH, rare=True)
     baseline_share: float = option(0.2, SEARCH, rare=True)
     pruning: bool = option(True, SEARCH, "--pruning/--no-pruning", rare=True)
 
@@ -173,7 +168,7 @@ class PlaceOptions:
 
     Attributes:
         name: Name of the search. It is unique in `storage`. Default: the space and the time.
-        keep: Number of best trials whose checkpoints are kept; with several objectives, the Pareto front.
+        keep: Number of best trials whose checkpoints are kept.
         cpus_per_trial: CPU cores of each worker.
         gpus_per_trial: GPUs of each worker: auto (measured), or a number such as 0.5. A fraction shares one.
             `auto` is 0 without any, 1/2, 1/4 or 1/8 if the baseline leaves as much of a GPU idle, otherwise

@@ -22,6 +22,7 @@ from typing import IO, NamedTuple
 from automl.base.errors import InputError
 from automl.base.units import format_size
 from automl.data.files import hash_file, is_clutter
+from automl.data.remote import local_copy
 from automl.storage.cache_folder import cache_root, once
 
 SUFFIXES = (".tgz", ".tar.gz", ".tar", ".zip")
@@ -71,8 +72,8 @@ def extract_cached(archive: Path) -> Path:
 
 
 def extract_if_archive(path: str | Path) -> Path:
-    """Return the folder with the content of an archive, or the path of anything else."""
-    path = Path(path).expanduser()
+    """Return the folder with the content of an archive, or the path of anything else, on this machine."""
+    path = local_copy(path)
     return extract_cached(path) if path.is_file() and is_archive(path) else path
 
 

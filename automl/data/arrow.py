@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -27,6 +28,8 @@ from automl.data.tally import Tally
 from automl.storage.cache_folder import cache_root, once
 
 METADATA = b"automl"  # key of a file's metadata, as JSON
+SHARDS, WHOLE = "shards", "whole"  # keys in the metadata of an index: its shards, and its whole file's name
+PIXELS = "image"  # the column that an index lacks
 BATCH_BYTES = 64 << 20
 AHEAD = 4  # inputs per core that are prepared in advance
 
@@ -100,7 +103,7 @@ class ArrowFile:
         `write` writes about `needed` bytes to a path and returns a phrase that says what it did. Raises
         InputError as `write` does, and if the cache folder is full or read-only.
         """
-        target = cache_root() / f"{hashlib.sha256(key).hexdigest()[:32]}.arrow"
+        target = cached_path(key)
 
         def build(path: Path) -> None:
             if target.exists():
@@ -110,6 +113,11 @@ class ArrowFile:
             print(f"{action} into {target} in {time.monotonic() - begin:.1f} s", file=sys.stderr, flush=True)
 
         return cls(once(target, build, cls.is_sound, needed=needed))
+
+
+def cached_path(key: bytes) -> Path:
+    """Return the path of the cache file of a key, on which its content depends."""
+    return cache_root() / f"{hashlib.sha256(key).hexdigest()[:32]}.arrow"
 
 
 def write_batches(
@@ -123,6 +131,13 @@ def write_batches(
             rows += len(batch)
         end = {METADATA: json.dumps({**about, "rows": rows})}
         writer.write_batch(pa.RecordBatch.from_pylist([], schema=schema), custom_metadata=end)
+
+
+def write_tables(path: Path, tables: Iterator[pa.Table], about: Mapping[str, Any]) -> None:
+    """Write an `ArrowFile` of at least one table. `about`: see `write_batches`."""
+    first = next(tables)
+    batches = (batch for table in chain([first], tables) for batch in table.to_batches())
+    write_batches(path, first.schema, batches, about)
 
 
 def write_columns(path: Path, columns: Mapping[str, pa.Array], about: Mapping[str, Any]) -> None:
@@ -150,13 +165,19 @@ def write_rows(
     write_batches(path, schema, batches(), about)
 
 
-def map_in_threads(title: str, items: Sequence[Item], prepare: Callable[[Item], Result]) -> Iterator[Result]:
-    """Yield `prepare(item)` for each item in order, computed in threads. `title` names the shown progress."""
+def map_in_threads(
+    title: str, items: Sequence[Item], prepare: Callable[[Item], Result], *, threads: int | None = None
+) -> Iterator[Result]:
+    """Yield `prepare(item)` for each item in order, computed in threads, by default one a core.
+
+    `title` names the shown progress.
+    """
+    threads = threads or count_cores()
     pending: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(count_cores()) as pool, progress(title, len(items)) as advance:
-        for i in range(len(items) + AHEAD * count_cores()):
+    with ThreadPoolExecutor(threads) as pool, progress(title, len(items)) as advance:
+        for i in range(len(items) + AHEAD * threads):
             if i < len(items):
                 pending.append(pool.submit(prepare, items[i]))
-            if i >= AHEAD * count_cores() and pending:
+            if i >= AHEAD * threads and pending:
                 yield pending.popleft().result()
                 advance(1)

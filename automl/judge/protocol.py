@@ -160,7 +160,6 @@ class Confirmation:
             + len(self.selection) * len(self.variant_set.baseline_candidates),
             budget=search.budget,
             metric=metric,
-            objectives=[metric.name],
             baseline_share=0,
             pruning=False,
         )
@@ -254,4 +253,4 @@ def study_in(
             f"copy, or delete {folder}."
         )
     direction: Any = "maximize" if maximize else "minimize"
-    return partial(create_study, folder, name=name, directions=[direction])
+    return partial(create_study, folder, name=name, direction=direction)

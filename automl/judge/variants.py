@@ -128,7 +128,7 @@ def select_variants(
     metric = plan.metric.name
     done = sorted(
         (r for r in records if r.state is State.COMPLETE),
-        key=lambda r: plan.signed_value(r, metric),
+        key=plan.signed_value,
         reverse=True,
     )
     different = _different(done)
@@ -198,7 +198,7 @@ def _different(records: Iterable[TrialRecord]) -> list[TrialRecord]:
 def _near_best(plain: Sequence[TrialRecord], plan: Plan, noise: float | None) -> list[TrialRecord]:
     """Return the plain trials that may become the baseline: those in reach of the noise between seeds."""
     reach = math.inf if noise is None else 2 * math.sqrt(2) * noise
-    scores = [plan.signed_value(record, plan.metric.name) for record in plain[:PLAIN]]
+    scores = [plan.signed_value(record) for record in plain[:PLAIN]]
     return [record for record, score in zip(plain, scores, strict=False) if scores[0] - score <= reach]
 
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from automl.base.units import format_count, pluralize
-from automl.callbacks.retention import NOISE, front
 from automl.report import style
 from automl.report.figure import ZOOM, Cell, Chart, Figure, Plot, Table, absent
 from automl.report.read import SearchData, variant_trainings
@@ -222,6 +220,8 @@ def _over_time(search: SearchData, trial: TrialRecord) -> list[dict[str, Any]]:
 
 NAME, TITLE = "costs", "What it costs"
 
+# Relative noise of costs that are timed. A smaller difference does not remove a trial from a front.
+NOISE = {"latency": 0.02, "time_ratio": 0.02}
 COSTS = {
     "time_ratio": "time of an epoch, times the baseline's",
     "latency": "latency of one input, ms",
@@ -235,9 +235,16 @@ def pareto(search: SearchData, cost: str) -> list[TrialRecord]:
 
     Differences within the noise do not count, nor do trials that may be guessing.
     """
-    measured = [trial for trial in search.done if cost in trial.profile]
-    plan = replace(search.plan, objectives=[search.metric, cost])
-    return sorted(front(measured, plan), key=lambda trial: trial.profile[cost])
+    plan = search.plan
+    measured = [trial for trial in search.done if cost in trial.profile and not plan.guesses(trial)]
+
+    def dominates(other: TrialRecord, trial: TrialRecord) -> bool:
+        gain, saved = plan.score(other) - plan.score(trial), trial.profile[cost] - other.profile[cost]
+        noise = NOISE.get(cost, 0.0) * trial.profile[cost]
+        return gain >= 0 and saved >= 0 and (gain > 0 or saved > noise)
+
+    best = [trial for trial in measured if not any(dominates(other, trial) for other in measured)]
+    return sorted(best, key=lambda trial: (trial.profile[cost], trial.number))
 
 
 def costs(search: SearchData) -> Plot:
@@ -265,10 +272,6 @@ def costs(search: SearchData) -> Plot:
         + ZOOM
         + (" A click on a trial opens its run in MLflow." if search.links else "")
     )
-    if len(search.plan.objectives) > 1:
-        whole = front((trial for trial in search.done), search.plan)
-        numbers = ", ".join(str(record.number) for record in whole[:40])
-        note += f" On the front of {', '.join(search.plan.objectives)} together: trials {numbers}."
     rows: list[list[Cell]] = [
         [cost, trial.number, search.where(trial), trial.profile[cost], search.score(trial)]
         for cost, trials in fronts.items()

@@ -29,8 +29,6 @@ Sites = dict[tuple[str, int], str]
 
 def parts(search: SearchData) -> Plot:
     """Plot effects with 90 % intervals, and name the placements that are expected to be best."""
-    if len(search.plan.objectives) > 1:
-        return absent(NAME, TITLE, "A model of placements knows one objective; this search has several.")
     if len(search.done) > MOST:
         return absent(NAME, TITLE, f"{len(search.done)} trials are more than the {MOST} it is computed for.")
     metric = search.plan.metric

@@ -8,7 +8,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -119,8 +119,7 @@ class SearchData:
 
     @cached_property
     def _leaders(self) -> tuple[TrialRecord | None, TrialRecord | None]:
-        # What the page shows is the metric, whatever else was searched for.
-        return self.metadata.leaders(self.done, replace(self.plan, objectives=[self.metric]))
+        return self.metadata.leaders(self.done, self.plan)
 
     @property
     def best(self) -> TrialRecord | None:

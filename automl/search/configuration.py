@@ -7,7 +7,6 @@ A value is set by a parameter of the space, such as `heads`, or by a dotted key 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -19,6 +18,7 @@ from automl.base import loading
 from automl.base.errors import InputError, unknown
 from automl.base.lazy import contributions
 from automl.base.serialise import to_json
+from automl.base.text import absolute_data
 from automl.judge.scheduler import latest_verdict
 from automl.storage.folder import find_model_search
 from backbones import find
@@ -138,7 +138,7 @@ def _put(whole: dict[str, Any], config: TrialConfig, key: str, text: str) -> Non
         if name != whole[part]["backbone"]:
             whole[part] |= {"backbone": name, "code": None, "options": {}, "placement": {}}
     elif part == "data" and field == "path":
-        whole[part][field] = str(Path(text).expanduser().resolve())
+        whole[part][field] = absolute_data(text)
     else:
         whole[part][field] = _typed(hints[field], text)
 

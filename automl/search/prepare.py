@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from os import PathLike, fspath
-from pathlib import Path
 from typing import Any
 
 from automl.base import loading
@@ -26,13 +25,12 @@ from automl.costs.forecast import check_limits
 from automl.data import shared
 from automl.data.manifest import Manifest
 from automl.export.formats import find_missing_formats
-from automl.storage.folder import check_new, exists, find_model_search, find_search
-from automl.storage.metadata import SearchMetadata
-from automl.storage.storage import check_not_temporary
+from automl.storage.folder import check_new, exists, find_search
+from automl.storage.storage import Storage, check_not_temporary
 from automl.task import Task, checks, open_task, task_of_data
 from automl.task.initial import choose_weights
 from search.config import PUBLISHED, TASKS, TrialConfig
-from search.drawn import Drawn, same_parameters
+from search.drawn import Drawn
 from search.grid import Cell
 from search.samplers import check_sampler, choose_sampler, load_sampler
 from search.space import GRID, SPACES
@@ -55,7 +53,7 @@ class Prepared:
         drawn: The space with its draws.
         baseline: The configuration of trial 0.
         task: The task of the baseline, with its data.
-        plan: Number of trials, budget, metric and objectives.
+        plan: Number of trials, budget and metric.
         manifest: List of examples and splits.
     """
 
@@ -89,10 +87,7 @@ def prepare(settings: ParsedSettings) -> Prepared:
     plan = _with_sampler(plan, question, drawn)
     if drawn.space.types is not None:  # Stored, so that a later default does not change this search.
         question = replace(question, attention=",".join(map(loading.make_absolute, drawn.space.types)))
-    mark = drawn.fingerprint
-    if plan.warm_start is not None:
-        find_warm_start(plan.warm_start, place.storage, mark)
-    shared.use(None)
+    shared.use_saved(None, Storage(place.storage))
     task = open_task(drawn.baseline, runtime)  # decodes the data, once and before any trial
     if plan.prior == "sensitivity" and not starts_from_sensitivity(plan, task):
         raise InputError(
@@ -139,10 +134,9 @@ def with_weights(question: Question) -> Question:
 
 def _with_sampler(plan: SearchPlan, question: Question, drawn: Drawn) -> SearchPlan:
     """Return the plan with a sampler chosen for `auto`. Raise InputError if the sampler does not fit."""
-    objectives = (plan.objective or "").count(",") + 1
-    sampler = choose_sampler(plan.sampler, drawn, objectives=objectives)
+    sampler = choose_sampler(plan.sampler, drawn)
     if sampler != GRID:
-        load_sampler(sampler, seed=question.seed, objectives=objectives)  # raises InputError
+        load_sampler(sampler, seed=question.seed)  # raises InputError
     check_sampler(sampler, drawn)
     return replace(plan, sampler=sampler)
 
@@ -154,7 +148,6 @@ def make_plan(plan: SearchPlan, question: Question, task: Task) -> Plan:
         trials=plan.most,
         budget=float(task.config.training.epochs),
         metric=task.metric,
-        objectives=plan.objectives(task.metric.name),
         baseline_share=plan.baseline_share,
         pruning=plan.pruning and not plan.is_grid,
         guessing=None if chance is None else task.metric.guessing(chance, task.size("validation")),
@@ -317,17 +310,3 @@ def fit_epochs(question: Question, task: Task) -> Fit | None:
         f"training needs about {STEPS}; set another number with --epochs"
     )
     return Fit(settings={"epochs": enough}, why=why)
-
-
-def find_warm_start(name: str, storage: str, fingerprint: str) -> tuple[Path, SearchMetadata]:
-    """Return the folder and the metadata of the search `--warm-start`.
-
-    Raise InputError if it does not exist, or its space draws other parameters.
-    """
-    folder, other = find_model_search(name, storage)
-    if not same_parameters(other.fingerprint, fingerprint):
-        raise InputError(
-            f"search {name!r} was made with another space ({other.settings.question.space_name}); "
-            f"--warm-start needs one that draws the same parameters"
-        )
-    return folder, other

@@ -18,13 +18,15 @@ from automl.config.settings import ParsedSettings, Settings
 from automl.costs.forecast import predict_cost
 from automl.costs.profile import make_worker_config
 from automl.costs.time_ratio import ALLOWED, MEASURING_FRACTION
+from automl.data import shared
 from automl.judge.decision import detectable
 from automl.search.prepare import Prepared, open_settings, prepare
 from automl.storage.storage import Storage
-from automl.task import Task
+from automl.task import Split, Task
 from automl.trials import measurements
 from automl.trials.job import Trainings
 from automl.trials.ray_workers import list_open_nodes
+from automl.trials.session import share_data
 from cluster.connect import connect
 from cluster.resources import TrialResources, count_slots, joins_cluster
 from search.config import TrialConfig
@@ -84,6 +86,9 @@ class Preview:
         slots: Number of trials at a time.
         hours: Duration of the search [h]. None if the time is limited, not the trials.
         disk: Maximum size of checkpoints [bytes].
+        data: Size of the decoded data on the disk of each host that trains [bytes]. 0 if they stay in memory.
+        fetching: Time in which a host fetches them from the storage [s]. None if it does not, or it is
+            unknown.
         gpus: Fraction of a GPU for each trial, and why. None if there is no choice.
         detectable: Smallest difference of the metric that `confirm` detects with 10 seeds and 80 % power.
     """
@@ -105,6 +110,8 @@ class Preview:
     slots: int
     hours: float | None
     disk: float
+    data: int
+    fetching: float | None
     gpus: str | None
     detectable: float | None
 
@@ -145,6 +152,9 @@ class Preview:
                 f"{format_duration(3600 * self.hours)}, {self.hours * self.slots:.2g} device hours"
             )
         yield f"disk        at most {format_size(self.disk)} of checkpoints"
+        if self.data:
+            fetched = "" if self.fetching is None else f", fetched in about {format_duration(self.fetching)}"
+            yield f"data        {format_size(self.data)} on the disk of each host that trains{fetched}"
         if self.detectable is not None:
             yield (
                 f"confirm     {SEEDS} seeds detect a difference of {100 * self.detectable:.1f} points with "
@@ -241,7 +251,9 @@ def _time_trainings(
         if shape.gpus:
             tell("measuring the baseline on a GPU")
         location, terms = Storage(place.storage), ready.settings.terms
-        trainings = Trainings(location=location, baseline=ready.baseline, terms=terms)
+        splits: tuple[Split, Split] = ("train", "validation")
+        data = share_data(ready.task, None, place.storage, *splits) if joins_cluster() else None
+        trainings = Trainings(location=location, baseline=ready.baseline, terms=terms, data=data)
         fraction = measurements.find_fraction(place, shape, available, trainings, trials=plan.trials)
         if fraction is not None:
             shape = replace(shape, gpus=fraction.gpus)
@@ -309,6 +321,9 @@ def _forecast(ready: Prepared, models: Sequence[ExampleModel], timing: Timing) -
     large = max(models, key=lambda model: model.macs)
     # Weights and the two averages of the optimiser, in float32; twice, as the next file is written first.
     checkpoint = (16 if baseline.training.average else 12) * large.params
+    cached = ready.task.shared_name(baseline) is not None
+    files = ready.task.stored_files(("train", "validation")) if cached else {}
+    data, fetching = shared.measure_fetch(files.values())
     error = ready.task.metric.standard_error(LIKELY, ready.task.size("validation"))
     return Preview(
         space=question.space_name,
@@ -328,6 +343,8 @@ def _forecast(ready: Prepared, models: Sequence[ExampleModel], timing: Timing) -
         slots=timing.slots,
         hours=hours,
         disk=checkpoint * (ready.settings.place.keep + 1 + 2 * timing.slots),
+        data=data,
+        fetching=fetching,
         gpus=timing.fraction,
         detectable=None if error is None else detectable(NOISE * sqrt(2) * error, SEEDS),
     )
@@ -341,7 +358,7 @@ def _pending(calls: Sequence[Any], seconds: float) -> bool:
 def _arguments(trainings: Trainings, shape: TrialResources) -> tuple[Any, ...]:
     baseline, arithmetic = trainings.baseline, trainings.terms.arithmetic
     config = make_worker_config(baseline, shape.workers)
-    return config, baseline.code(), shape.cpus, shape.gpus, arithmetic
+    return config, baseline.code(), shape.cpus, shape.gpus, arithmetic, trainings.data
 
 
 def _epoch(task: Task, pace: measurements.Pace, shape: TrialResources) -> float:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from automl.base.options import STORAGE
 from automl.base.terminal import Summary, call
 from automl.base.units import pluralize
-from automl.callbacks.retention import front
 from automl.report.read import SearchData
 from automl.tracking.run_spec import flat
 from search import record
@@ -60,18 +59,13 @@ class SearchResult(Summary, SearchData):
 
     @property
     def leading(self) -> list[TrialRecord]:
-        """Return the best trials by the first objective, five at most."""
+        """Return the best trials five at most."""
         return rank_trials(self.trials, self.plan)[:LEADING]
 
     def best_with_full(self, full: int) -> TrialRecord | None:
         """Return the best trial of a decoder with so many layers of its own attention, or None."""
         models = ((trial, trial.config.model) for trial in rank_trials(self.trials, self.plan))
         return next((trial for trial, m in models if m.kinds.count(m.own_layer) == full), None)
-
-    @property
-    def front(self) -> list[TrialRecord]:
-        """Return the trials that no other one dominates, if there are several objectives."""
-        return front(self.trials, self.plan) if len(self.plan.objectives) > 1 else []
 
     @property
     def stopped(self) -> bool:
@@ -102,7 +96,7 @@ class SearchResult(Summary, SearchData):
     def trials_dataframe(self) -> "pandas.DataFrame":
         """Return a table with one row per trial, sorted by number.
 
-        The columns are number; the objectives after the last epoch, if the trial has them; state, placement
+        The columns are number; the metric after the last epoch, if the trial has it; state, placement
         and role; the parameters as in MLflow; epochs_done, steps and seconds; and the MLflow run_id.
         """
         import pandas  # takes half a second
@@ -112,7 +106,7 @@ class SearchResult(Summary, SearchData):
     def _row(self, trial: TrialRecord) -> dict[str, Any]:
         return {
             "number": trial.number,
-            **{name: trial.value(name) if trial.has(name) else None for name in self.plan.objectives},
+            self.metric: trial.value(self.metric) if trial.has(self.metric) else None,
             "state": str(trial.state),
             "placement": record.placement_key(trial.config),
             "role": str(trial.role),
@@ -131,10 +125,10 @@ class SearchResult(Summary, SearchData):
 
     def describe_score(self, trial: TrialRecord) -> str:
         """Return metric, expected metric and training steps of a completed trial."""
-        name, show = self.metric, self.plan.show
-        expected = "" if trial.expected is None else f" (expected {show(name, trial.expected)})"
+        name, show = self.metric, self.plan.metric.show
+        expected = "" if trial.expected is None else f" (expected {show(trial.expected)})"
         steps = "" if trial.steps is None else f" after {pluralize(trial.steps, 'steps')}"
-        return f"{name} {show(name, trial.value(name))}{expected}{steps}"
+        return f"{name} {show(trial.value(name))}{expected}{steps}"
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """Yield the lines that describe the search, as label and text."""
@@ -180,7 +174,6 @@ class SearchResult(Summary, SearchData):
             "best": None if self.best is None else self._trial_json(self.best),
             "baseline": None if self.baseline is None else self._trial_json(self.baseline),
             "leading": list(map(self._trial_json, self.leading)),
-            "front": list(map(self._trial_json, self.front)),
             "stopped": self.stopped,
             "folder": str(self.folder),
             "failure": self.failure,
@@ -188,7 +181,6 @@ class SearchResult(Summary, SearchData):
             "page": self.page,
             "warnings": self.warnings,
             "missing": self.missing,
-            "objectives": list(self.plan.objectives),
         }
 
     def _trial_json(self, trial: TrialRecord) -> dict[str, Any]:
@@ -197,7 +189,6 @@ class SearchResult(Summary, SearchData):
             "run_id": self.runs.get(trial.number),
             "metric": self.metric,
             "value": trial.value(self.metric),
-            "objectives": {name: trial.value(name) for name in self.plan.objectives},
             "profile": dict(trial.profile),
             "config": trial.config.to_json(),
             "expected": trial.expected,

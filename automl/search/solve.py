@@ -304,7 +304,7 @@ def run_solve(
         The placement with its gain and costs.
 
     Raises:
-        InputError: The search has no completed trial with a placement or several objectives, no placement
+        InputError: The search has no completed trial with a placement, no placement
             meets the limits, or there is user-defined code without `trust`.
 
     Example:
@@ -320,11 +320,6 @@ def run_solve(
     name, storage = resolve_search(search, storage)
     folder, metadata = find_model_search(name, storage)
     check_not_lost(folder, metadata)
-    if len(metadata.plan.objectives) > 1:
-        raise InputError(
-            f"automl solve needs a search with one objective; {name!r} has "
-            f"{', '.join(metadata.plan.objectives)}"
-        )
     shared.use_saved(folder, Storage(storage))
     records = read_records(folder, metadata.name, metadata.plan.needed)
     _check_names(name, metadata.settings.question, records, space, trust)

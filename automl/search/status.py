@@ -35,7 +35,7 @@ class Status:
         states: Number of trials by state. Running ones without a process are `interrupted`, and trainings
             that a verdict did without are `not needed`.
         rungs: The resource of each rung [epochs], and the number of trials that reached it.
-        metric: Name of the first objective.
+        metric: Name of the metric.
         best: Name and score of the best trial.
         baseline: Name and score of the best trial without attention.
         original: Trained model that the search starts from, and what the best trial saves. Empty without one.
@@ -152,10 +152,10 @@ def _read(name: str, storage: str, *, configs: bool = True) -> Status:
     settings = metadata.settings
     best, baseline = metadata.leaders(records, plan)
     milestones = metadata.milestones(plan)
-    first = plan.objectives[0]
     leaders = {title: trial for title, trial in (("best", best), ("baseline", baseline)) if trial is not None}
     scores = {
-        title: (leader.name if configs else "", leader.value(first)) for title, leader in leaders.items()
+        title: (leader.name if configs else "", leader.value(plan.metric.name))
+        for title, leader in leaders.items()
     }
 
     epochs = [metrics for record in records for metrics in record.history]
@@ -185,11 +185,11 @@ def _read(name: str, storage: str, *, configs: bool = True) -> Status:
         trials=plan.trials,
         states={state: counts[state] for state in (*map(str, State), NOT_NEEDED, INTERRUPTED)},
         rungs=[(m, sum(record.resource >= m for record in records)) for m in milestones],
-        metric=first,
+        metric=plan.metric.name,
         best=scores.get("best"),
         baseline=scores.get("baseline"),
         original=describe_original(folder, plan.metric, best if configs else None),
-        shown={title: plan.show(first, score) for title, (_, score) in scores.items()},
+        shown={title: plan.metric.show(score) for title, (_, score) in scores.items()},
         steps={title: leader.steps for title, leader in leaders.items() if leader.steps is not None},
         quiet=max(0.0, time.time() - max(times)) if times else None,
         hours=sum(metrics.get("seconds", 0.0) for metrics in epochs) / 3600,
@@ -244,7 +244,7 @@ class Listed:
         state: As of `Status`, or `damaged`.
         ended: Number of trials that have ended.
         trials: Number of planned trials. None: only the time is limited.
-        metric: Name of the first objective.
+        metric: Name of the metric.
         best: Its value in the best trial.
         shown: This value with its unit.
         verdict: Outcome of the latest confirmation.

@@ -103,7 +103,7 @@ class SearchMetadata:
 
     Attributes:
         identity: Unique identifier, which differs between searches of the same name.
-        plan: Number of trials, budget, metric and objectives.
+        plan: Number of trials, budget and metric.
         fingerprint: Digest of the space's distributions and configurations.
         data: Digest of all splits.
         gpu_fraction: Fraction of a GPU for each worker of a trial, once it is measured.
@@ -205,7 +205,7 @@ class SearchMetadata:
             raise InputError(
                 f"space {space_name(question.space if moved is None else moved)!r} differs from that of "
                 f"search {self.name!r}, so new trials would not be comparable. Restore the old space, or "
-                f"start another search with --warm-start {self.name}."
+                f"start another search."
             )
         return drawn
 

@@ -1,20 +1,11 @@
-"""Experiment, names, tags and parameters of tracked runs, and runs that a training function starts itself.
+"""Experiment, names, tags and parameters of tracked runs."""
 
-The latter are children of the trial's run, and not that run: there, a parameter that the function logs could
-have another value already, and MLflow refuses that.
-"""
-
-import json
-import os
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
 from automl.base.escape import markdown, markdown_code, mlflow_key, redact, shell
-from automl.base.loading import sources
 from automl.base.serialise import to_json
 from automl.storage.metadata import Provenance, SearchMetadata
 from automl.storage.storage import Storage
@@ -28,10 +19,6 @@ from search.record import (
     model_name,
     model_options,
 )
-
-RUNS_FILE = "mlflow.json"  # MLflow's environment of a trial, in the folder of the trial
-RUN_PATIENCE = 30.0  # time that the run of the trial may take to appear [s]
-EXPERIMENT, ID, TAGS = "MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID", "MLFLOW_RUN_CONTEXT"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +77,6 @@ def search_run_spec(location: Storage, metadata: SearchMetadata) -> RunSpec:
             "equal": settings.terms.equal,
             "sampler": settings.plan.sampler,
             "metric": plan.metric.name,
-            "objective": ",".join(plan.objectives),
             "seed": settings.question.seed,
             "data": metadata.data[:16],
         },
@@ -126,28 +112,6 @@ def source(provenance: Provenance, scale: str = "") -> dict[str, str]:
 def below(location: Storage, trial: TrialRecord) -> Storage:
     """Return the folder of a trial's checkpoint below `location`."""
     return location / trial.folder
-
-
-def announce(folder: Storage, experiment: str, run_id: str) -> None:
-    """Write where the trial in `folder` starts runs, for `join_runs` in its process."""
-    environment = {EXPERIMENT: experiment, TAGS: json.dumps({PARENT: run_id})}
-    folder.write(RUNS_FILE, json.dumps(environment).encode())
-
-
-def join_runs(folder: Storage, function: str) -> None:
-    """Make MLflow start runs in this process as children of the run of the trial in `folder`.
-
-    The run is written by the search meanwhile. Wait for it if the files of the function name MLflow.
-    """
-    # Those of the last trial, or of a script with `mlflow.set_experiment`.
-    for name in (EXPERIMENT, ID, TAGS):
-        os.environ.pop(name, None)
-    uses_mlflow = any(b"mlflow" in content for content in sources(function))
-    until = time.monotonic() + RUN_PATIENCE * uses_mlflow
-    while not folder.exists(RUNS_FILE) and time.monotonic() < until:
-        time.sleep(0.05)
-    with suppress(OSError):
-        os.environ.update(json.loads(folder.read(RUNS_FILE)))
 
 
 EPOCHS_DONE = "epochs_done"  # MLflow's steps are epochs

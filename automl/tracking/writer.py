@@ -31,14 +31,12 @@ from automl.tracking.run_spec import (
     TRIAL,
     VERDICT,
     RunSpec,
-    announce,
     flat,
     named,
     run_name,
     verdict_numbers,
 )
 from search.config import TrialConfig
-from search.config.tasks import find_spec
 from search.record import (
     CHECKPOINT_FILE,
     State,
@@ -174,9 +172,6 @@ class MlflowWriter:
             self.client.log_dict(run.run_id, redact_all(trial.config.to_json()), "config.json")
             params = _params(flat(trial.config))
             self._log_data(run.run_id, trial.config)
-            is_function = find_spec(trial.config.task).task and trial.config.training.reported is not None
-            if is_function and trial.state is State.RUNNING:
-                announce(self.run_spec.checkpoint(trial), self.run_spec.experiment, run.run_id)
         while len(trial.history) > run.epochs + EPOCHS:
             self._log(run, trial)
         end = {} if trial.state is State.RUNNING else self._end(run, trial)

@@ -181,12 +181,21 @@ class PaceWorker:
 
     Args:
         runtime: Further arguments of the `Runtime`.
+        data: Result of `session.share_data` on another machine.
     """
 
     def __init__(
-        self, config: TrialConfig, code: Code, cpus: float, gpus: float, runtime: dict[str, Any]
+        self,
+        config: TrialConfig,
+        code: Code,
+        cpus: float,
+        gpus: float,
+        runtime: dict[str, Any],
+        data: Mapping[str, Any] | None = None,
     ) -> None:
         receive(code)
+        if data is not None:
+            shared.use(data)
         self.runtime = runtime_for(cpus, gpus, **runtime)
         self.task = open_task(config, self.runtime)
 

@@ -280,8 +280,11 @@ def exit_now(advice: str, number: int) -> NoReturn:
     os._exit(128 + number)
 
 
-def share_data(task: "Task", folder: Path, storage: str, *splits: "Split") -> dict[str, Any] | None:
-    """Copy the data to the storage if trials may run on machines without them. Otherwise return None."""
+def share_data(task: "Task", folder: Path | None, storage: str, *splits: "Split") -> dict[str, Any] | None:
+    """Copy the data to the storage if trials may run on machines without them. Otherwise return None.
+
+    A dry run has no `folder`.
+    """
     from automl.data import shared
 
     name, root = task.shared_name(task.config), Storage(storage)

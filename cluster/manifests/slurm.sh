@@ -22,6 +22,7 @@ name=${AUTOML_NAME:-automl-$job}  # a job that is queued again keeps its number
 storage=${AUTOML_STORAGE:-$home/searches}  # where all nodes see it
 temporary=/tmp/automl-ray-$job  # /tmp/ray may belong to another user on a shared node
 export PATH="${AUTOML_VENV:-$home/.venv}/bin:$PATH" RAY_USAGE_STATS_ENABLED=0
+export AUTOML_CACHE=${AUTOML_CACHE:-${SLURM_TMPDIR:-/tmp}/automl-cache-$(id -u)}  # a disk of each node's own
 
 # Who has the token may run anything on the nodes. It is in a file that its owner alone reads, and not in the
 # environment, which Slurm shows.

@@ -85,8 +85,8 @@ class TaskSpec:
             `automl.search.prepare`. By default they are `space`.
         space: The name of the space for data that `detect` recognises.
         overview: The reference of a function of a path, and of the `size` of images if it takes one. It
-            returns a dataclass for `automl data --json` with `lines()` to print. If that has `write_sheet`,
-            it writes a picture of samples. By default the splits are listed.
+            returns a dataclass for `automl data --json` with `lines()` to print. By
+            default the splits are listed.
         guesses: True if `detect` goes by the names of files alone, so that `nearly` of other tasks is asked.
         as_text: The name of the task that reads the same data as texts.
         nearly: The reference of a function of a folder. It yields what is wrong with data that are nearly in

@@ -8,7 +8,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from ray.cluster_utils import Cluster
 
 AUTOML = Path(sys.executable).parent / "automl"
@@ -41,6 +43,53 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     cluster.wait_for_nodes()
     yield cluster
     cluster.shutdown()
+
+
+# A search of photographs that only the driver has, in shards of ten.
+SHARDED = """
+import automl
+from automl.data import shared
+
+shared.SHARD_BYTES, shared.LEAST = 10 * 40 * 40 * 3, 1
+found = automl.run_search(
+    space="folder", data="photos", size=32, backbone="xresnet18", backbone_option=["width=0.25"],
+    epochs=1, batch_size=16, trials=4, name="sharded", storage="kept",
+)
+assert (len(found.trials), found.failure) == (4, None), found.failure
+"""
+
+
+@pytest.mark.slow("a whole search")
+def test_nodes_decode_the_pictures_of_the_driver(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "run.py").write_text(SHARDED)
+    draw = np.random.default_rng(0)
+    for i in range(120):
+        file = tmp_path / "photos" / "ab"[i % 2] / f"{i}.jpg"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(draw.integers(0, 255, (48, 64, 3), np.uint8)).save(file)
+    run = subprocess.run(
+        [sys.executable, "run.py"],
+        cwd=tmp_path,
+        env={**os.environ, "RAY_ADDRESS": cluster.address, "AUTOML_CACHE": str(tmp_path / "head")},
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert run.returncode == 0, run.stderr
+    session = Path(cluster.head_node.get_session_dir_path())
+    output = "".join(file.read_text() for file in session.glob("logs/worker-*.err"))
+    shards = re.findall(
+        r"decoded \d+ folder (train|validation) images on the nodes into (\d+) shards", run.stderr
+    )
+    assert [split for split, _ in shards] == ["train", "validation"]
+    stored = {file.name for file in (tmp_path / "kept" / ".data").iterdir()}
+    assert len(stored) == sum(int(count) for _, count in shards) + 2, "the shards and the two indexes"
+    on_head = {file.name for file in (tmp_path / "head").glob("*.arrow")}
+    assert on_head == {name for name in stored if name.endswith(".index.arrow")}, "no pixels"
+    fetched = re.findall(r"fetched \S+ GB into (\S+\.arrow)", output)
+    assert len(fetched) == len(set(fetched)), "once a node"
+    assert 2 <= len(fetched) <= 2 * NODES
+    assert not re.findall(r"decoded .* into \S+node", output), "no node decodes by itself"
 
 
 @pytest.mark.slow("a whole search")

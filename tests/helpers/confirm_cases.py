@@ -142,7 +142,7 @@ def without(
     return {**scored, name: replace(scored[name], scores=left, failed=failed)}
 
 
-PLAN = Plan(trials=6, budget=1, metric=ACCURACY, objectives=["accuracy"])
+PLAN = Plan(trials=6, budget=1, metric=ACCURACY)
 
 RECORDS = [
     record(0, 0.80),
@@ -170,7 +170,7 @@ def fake_search(
     mark = _fingerprint(space) if space in SPACES else _drawn_fingerprint(space)
     with new_folder(settings, PLAN, fingerprint=mark, data=manifest.digest) as (folder, _):
         write_manifest(folder, manifest)
-        study = create_study(folder, name=name, directions=[StudyDirection.MAXIMIZE])
+        study = create_study(folder, name=name, direction=StudyDirection.MAXIMIZE)
         planned = FixedScheduler(study, PLAN, [])
         for trial in records:
             role = Role.CANDIDATE if trial.config.model.placement else Role.BASELINE

@@ -45,7 +45,7 @@ def leave_maps(folder: Path, kind: str, confirmation: int = 1) -> None:
     search = read_folder(folder)
     confirmed = folder / ("confirm" if confirmation == 1 else f"confirm-{confirmation}")
     name = study_name(confirmed, search.metadata.name)
-    study = create_study(confirmed, name=name, directions=[StudyDirection.MAXIMIZE])
+    study = create_study(confirmed, name=name, direction=StudyDirection.MAXIMIZE)
     record = search.done[0]
     trial = frozen({}, {}, record.config.change(seed=1000), plan_of(), record.state, record.history)
     trial.set_user_attr(VARIANT, SSA)

@@ -48,7 +48,7 @@ CHANCE = "random placement: multihead @ stage2.block2"
 
 def plan_of(**changes: Any) -> Plan:
     whole: dict[str, Any] = {"trials": 60, "budget": float(EPOCHS), "metric": ACCURACY}
-    return Plan(**{**whole, "objectives": ["accuracy"], **changes})
+    return Plan(**{**whole, **changes})
 
 
 def made_up(
@@ -137,9 +137,7 @@ def frozen(
     }
     return create_trial(
         state=ends.get(state, TrialState.PRUNED),
-        values=[{**profile, **history[-1]}[name] for name in plan.objectives]
-        if state is State.COMPLETE
-        else None,
+        value=history[-1][plan.metric.name] if state is State.COMPLETE else None,
         params=dict(params),
         distributions=dict(distributions),
         user_attrs=attributes,
@@ -223,10 +221,8 @@ def save_search(
         "scale": scale,
     }
     (folder / SEARCH_FILE).write_text(json.dumps(metadata))
-    ways = [
-        StudyDirection.MAXIMIZE if plan.better(o) > 0 else StudyDirection.MINIMIZE for o in plan.objectives
-    ]
-    study = create_study(folder, name=name, directions=ways)
+    direction = StudyDirection.MAXIMIZE if plan.metric.sign > 0 else StudyDirection.MINIMIZE
+    study = create_study(folder, name=name, direction=direction)
     study.add_trials(trials)
     return folder
 

@@ -40,20 +40,13 @@ SMALL = Space(
     name="small", draw=draw, baseline={"modules": 0}, free=lambda: PUBLISHED, summary="nine combinations"
 )
 
-ONE_OBJECTIVE = ("accuracy",)
-TWO_OBJECTIVES = ("accuracy", "macs")
+
+def make_plan(trials: int | None = 100, **more: Any) -> Plan:
+    return Plan(trials=trials, budget=EPOCHS, metric=ACCURACY, **more)
 
 
-def make_plan(trials: int | None = 100, objectives: tuple[str, ...] = ONE_OBJECTIVE, **more: Any) -> Plan:
-    return Plan(trials=trials, budget=EPOCHS, metric=ACCURACY, objectives=objectives, **more)
-
-
-def make_study(folder: Path, *, objectives: tuple[str, ...] = ONE_OBJECTIVE) -> optuna.Study:
-    directions = [
-        StudyDirection.MAXIMIZE if objective == "accuracy" else StudyDirection.MINIMIZE
-        for objective in objectives
-    ]
-    return create_study(folder, name="s", directions=directions)
+def make_study(folder: Path) -> optuna.Study:
+    return create_study(folder, name="s", direction=StudyDirection.MAXIMIZE)
 
 
 def make_engine(

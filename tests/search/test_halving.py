@@ -1,11 +1,10 @@
 """Rungs, and the trials that continue from them."""
 
 import random
-from collections.abc import Sequence
 
 import pytest
 
-from search.halving import REDUCTION, Rungs, Score, dominates, grace_period
+from search.halving import REDUCTION, Rungs, grace_period
 
 
 def occupancy(rungs: Rungs) -> list[tuple[float, int]]:
@@ -35,60 +34,29 @@ def test_the_best_third_so_far_continues() -> None:
         score = drawn.random()
         scores.append(score)
         rank = sorted(scores, reverse=True).index(score)
-        assert rungs.enter(number, "all", 2, [score]) is (rank < -(-len(scores) // REDUCTION))
+        assert rungs.enter(number, "all", 2, score) is (rank < -(-len(scores) // REDUCTION))
     assert occupancy(rungs) == [(2, 60), (6, 0)]
     rungs = Rungs(9)
-    assert all(rungs.enter(number, "all", 2, [0.5]) for number in range(10)), "equal trials are not pruned"
+    assert all(rungs.enter(number, "all", 2, 0.5) for number in range(10)), "equal trials are not pruned"
 
 
 def test_a_rung_is_entered_once() -> None:
     rungs = Rungs(27)
-    assert [rungs.enter(0, "all", at, [0.9 - at / 100]) for at in (1, 2.9, 3, 3.5, 8, 9.1, 27)] == [
+    assert [rungs.enter(0, "all", at, 0.9 - at / 100) for at in (1, 2.9, 3, 3.5, 8, 9.1, 27)] == [
         None, None, True, None, None, True, None
     ]  # fmt: skip
-    assert rungs.enter(1, "all", 3, [0.1]) is False
-    assert rungs.enter(1, "all", 5, [1.0]) is None, "its score at the rung counts, not a later one"
+    assert rungs.enter(1, "all", 3, 0.1) is False
+    assert rungs.enter(1, "all", 5, 1.0) is None, "its score at the rung counts, not a later one"
     assert occupancy(rungs) == [(3, 2), (9, 1)]
 
 
 def test_groups_are_compared_separately() -> None:
     rungs = Rungs(9)
-    assert rungs.enter(0, "baseline", 2, [0.9])
-    assert rungs.enter(1, "candidate", 2, [0.5])
-    assert rungs.enter(2, "candidate", 2, [0.4]) is False
-    assert rungs.enter(3, "baseline", 2, [0.8]) is False
+    assert rungs.enter(0, "baseline", 2, 0.9)
+    assert rungs.enter(1, "candidate", 2, 0.5)
+    assert rungs.enter(2, "candidate", 2, 0.4) is False
+    assert rungs.enter(3, "baseline", 2, 0.8) is False
     assert occupancy(rungs) == [(2, 4), (6, 0)]
-
-
-@pytest.mark.parametrize(
-    ("score", "other", "noise", "dominated"),
-    [
-        ([1, 1], [0, 0], None, True),
-        ([1, 0], [0, 0], None, True),
-        ([0, 0], [0, 0], None, False),
-        ([1, 0], [0, 1], None, False),
-        ([0, 0], [1, 0], None, False),
-        ([2], [1], None, True),
-        ((0.9, -10.0), (0.9, -10.1), [0.0, 0.02], False),
-        ((0.9, -10.0), (0.9, -10.3), [0.0, 0.02], True),
-        ((0.91, -10.0), (0.9, -10.1), [0.0, 0.02], True),
-        ((0.91, -10.1), (0.9, -10.0), [0.0, 0.02], False),
-    ],
-)
-def test_differences_above_the_noise_dominate(
-    score: Score, other: Score, noise: Sequence[float] | None, dominated: bool
-) -> None:
-    assert dominates(score, other, noise) is dominated
-
-
-def test_with_several_objectives_the_front_continues() -> None:
-    rungs = Rungs(9)
-    front = [(0.1 * i, -0.1 * i) for i in range(8)]
-    assert all(rungs.enter(i, "all", 2, score) for i, score in enumerate(front))
-    behind = [(x - 0.35, y - 0.35) for x, y in front]
-    decisions = [rungs.enter(10 + i, "all", 2, score) for i, score in enumerate(behind)]
-    assert decisions == [False] * 8
-    assert rungs.enter(20, "all", 2, (0.05, 0.05)) is True
 
 
 @pytest.mark.parametrize("time_ratio", [0.5, 1.0, 1.3, 2.0, 3.0])
@@ -97,6 +65,6 @@ def test_a_slow_trial_reaches_as_many_rungs(time_ratio: float) -> None:
     budget = 18
     rungs = Rungs(budget)
     epochs = round(budget / time_ratio)
-    decisions = [rungs.enter(0, "all", min(budget, i * time_ratio), [0.5]) for i in range(1, epochs + 1)]
+    decisions = [rungs.enter(0, "all", min(budget, i * time_ratio), 0.5) for i in range(1, epochs + 1)]
     assert decisions.count(True) == len(rungs.milestones) == 2
     assert occupancy(rungs) == [(2, 1), (6, 1)]

@@ -167,7 +167,7 @@ def finished(
 @pytest.mark.parametrize("name", others_slow(SPACES, "digits", "hybrid", "ucihar"))
 def test_with_few_trials_the_best_score_wins(name: str) -> None:
     """Example: an encoder that scores 0.274 and a baseline of 0.379."""
-    plan = Plan(trials=3, budget=1, metric=ACCURACY, objectives=["accuracy"])
+    plan = Plan(trials=3, budget=1, metric=ACCURACY)
     space = SPACES[name]
     drawn = draw_randomly(space, 4, first=space.baseline)
     draws = [(trial, config) for trial, config in drawn if config is not None]

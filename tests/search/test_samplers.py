@@ -16,8 +16,6 @@ from search.samplers import SAMPLERS, check_sampler, choose_sampler, load_sample
 from search.space import SPACES, Space, load_space
 from tests.helpers.search_cases import (
     SMALL,
-    TWO_OBJECTIVES,
-    ask_trial,
     make_engine,
     make_plan,
     make_study,
@@ -70,19 +68,6 @@ def test_fifteen_trials_of_every_kind(name: str, space: Space, tmp_path: Path) -
     else:
         assert len(scheduler.records) == 15
         assert len(models) > 3
-
-
-@pytest.mark.parametrize("name", ["tpe", "nsga2", "random", "gp"])
-def test_two_objectives(name: str, tmp_path: Path) -> None:
-    study = make_study(tmp_path, objectives=TWO_OBJECTIVES)
-    sampler = load_sampler(name, seed=0, objectives=2)
-    scheduler = make_engine(study, SMALL, make_plan(15, objectives=TWO_OBJECTIVES), sampler)
-    for i in range(15):
-        scheduler.end(
-            ask_trial(scheduler).number, report(0.1 * i, finished=i % 3 != 1, profile={"macs": 100.0 - i})
-        )
-    assert len(study.best_trials) == 1
-    assert study.best_trials[0].values == [pytest.approx(1.4), 86.0]
 
 
 def test_samplers_depend_on_the_seed() -> None:
@@ -165,9 +150,8 @@ def test_an_unknown_sampler_is_rejected(name: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("space", "objectives", "chosen"),
-    [("digits", 1, "placement"), ("digits", 2, "tpe"), ("ucihar", 1, "tpe"), ("da-heads", 1, "tpe")],
+    ("space", "chosen"), [("digits", "placement"), ("ucihar", "tpe"), ("da-heads", "tpe")]
 )
-def test_the_sampler_of_placements_is_chosen_for_placements(space: str, objectives: int, chosen: str) -> None:
-    assert choose_sampler("auto", Drawn(load_space(space)), objectives=objectives) == chosen
-    assert choose_sampler("gp", Drawn(load_space(space)), objectives=objectives) == "gp"
+def test_the_sampler_of_placements_is_chosen_for_placements(space: str, chosen: str) -> None:
+    assert choose_sampler("auto", Drawn(load_space(space))) == chosen
+    assert choose_sampler("gp", Drawn(load_space(space))) == "gp"

@@ -138,7 +138,7 @@ def run_referee(*arguments: Any, **options: Any) -> ConfirmResult:
         change=None if change is None else change.to_json(),
     )
     reports = configs[0].training.reports  # type: ignore[attr-defined]
-    plan = Plan(trials=0, budget=1.0, metric=reports, objectives=[reports.name], baseline_share=0.0)
+    plan = Plan(trials=0, budget=1.0, metric=reports, baseline_share=0.0)
     called = UserCallbacks(settings.place.callbacks)
     here = [command_in(str(Path.cwd()), command) for command in commands]  # beside those in copies of commits
     remember([*settings.user_code(), *confirmation.commands(), *here])

@@ -35,7 +35,6 @@ from automl.tasks.function.models import Placed
 from automl.tasks.function.space import TrainingFunction, find_function
 from automl.tasks.function.task import insert_placement
 from automl.tasks.function.trial import Epochs, Trial
-from automl.tracking.run_spec import join_runs
 from automl.training import checkpoint
 from automl.training.clock import processor_time
 from automl.training.loop import Diverged, NotStopped, TooSlow
@@ -385,7 +384,6 @@ def train(job: Job) -> Iterator[list[Metrics]]:
         folder=job.folder.local,
     )
     del content
-    join_runs(job.folder, job.config.model.backbone)
     with closing(trial.run(find_function(job.config.model.backbone))) as reports:
         for metrics in reports:
             history = [*history, {**metrics, "time": time.time()}]

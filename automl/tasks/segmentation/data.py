@@ -35,6 +35,7 @@ from automl.data.csv_table import read_groups, read_labels
 from automl.data.files import SIZE, find_labels_of_images, hash_contents, list_files, name_to_text
 from automl.data.pictures import Picture, is_image, open_picture, read_channel
 from automl.data.records import RecordFile, Records
+from automl.data.remote import local_copy
 from automl.data.splits import SPLIT_OF, SPLITS
 from automl.data.tally import join_examples
 from automl.tasks.segmentation import SegmentationData
@@ -97,7 +98,7 @@ class LabelledImages(Records[RecordFile]):
 
 def is_segmentation(path: str | Path) -> bool:
     """Return whether `path` is a folder of images and masks."""
-    return len(_find_folders(Path(path).expanduser())) == 2
+    return len(_find_folders(local_copy(path))) == 2
 
 
 def shared_name(data: SegmentationData) -> str | None:
@@ -126,7 +127,8 @@ def _open_cache(data: SegmentationData) -> RecordFile:
     count, hashes = sum(scenes.COUNTS.values()), [json.dumps([*scenes.COUNTS.items()]).encode()]
     rows: Iterable[Row] = (_draw_row(scene, data.size) for scene in scenes.draw_scenes())
     if data.path is not None:
-        samples, file = find_samples(Path(data.path).expanduser()), Path(data.path).expanduser() / CLASSES
+        root = local_copy(data.path)
+        samples, file = find_samples(root), root / CLASSES
         names, count = read_text(file).splitlines() if file.is_file() else [], len(samples)
         hashes = hash_contents([path for sample in samples for path in (sample.image, sample.mask)])
         items = list(zip(samples, hashes[::2], hashes[1::2], strict=True))

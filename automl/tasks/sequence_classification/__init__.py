@@ -4,7 +4,6 @@ data       Sequences of sensor readings: file formats, a memory-mapped cache, pa
 larnn      LARNN: an LSTM whose cell attends to its own latest states
 model      The models of sequences
 recurrent  Recurrent networks: their common frame, a stacked LSTM, and residual bidirectional LSTMs
-rounds     The two searches of LARNN's author: each of its space, and the best LARNN beside the published one
 space      Spaces of sensor sequences: the two published searches of LARNN, and attention in a 1-D CNN
 task       Classification of sequences of sensor readings
 """
@@ -39,7 +38,6 @@ SPEC = TaskSpec(
     published="automl.tasks.sequence_classification.data.ucihar:DATASETS",
     backbones="automl.tasks.sequence_classification.model:BACKBONES",
     subject="automl.tasks.sequence_classification.model:subject",
-    studies="automl.tasks.sequence_classification.space:STUDIES",
 )
 
 __all__ = ["SPEC", "SequenceData"]

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import optuna
 
 import backbones
-from automl.task.published_study import read_studies
 from automl.tasks.sequence_classification import SequenceData
 from search import choices
 from search.config import Model, TrialConfig
@@ -197,5 +196,3 @@ SPACES = (
         summary="attention in a residual 1-D CNN on sequences of sensors; UCI HAR or --data",
     ),
 )
-
-STUDIES = read_studies(__file__)  # arXiv 1808.05578

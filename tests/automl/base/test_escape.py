@@ -178,7 +178,7 @@ def test_names_in_the_progress_of_a_search(name: str) -> None:
     """They are not interpreted as markup of rich, and stay on their line of a log."""
     trial = TrialRecord(0, TrialConfig(), variant=name, reason=name, state=State.ERROR)
     metric = Metric(name="accuracy", maximize=True)
-    plan = Plan(trials=1, budget=1.0, metric=metric, objectives=["accuracy"])
+    plan = Plan(trials=1, budget=1.0, metric=metric)
     progress, screen = Progress(plan, {0: trial}, trials=lambda: 1, summary=lambda: name), io.StringIO()
     progress.console = Console(file=screen, width=9999, color_system=None)
     progress.on_trial_start(trial)

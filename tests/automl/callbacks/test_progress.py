@@ -37,7 +37,7 @@ class Shown(Progress):
 
 def make(trials: int | None, *, metric: str = "accuracy", maximize: bool = True, **more: Any) -> Shown:
     primary = ACCURACY if metric == "accuracy" else Metric(name=metric, maximize=maximize)
-    plan = Plan(trials=trials, budget=9, metric=primary, objectives=[metric])
+    plan = Plan(trials=trials, budget=9, metric=primary)
     return Shown(plan, {}, **more)
 
 
@@ -137,7 +137,6 @@ class Stream:
             trials=self.trials,
             budget=self.epochs,
             metric=ACCURACY,
-            objectives=["accuracy"],
             pruning=self.pruning,
         )
         rungs, records = plan.rungs(), {}
@@ -212,7 +211,7 @@ def test_estimates_are_right_from_the_first_on(stream: Stream, monkeypatch: pyte
 def test_the_time_limit_ends_a_search_that_would_last_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    plan = Plan(trials=None, budget=9, metric=ACCURACY, objectives=["accuracy"])
+    plan = Plan(trials=None, budget=9, metric=ACCURACY)
     progress = Shown(plan, {}, budget=3600.0)
     now += 60.0
     assert progress._left(0) == 3540.0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.callbacks.retention import CheckpointRetention, front
+from automl.callbacks.retention import CheckpointRetention
 from automl.storage.storage import Storage
 from search.class_metrics import ACCURACY
 from search.config import TrialConfig
@@ -15,23 +15,15 @@ from search.record import CHECKPOINT_FILE, Role, State, TrialRecord
 from search.trial_scheduler import Plan, select_leaders
 
 
-def plan(*objectives: str, maximize: bool = True, guessing: float | None = None) -> Plan:
-    return Plan(
-        trials=None,
-        budget=1,
-        metric=replace(ACCURACY, maximize=maximize),
-        objectives=objectives or ("accuracy",),
-        guessing=guessing,
-    )
+def plan(*, maximize: bool = True, guessing: float | None = None) -> Plan:
+    return Plan(trials=None, budget=1, metric=replace(ACCURACY, maximize=maximize), guessing=guessing)
 
 
-def trial(
-    folder: Path, number: int, value: float, state: State = State.COMPLETE, macs: float = 0
-) -> TrialRecord:
+def trial(folder: Path, number: int, value: float, state: State = State.COMPLETE) -> TrialRecord:
     """Create an ended trial with a checkpoint."""
     role = Role.BASELINE if number in (0, 4) else Role.CANDIDATE
     history = [{"epoch": 1, "resource": 1, "accuracy": value}]
-    record = TrialRecord(number, TrialConfig(), role, state, history, profile={"macs": macs})
+    record = TrialRecord(number, TrialConfig(), role, state, history)
     (folder / record.folder).mkdir(parents=True)
     (folder / record.folder / CHECKPOINT_FILE).touch()
     return record
@@ -118,46 +110,20 @@ def test_files_beside_a_checkpoint_stay(tmp_path: Path) -> None:
     assert [file.name for file in (tmp_path / record.folder).iterdir()] == ["error.txt"]
 
 
-POINTS = [(0.5, 5.0), (0.6, 6.0), (0.4, 5.5), (0.9, 9.0), (0.3, 4.0), (0.6, 6.0)]
-
-
-def test_with_several_objectives_the_front_stays(tmp_path: Path) -> None:
-    both = plan("accuracy", "macs")
-    retention = CheckpointRetention(Storage(tmp_path), both, [], keep=1)
-    records = [trial(tmp_path, i, value, macs=macs) for i, (value, macs) in enumerate(POINTS)]
-    for record in records:
-        retention.on_trial_end(record)
-    assert [record.number for record in front(reversed(records), both)] == [0, 1, 3, 4, 5]
-    assert checkpoints(tmp_path) == [0, 1, 3, 4, 5]
-    records[3].state = State.PRUNED
-    assert [record.number for record in front(records, both)] == [0, 1, 4, 5]
-
-
-def measured(number: int, value: float, **profile: float) -> TrialRecord:
+def measured(number: int, value: float, expected: float | None = None) -> TrialRecord:
     history = [{"epoch": 1, "resource": 1, "accuracy": value}]
-    return TrialRecord(number, TrialConfig(), Role.CANDIDATE, State.COMPLETE, history, profile=profile)
-
-
-@pytest.mark.parametrize(
-    ("cost", "other", "numbers"),
-    [("latency", 10.1, [0, 1]), ("latency", 10.3, [0]), ("macs", 10.1, [0]), ("latency", 10.0, [0, 1])],
-)
-def test_noise_pushes_nobody_off_the_front(cost: str, other: float, numbers: list[int]) -> None:
-    records = [measured(0, 0.9, **{cost: 10.0}), measured(1, 0.9, **{cost: other})]
-    assert [record.number for record in front(records, plan("accuracy", cost))] == numbers
-    worse = [records[0], measured(1, 0.89, **{cost: other})]
-    assert [record.number for record in front(worse, plan("accuracy", cost))] == [0]
+    return TrialRecord(number, TrialConfig(), Role.CANDIDATE, State.COMPLETE, history, expected=expected)
 
 
 def test_trials_at_chance_lead_nothing_but_one_stays(tmp_path: Path) -> None:
-    both = plan("latency", "accuracy", guessing=0.15)
-    records = [measured(0, 0.12, latency=1.0), measured(1, 0.8, latency=5.0), measured(2, 0.9, latency=9.0)]
-    assert [record.number for record in front(records, both)] == [1, 2]
-    best, _ = select_leaders(records, both)
-    assert best is records[1]
-    assert front(records[:1], both) == []
-    assert select_leaders(records[:1], both)[0] is records[0], "where all guess, one is named all the same"
-    retention = CheckpointRetention(Storage(tmp_path), plan("accuracy", "macs", guessing=0.15), [], keep=3)
+    guessing = plan(guessing=0.15)
+    records = [measured(0, 0.12, expected=0.95), measured(1, 0.8), measured(2, 0.9)]
+    best, _ = select_leaders(records, guessing)
+    assert best is records[2]
+    assert select_leaders(records[:1], guessing)[0] is records[0], (
+        "where all guess, one is named all the same"
+    )
+    retention = CheckpointRetention(Storage(tmp_path), plan(guessing=0.15), [], keep=1)
     for number, value in ((1, 0.1), (2, 0.12), (3, 0.11)):
         retention.on_trial_end(trial(tmp_path, number, value))
     assert checkpoints(tmp_path) == [2]

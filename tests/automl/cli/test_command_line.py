@@ -91,7 +91,6 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     # search
     ((*SEARCH, "wof"), ["unknown space 'wof'", "unet, vit, vit-published, woof", "Did you mean 'woof'?"]),
     (("search",), ["--space, --data or --train is missing", "--resume"]),
-    ((*SEARCH, "digits", "--objective", "acuracy"), ["objective 'acuracy'", "mean 'accuracy'?"]),
     ((*SEARCH, "digits", "--max-params", "1k"), ["nothing in this space meets --max-params 1k", "smallest"]),
     ((*SEARCH, "digits", "--option", "width=1"), ["--option width=1 is for --backbone; name one"]),
     (("search", "--resume", "older"), ["no search called 'older' in searches", "--storage"]),
@@ -106,7 +105,6 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     *(
         ((*SEARCH, *options, "--dry-run"), fragments)
         for options, fragments in (
-            (("digits", "--warm-start", "nosuch"), ["no search called 'nosuch' in searches"]),
             (("digits", "--storage", "/proc/x"), ["--storage /proc/x cannot be written"]),
         )
     ),
@@ -178,7 +176,7 @@ def test_unreachable_mlflow_server_is_reported(
 def earlier(folder: Path) -> str:
     """Create a search without trials."""
     settings = Settings(space="digits", name="older", trials=3).parsed
-    plan = Plan(trials=3, budget=6, metric=ACCURACY, objectives=["accuracy"])
+    plan = Plan(trials=3, budget=6, metric=ACCURACY)
     with new_folder(settings, plan, fingerprint=Drawn(SPACES["digits"]).fingerprint, data="d"):
         return "older"
 
@@ -186,7 +184,7 @@ def earlier(folder: Path) -> str:
 @pytest.mark.parametrize(
     ("arguments", "fragments"),
     [
-        (("--resume", "older", "--space", "woof"), ["made with --space digits", "--warm-start older"]),
+        (("--resume", "older", "--space", "woof"), ["made with --space digits", "start another search"]),
         (("--resume", "auto", "--space", "digits"), ["--resume auto needs the --name"]),
         (
             ("--resume", "auto", "--space", "digits", "--name", "older", "--epochs", "3"),
@@ -195,10 +193,6 @@ def earlier(folder: Path) -> str:
         (("--resume", "our"), ["no search called 'our' in searches; there are older"]),
         (("--space", "digits", "--name", "older"), ["exists already", "--resume older"]),
         (("--space", "digits", "--name", "older", "--dry-run"), ["exists already", "--resume older"]),
-        pytest.param(
-            *(("--space", "woof", "--warm-start", "older"), ["made with another space (digits)"]),
-            marks=pytest.mark.slow("draws a large space"),
-        ),
     ],
     ids=lambda value: " ".join(value),
 )
@@ -266,7 +260,7 @@ def test_repeated_job_starts_or_resumes(
 
 def test_repeated_job_keeps_the_chosen_epochs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(space="digits", name="small", trials=3, subset=0.2).parsed
-    plan = Plan(trials=3, budget=43, metric=ACCURACY, objectives=["accuracy"])
+    plan = Plan(trials=3, budget=43, metric=ACCURACY)
     with new_folder(settings.change(question={"epochs": 43}), plan, fingerprint="a-b", data="d"):
         pass
     monkeypatch.setattr(search, "resume_search", lambda name, **more: name)

@@ -67,19 +67,6 @@ def test_trials_and_budget(values: dict[str, Any], trials: int | None, seconds: 
     assert (plan.most, plan.seconds) == (trials, seconds)
 
 
-@pytest.mark.parametrize(
-    ("objective", "names"),
-    [
-        (None, ["accuracy"]),
-        ("accuracy", ["accuracy"]),
-        ("latency, accuracy", ["latency", "accuracy"]),
-        ("accuracy,macs,params", ["accuracy", "macs", "params"]),
-    ],
-)
-def test_objectives(objective: str | None, names: list[str]) -> None:
-    assert SearchPlan(objective=objective).objectives("accuracy") == names
-
-
 def adjust(config: TrialConfig, **options: Any) -> TrialConfig:
     return Question(space="digits", **options).draw(SPACES["digits"]).space.adjust(config)
 
@@ -122,7 +109,6 @@ def test_settings_are_written_read_and_changed() -> None:
         trials=3,
         budget="2h",
         max_params="5M",
-        objective="accuracy,macs",
         seed=4,
         resource=["accelerator_type:H200=0.01"],
         label=["zone=a"],

@@ -29,9 +29,9 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     done: list[str] = []
     rows = image_cache._rows
 
-    def count(items: Any, side: int, what: str, skipped: dict[str, str]) -> Any:
+    def count(items: Any, side: int, what: str, *further: Any) -> Any:
         done.append(what)
-        return rows(items, side, what, skipped)
+        return rows(items, side, what, *further)
 
     monkeypatch.setattr(image_cache, "_rows", count)
     return done

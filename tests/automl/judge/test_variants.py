@@ -17,7 +17,7 @@ from search.space import Space
 from search.trial_scheduler import Plan
 from tests.helpers.confirm_cases import CONV, SAGAN, SSA, record
 
-PLAN = Plan(trials=9, budget=1, metric=ACCURACY, objectives=["accuracy"])
+PLAN = Plan(trials=9, budget=1, metric=ACCURACY)
 OF_3 = "baseline: plain as trial 3"
 TWO = {**SSA, **SAGAN}
 
@@ -87,7 +87,7 @@ def test_finalists_are_different_trials_by_their_scores():
     assert finalists(choose(*RECORDS[:5], again, top=3)) == [3, 7, 2]
     variant_set = choose(*RECORDS[:3], top=3)
     assert variant_set.warnings[0].startswith("Only 1 of 3 finalists are confirmed: the search has no other")
-    plan = Plan(trials=9, budget=1, metric=replace(ACCURACY, maximize=False), objectives=["accuracy"])
+    plan = Plan(trials=9, budget=1, metric=replace(ACCURACY, maximize=False))
     assert finalists(choose(*RECORDS, plan=plan)) == [2, 4]
 
 

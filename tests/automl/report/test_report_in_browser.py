@@ -27,12 +27,11 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         save_verdict(folder, verdict_of("better", warnings=["one seed failed"], explanation="Why."), 2)
         leave_maps(folder, "images", 2)
     elif request.param == "running":
-        plan = plan_of(objectives=["accuracy", "latency"])
-        folder = save_search(storage, made_up(40, running=2, plan=plan), plan=plan)
+        folder = save_search(storage, made_up(40, running=2))
         save_verdict(folder, verdict_of(None))
         leave_maps(folder, "code")
     elif request.param == "minimised, photographs":
-        plan = plan_of(metric=Metric(name="error", maximize=False), objectives=["error"])
+        plan = plan_of(metric=Metric(name="error", maximize=False))
         folder = save_search(
             storage, made_up(150, plan=plan, space="nette", seed=1), plan=plan, space="nette"
         )

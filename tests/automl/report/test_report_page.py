@@ -242,15 +242,6 @@ def test_hostile_names_and_varied_options(tmp_path: Path, quiet: None) -> None:
     assert not any(key.startswith("on") for _, attributes in page_of.elements for key in attributes)
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_a_search_of_several_objectives(tmp_path: Path, quiet: None) -> None:
-    plan = plan_of(objectives=["accuracy", "latency", "params"])
-    save_search(tmp_path / "several", made_up(40, plan=plan), plan=plan)
-    result = run_report("made-up", storage=str(tmp_path / "several"))
-    assert set(result.plots) >= PLOTS - {"parts"}, "whose model knows one objective"
-    assert "On the front of accuracy, latency, params together: trials" in Page(result.index).text
-
-
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_search_that_has_just_begun(count: int, tmp_path: Path, quiet: None) -> None:
     save_search(tmp_path, made_up(count, running=1))

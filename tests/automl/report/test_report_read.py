@@ -68,7 +68,7 @@ def test_searches_are_read_whatever_their_state(tmp_path: Path, few: list[Frozen
 
 
 def test_scores_may_be_small_or_better_if_less(tmp_path: Path) -> None:
-    plan = plan_of(metric=Metric(name="error", maximize=False), objectives=["error"])
+    plan = plan_of(metric=Metric(name="error", maximize=False))
     trials = made_up(20, plan=plan)
     save_search(tmp_path, trials, plan=plan)
     search = read_search("made-up", str(tmp_path))
@@ -120,7 +120,7 @@ def test_a_mistake_is_reported_once(arguments: tuple[str, ...], fragments: list[
     assert not Path("searches", "bare", STUDY_FILE).exists(), "no study is made by looking for one"
 
 
-PLAN = plan_of(metric=BOX_AP, objectives=["box_ap"])
+PLAN = plan_of(metric=BOX_AP)
 
 
 OVER = "memory 5.1GB exceeds the limit of 4GB"
@@ -204,10 +204,9 @@ def make_search(storage: Path, trials: list[FrozenTrial], **plan: Any) -> Search
     return read_search("made-up", str(storage))
 
 
-@pytest.mark.parametrize("objectives", [("accuracy",), ("accuracy", "latency")])
-def test_the_front_is_what_nobody_beats(objectives: tuple[str, ...], tmp_path: Path) -> None:
-    trials = made_up(40, plan=plan_of(objectives=objectives))
-    search = make_search(tmp_path, trials, objectives=objectives)
+def test_the_front_is_what_nobody_beats(tmp_path: Path) -> None:
+    trials = made_up(40)
+    search = make_search(tmp_path, trials)
     done = {
         i: (read_history(t.user_attrs)[-1]["accuracy"], t.user_attrs["profile"]["latency"])
         for i, t in enumerate(trials)
@@ -224,6 +223,30 @@ def test_the_front_is_what_nobody_beats(objectives: tuple[str, ...], tmp_path: P
     assert {trial.number for trial in front} == expected
     costs = [trial.profile["latency"] for trial in front]
     assert costs == sorted(costs)
+
+
+@pytest.mark.parametrize(
+    ("cost", "other", "numbers"),
+    [("latency", 10.1, [0, 1]), ("latency", 10.3, [0]), ("macs", 10.1, [0]), ("latency", 10.0, [0, 1])],
+)
+def test_noise_pushes_nobody_off_the_front(
+    cost: str, other: float, numbers: list[int], tmp_path: Path
+) -> None:
+    for score, expected in ((0.9, numbers), (0.89, [0])):
+        trials = [
+            frozen(
+                {},
+                {},
+                TrialConfig(),
+                plan_of(),
+                State.COMPLETE,
+                [{"epoch": 6, "resource": 6.0, "accuracy": s}],
+                {cost: c},
+            )
+            for s, c in ((0.9, 10.0), (score, other))
+        ]
+        search = make_search(tmp_path / f"{score}", trials)
+        assert [trial.number for trial in pareto(search, cost)] == expected
 
 
 def test_models_at_chance_are_on_no_front(tmp_path: Path) -> None:

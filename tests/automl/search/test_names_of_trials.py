@@ -66,10 +66,10 @@ def test_options_tell_trials_apart(case: str, store: MlflowClient, tmp_path: Pat
         plain={},
         summary="",
     )
-    plan = Plan(trials=len(tried), budget=1, metric=ACCURACY, objectives=["accuracy"])
+    plan = Plan(trials=len(tried), budget=1, metric=ACCURACY)
     settings = Settings(space="digits", name="mine", storage=str(tmp_path)).parsed
     with new_folder(settings, plan, fingerprint="f", data="d") as (folder, metadata):
-        study = create_study(folder, name="mine", directions=[StudyDirection.MAXIMIZE])
+        study = create_study(folder, name="mine", direction=StudyDirection.MAXIMIZE)
         scheduler = SearchScheduler(study, space, plan, optuna.samplers.RandomSampler(seed=0))
         writer = MlflowWriter(search_run_spec(metadata.location, metadata))
         for number in range(len(tried)):

@@ -39,7 +39,7 @@ def result(tmp_path: Path) -> Result:
         learned: float = 0.2,
         backbone: str = "xresnet18",
     ) -> Search:
-        plan = Plan(trials=9, budget=1, metric=ACCURACY, objectives=["accuracy"], guessing=guess)
+        plan = Plan(trials=9, budget=1, metric=ACCURACY, guessing=guess)
         settings = Settings(
             space="digits", name=f"mine-{len(list(tmp_path.iterdir()))}", storage=str(tmp_path)
         ).parsed
@@ -75,7 +75,7 @@ def test_chance_and_loss_give_warnings(result: Result) -> None:
     assert warning.endswith("guessing may reach 15.5 %")
     search = result([2.4], 2.3, learned=0.0)
     loss = Metric(name="loss", maximize=False)
-    plan = replace(search.plan, metric=loss, objectives=["loss"])
+    plan = replace(search.plan, metric=loss)
     for trial in search.trials:
         trial.history[-1].update({"loss": 2.4, "train_loss": 2.2})
     (warning,) = replace(search, metadata=replace(search.metadata, plan=plan)).warnings

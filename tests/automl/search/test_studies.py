@@ -29,7 +29,6 @@ from automl.task.published_study import UNPRINTED
 from automl.tasks.detection import BOX_AP
 from automl.tasks.image_classification.equal_time import best_rate, comparison_tables, sweep_table
 from automl.tasks.image_classification.study import RATES
-from automl.tasks.sequence_classification import rounds
 from automl.tracking.run_spec import SCALE, VERSION, search_run_spec
 from search.class_metrics import ACCURACY
 from search.grid import SMALL, Cell, grid_cells
@@ -58,7 +57,7 @@ def cells_of(space: str) -> list[Cell]:
 
 def saved(storage: Path, space: str, runs: Runs, metric: Any = BOX_AP) -> SearchData:
     cells = cells_of(space)
-    plan = plan_of(metric=metric, objectives=[metric.name])
+    plan = plan_of(metric=metric)
     trials = []
     for (index, seed), scores_of_run in runs.items():
         cell, epochs = cells[index], [] if isinstance(scores_of_run, str) else scores_of_run
@@ -215,7 +214,7 @@ def finish_at_once(settings: ParsedSettings, describe: Callable[[Any], str]) -> 
     configs = [config for _, config, _ in drawn]
     task = task_of(configs[0])
     metric = task.metric_of(configs[0])
-    plan = plan_of(metric=metric, objectives=[metric.name])
+    plan = plan_of(metric=metric)
     epoch = {"epoch": 1, "resource": 1, "steps": 1, "seconds": 1.0, metric.name: 0.5}
     ready = SimpleNamespace(configs=configs, task=SimpleNamespace(size=COUNTS.__getitem__, noun=task.noun))
     folder = save_search(
@@ -242,8 +241,7 @@ def finish_at_once(settings: ParsedSettings, describe: Callable[[Any], str]) -> 
 def test_every_output_has_the_line(
     name: str, small: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (run_study_module, rounds):
-        monkeypatch.setattr(module, "start_or_resume", finish_at_once)
+    monkeypatch.setattr(run_study_module, "start_or_resume", finish_at_once)
     data = None if small else str(tmp_path / "mine")
     result = run_study(name, small=small, data=data, storage=str(tmp_path), epochs=7, subset=0.5)
     pages = [(tmp_path / str(r.search) / "study.md") for r in result.results]
@@ -256,7 +254,7 @@ def test_every_output_has_the_line(
             assert fact in line
         different = line.partition("Different: ")[2].partition(".")[0].split(", ")
         assert {"epochs", "subset"} <= set(different)
-        assert not small or {"model"} <= set(different) or name == "larnn-rounds"
+        assert not small or {"model"} <= set(different)
         assert markdown(line) in page
         assert line in write_page(search, None, []).replace("&#39;", "'")
         spec = search_run_spec(search.metadata.location, search.metadata)

@@ -187,7 +187,6 @@ def test_incomplete_last_line_is_accepted(rest: bytes, mine: Path) -> None:
 WRONG: Mapping[tuple[str, ...], Sequence[Any]] = {
     (SEARCH_FILE, "plan", "budget"): [float("nan"), float("inf"), 0, "1", None],
     (SEARCH_FILE, "plan", "metric", "name"): ["bogus", "", 3],
-    (SEARCH_FILE, "plan", "objectives"): [[], ["bogus"], "accuracy", ["accuracy", "accuracy"], [3]],
     (SEARCH_FILE, "settings", "name"): ["../x", "a\nb"],
     (SEARCH_FILE, "settings", "seed"): [-1, "x"],
     (SEARCH_FILE, "settings"): [3, {}],

@@ -23,7 +23,7 @@ from search.record import TRIALS_FOLDER
 from search.space import get_source
 from search.trial_scheduler import Plan
 
-PLAN = Plan(trials=3, budget=2.0, metric=ACCURACY, objectives=["accuracy", "macs"])
+PLAN = Plan(trials=3, budget=2.0, metric=ACCURACY)
 
 
 def make(storage: Path | Storage, name: str | None = "mine", **more: Any) -> tuple[Path, SearchMetadata]:

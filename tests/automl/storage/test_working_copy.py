@@ -80,7 +80,7 @@ def test_copies_are_complete_and_kept(location: Storage, tmp_path: Path) -> None
     here, other_copy = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     with writing(location, here):
-        study = create_study(here, name="mine", directions=[optuna.study.StudyDirection.MAXIMIZE])
+        study = create_study(here, name="mine", direction=optuna.study.StudyDirection.MAXIMIZE)
         for number in range(40):
             study.add_trial(optuna.trial.create_trial(value=number))
             if number % 10 == 9:

@@ -366,10 +366,10 @@ def test_training_never_waits(store: MlflowClient, monkeypatch: pytest.MonkeyPat
 
 
 def test_sync_brings_mlflow_to_where_the_study_stands(store: MlflowClient, tmp_path: Path) -> None:
-    plan = Plan(trials=3, budget=2, metric=ACCURACY, objectives=["accuracy"])
+    plan = Plan(trials=3, budget=2, metric=ACCURACY)
     settings = Settings(space="digits", name="mine", storage=str(tmp_path)).parsed
     with new_folder(settings, plan, fingerprint="f", data="d") as (folder, metadata):
-        study = create_study(folder, name="mine", directions=[StudyDirection.MAXIMIZE])
+        study = create_study(folder, name="mine", direction=StudyDirection.MAXIMIZE)
         sampler = optuna.samplers.RandomSampler(seed=0)
         scheduler = SearchScheduler(study, SPACES["digits"], plan, sampler)
         for number, score in enumerate([0.5, 0.75]):

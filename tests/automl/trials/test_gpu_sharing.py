@@ -104,7 +104,7 @@ def test_search_and_confirmation_use_the_recorded_fraction(
 ) -> None:
     monkeypatch.setattr(ray_workers, "list_open_nodes", lambda place: NODES)
     chosen = settings(storage=str(tmp_path), name="shared")
-    plan = Plan(trials=12, budget=1, metric=ACCURACY, objectives=["accuracy"], baseline_share=0.2)
+    plan = Plan(trials=12, budget=1, metric=ACCURACY, baseline_share=0.2)
     whole = trial_resources(chosen.place, NODES)
     workers = RayWorkers(
         place=chosen.place, shape=whole, capacity=ClusterCapacity(whole), interrupt=Interrupt(), advice=""

@@ -9,6 +9,7 @@ from automl.base.errors import InputError
 from automl.base.text import NotUtf8, read_text
 from automl.base.units import format_size, pluralize
 from automl.data.files import OTHERS, is_clutter, name_to_text
+from automl.data.remote import local_copy
 from automl.data.tally import join_examples
 from automl.tasks.code_retrieval.data.python import Function, parse_python
 
@@ -37,7 +38,7 @@ def read_source_folder(folder: str | Path) -> SourceFunctions:
 
     Raises InputError if there is no such folder, or no function in it.
     """
-    root = Path(folder).expanduser()
+    root = local_copy(folder)
     if not root.is_dir():
         raise InputError(f"there is no folder {root}; pass a folder with Python files")
     functions: list[Function] = []

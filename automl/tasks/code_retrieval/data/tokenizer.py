@@ -64,11 +64,6 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> str:
     return str(encoder.to_str())
 
 
-def split_words(text: str) -> list[str]:
-    """Return the words, digits and signs within which pairs are merged, in order."""
-    return [word for word, _ in _splitter().pre_tokenize_str(_normalizer().normalize_str(text))]
-
-
 def _normalizer() -> Any:
     normalizers = tokenizers.normalizers
     humps = normalizers.Replace(tokenizers.Regex(_HUMPS), " ")

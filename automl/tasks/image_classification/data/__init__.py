@@ -4,7 +4,7 @@ folders   Datasets in folders: one folder per class, or tables of labels; drops 
 lookup    Drawn pictures whose answer takes two cells: which shape has the colour of the filled one
 dataset   A decoded split in a memory-mapped Arrow file; splits, subsets and manifests
 feed      Batches on the device, and torchvision's policies, erasing and CutMix there
-overview  Summary of a dataset, and a sheet of sample images and their augmented versions
+overview  Summary of a dataset
 """
 
 from automl.data.pictures import cache_side, decode

@@ -12,7 +12,11 @@ side, the digest and why images were skipped.
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +26,17 @@ import torch
 from torch import Tensor
 
 from automl.base.errors import InputError, unknown
+from automl.base.process import count_cores
 from automl.base.units import pluralize
 from automl.data import shared
 from automl.data.archive import SUFFIXES, extract_cached, is_archive
-from automl.data.arrow import ArrowFile, map_in_threads, write_rows
+from automl.data.arrow import PIXELS, ArrowFile, map_in_threads, write_rows
 from automl.data.digits import read_digits
 from automl.data.download import fetch_files, read_datasets
 from automl.data.files import SIZE, hash_all, hash_contents
 from automl.data.pictures import cache_side, decode
 from automl.data.records import ImageRecords, Item, Listing
+from automl.data.remote import local_copy
 from automl.data.splits import SPLITS, hash_names, select_subset
 from automl.data.tally import Tally
 from automl.tasks.image_classification.data.folders import read_image_folder
@@ -113,7 +119,7 @@ def list_images(source: str, path: str | Path | None, size: int) -> Listing[Item
             raise InputError(f"{source} comes with its library and takes no path, not {path}; drop --data")
         return BUNDLED[source]()
     if path is not None:
-        return read_image_folder(unpack_images(_resolve_path(Path(path).expanduser())), known.readable)
+        return read_image_folder(unpack_images(_resolve_path(local_copy(path))), known.readable)
     archive = get_archive_name(source, path, size)
     if archive is None:
         raise InputError(f"{source} needs the path of a folder or archive; pass --data PATH")
@@ -159,7 +165,6 @@ class ImageCache(ArrowFile):
         aspect: float32 `(N,)`.
         contents: hashes of the originals, uint8 `(N, 32)`.
         blocks: uint8 arrays `(rows, side, side, 3)`.
-        starts: the first row of each block.
     """
 
     def __init__(self, path: Path) -> None:
@@ -175,11 +180,21 @@ class ImageCache(ArrowFile):
             values = self.table["values"].combine_chunks().flatten().to_numpy()
             self.values = values.reshape(len(self.labels), len(self.classes))
         self.aspect: np.ndarray = self.table["aspect"].to_numpy()
-        self.blocks = self.read_blocks("image", self.side, self.side, 3)
         self.contents = self.read_hashes("content")
-        self.starts = np.cumsum([0, *(len(block) for block in self.blocks)])
+        if not shared.list_shards(self):
+            _ = self.blocks  # raises ValueError for an incomplete file
         if not ((self.labels >= 0) & (self.labels < len(self.classes)) & (self.aspect > 0)).all():
             raise ValueError("a label or an aspect is out of range")
+
+    @cached_property
+    def blocks(self) -> list[np.ndarray]:
+        """The pixels. The index of a file on the nodes of a cluster fetches them from the storage."""
+        return shared.join_shards(self).read_blocks(PIXELS, self.side, self.side, 3)
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """The first row of each block."""
+        return np.cumsum([0, *(len(block) for block in self.blocks)])
 
     @property
     def tally(self) -> Tally:
@@ -201,13 +216,10 @@ def open_image_cache(
     """
     fields = (field for item in items for field in (item.name, f"{item.label}{item.shown}", item.content))
     digest = hash_all([*classes, *fields]).hex()
-    skipped: dict[str, str] = {}
-    about = {
-        "target": target, "classes": list(classes), "side": side, "digest": digest, "skipped": skipped,
-    }  # fmt: skip
+    about = {"target": target, "classes": list(classes), "side": side, "digest": digest}
     schema = pa.schema(
         {
-            "image": pa.binary(side * side * 3),
+            PIXELS: pa.binary(side * side * 3),
             "label": pa.int32(),
             "aspect": pa.float32(),
             "name": pa.string(),
@@ -217,36 +229,61 @@ def open_image_cache(
     )
     if target != ImageClasses.kind:
         schema = schema.append(pa.field("values", pa.list_(pa.float64(), len(classes))))
+    key, row = f"{digest} {side} {FORMAT}".encode(), side * side * 3
+    write, title = partial(_write_images, schema, about, name), f"{name} images"
+    write_shard = partial(write, threads=1)  # A node writes one for each core.
+    cache = shared.write_on_nodes(ImageCache, key, items, write_shard, load=_load, row=row, title=title)
+    if cache is None:
+        cache = ImageCache.open_cached(key, lambda path: write(path, items), needed=len(items) * row)
+    _check_skipped(cache.about["skipped"], len(items), name)
+    return cache
 
-    def write(path: Path) -> str:
-        write_rows(path, schema, _rows(items, side, name, skipped), about)
-        if skipped:
-            print(f"warning: left out {_list_skipped(skipped)}", file=sys.stderr, flush=True)
-        return f"decoded {pluralize(len(items) - len(skipped), f'{name} images')}"
 
-    return ImageCache.open_cached(
-        f"{digest} {side} {FORMAT}".encode(), write, needed=len(items) * side * side * 3
-    )
+def _write_images(
+    schema: pa.Schema,
+    about: Mapping[str, Any],
+    name: str,
+    path: Path,
+    items: Sequence[Item],
+    threads: int | None = None,
+) -> str:
+    """Decode images into a file. Return a phrase that says so."""
+    about = {**about, "skipped": (skipped := dict[str, str]())}
+    write_rows(path, schema, _rows(items, about["side"], name, skipped, threads), about)
+    if skipped:
+        print(f"warning: left out {_list_skipped(skipped)}", file=sys.stderr, flush=True)
+    return f"decoded {pluralize(len(items) - len(skipped), f'{name} images')}"
+
+
+def _load(items: Sequence[Item]) -> list[Item]:
+    """Return the images with the content of their files, since another machine may not see these."""
+
+    def load(item: Item) -> Item:
+        with suppress(OSError):  # It is reported as any image that cannot be decoded.
+            if isinstance(item.image, Path):
+                content = BytesIO(item.image.read_bytes())
+                return replace(item, image=content)  # type: ignore[arg-type]  # `decode` takes open files
+        return item
+
+    with ThreadPoolExecutor(count_cores()) as pool:
+        return list(pool.map(load, items))
 
 
 def _rows(
-    items: Sequence[Item], side: int, name: str, skipped: dict[str, str]
+    items: Sequence[Item], side: int, name: str, skipped: dict[str, str], threads: int | None = None
 ) -> Iterator[Mapping[str, Any]]:
-    """Decode the images. Those that cannot be decoded are added to `skipped`."""
-    allowed = int(max(MAX_SKIPPED * len(items), min(FEW, len(items) / 5)))
-    decoded = map_in_threads(f"decoding {name} images", items, lambda item: _try_decode(item, side))
-    for number, (item, result) in enumerate(zip(items, decoded, strict=True), start=1):
+    """Decode the images. Those that cannot be decoded are added to `skipped`; a shard may have many."""
+    title = f"decoding {name} images"
+    decoded = map_in_threads(title, items, lambda item: _try_decode(item, side), threads=threads)
+    for item, result in zip(items, decoded, strict=True):
         if isinstance(result, str):
             skipped[item.name] = result
-            if len(skipped) > allowed:
-                raise InputError(
-                    f"at most {allowed} of the {name} images may be damaged; the first {number} have "
-                    f"{_list_skipped(skipped)}. Repair or remove them"
-                )
+            if threads is None:
+                _check_skipped(skipped, len(items), name)
             continue
         pixels, aspect, changes = result
         yield {
-            "image": pixels.tobytes(),
+            PIXELS: pixels.tobytes(),
             "label": item.label,
             "aspect": aspect,
             "name": item.name,
@@ -254,6 +291,16 @@ def _rows(
             "changes": changes,
             **({"values": item.values} if item.values else {}),
         }
+
+
+def _check_skipped(skipped: Mapping[str, str], count: int, name: str) -> None:
+    """Raise InputError if too many of `count` images cannot be decoded."""
+    allowed = int(max(MAX_SKIPPED * count, min(FEW, count / 5)))
+    if len(skipped) > allowed:
+        raise InputError(
+            f"at most {allowed} of the {name} images may be damaged; there are {_list_skipped(skipped)}. "
+            f"Repair or remove them"
+        )
 
 
 def _try_decode(item: Item, side: int) -> tuple[np.ndarray, float, list[str]] | str:
@@ -264,10 +311,10 @@ def _try_decode(item: Item, side: int) -> tuple[np.ndarray, float, list[str]] | 
     except MemoryError:
         raise
     except Exception as error:  # Pillow raises nearly any error for a damaged file.
-        return f"{type(error).__name__}: {error}"
+        return f"{type(error).__name__}: {error}".replace(repr(item.image), item.name)
 
 
-def _list_skipped(skipped: dict[str, str]) -> str:
+def _list_skipped(skipped: Mapping[str, str]) -> str:
     examples = "; ".join(f"{name} ({why})" for name, why in list(skipped.items())[:EXAMPLES])
     dots = " ..." if len(skipped) > EXAMPLES else ""
     return f"{pluralize(len(skipped), 'images that cannot be decoded')}: {examples}{dots}"

@@ -1,29 +1,20 @@
-"""Summarise a dataset of images, and draw a sheet of samples with their augmented versions."""
+"""Summarise a dataset of images."""
 
-import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import torch
 import torch.nn.functional as F
-from PIL import Image, ImageDraw, ImageFont
-from torch import Tensor
 
-from automl.base.errors import InputError, unknown
+from automl.base.errors import InputError
 from automl.base.terminal import progress
 from automl.base.units import pluralize
-from automl.config.nouns import Question
-from automl.data.augment import apply_policy, centre_crop, crop_boxes, draw_boxes, erase_boxes
 from automl.data.overview import Overview
 from automl.data.pictures import describe_sizes, read_sizes
 from automl.data.splits import SPLITS
 from automl.data.tally import join_examples
-from automl.task.deployment import spread_indices
-from automl.tasks.image_classification.data.dataset import LEAST_CROP, Images, open_image_records, open_split
-from backbones.libraries import Normalisation
-from search.choices import AUGMENT
+from automl.tasks.image_classification.data.dataset import Images, open_image_records, open_split
 from search.class_statistics import describe_imbalance
 
 MAX_DISTANCE = 3  # bits of 64 in which images that look alike may differ
@@ -32,24 +23,7 @@ PAIRS = 1 << 22  # pairs of images that are compared at once
 MEASURED = 2000  # most images whose sizes are read, evenly spread
 
 
-class ImageOverview(Overview):
-    """The overview of a folder of images, with its sheet of samples."""
-
-    def write_sheet(self, path: str, size: int, *, flip: bool, augment: str) -> Path:
-        """Write samples to a PNG in the current folder. Raise InputError if it cannot be written."""
-        if augment not in AUGMENT:
-            raise unknown("augmentation", augment, AUGMENT)
-        file, chosen = Path(f"{Question(space='folder', data=path).title}-samples.png"), AUGMENT[augment]
-        images = open_split("folder", "train", path=path, size=size)
-        sheet = draw_sheet(images, size=size, flip=flip, policy=chosen["policy"], erase=chosen["erasing"])
-        try:
-            sheet.save(file)
-        except OSError as error:
-            raise InputError(f"{file} cannot be written: {error.strerror or error}") from error
-        return file
-
-
-def summarise_folder(path: str, size: int) -> ImageOverview:
+def summarise_folder(path: str, size: int) -> Overview:
     """Return the overview of a folder of images, test split included. Raises InputError as `open_split`."""
     if not 24 <= size <= 1024:
         raise InputError(f"--size must be between 24 and 1024 pixels; got {size}")
@@ -72,7 +46,7 @@ def summarise_folder(path: str, size: int) -> ImageOverview:
     alike = _find_lookalikes(splits)
     pairs = join_examples([f"{first} and {second}" for first, second in alike])
     same = pluralize(len(alike), "images look like one of another split")
-    return ImageOverview(
+    return Overview(
         {**counts, "all": totals},
         heading=target.stratum.removeprefix("rarest "),
         how=records.describe_splits(),
@@ -128,69 +102,3 @@ def _match_hashes(old: np.ndarray, new: np.ndarray) -> np.ndarray:
         matched, matches = near.nonzero()
         nearest[rows[matched]] = matches
     return nearest
-
-
-ROWS, COLUMNS = 8, 7
-GAP = 4
-FONT = "fonts/ttf/DejaVuSans.ttf"  # from Matplotlib; Pillow's own font has only Latin letters
-LARGEST, SMALLEST = 20, 10  # height of a letter, in pixels
-WIDEST = 200  # pixels of a name; longer names are cut and end in three dots
-BYTES = Normalisation((0, 0, 0), (1 / 255, 1 / 255, 1 / 255))  # leaves pixels unchanged
-
-
-def draw_sheet(images: Images, *, size: int, flip: bool, policy: str, erase: float) -> Image.Image:
-    """Draw a row per image: its target, the image, and augmented versions. Show as many classes as fit."""
-    rows = _select_rows(images.labels)
-    raw = images.gather(rows)
-    shown = [centre_crop(raw, images.aspect[rows], size)]
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(COLUMNS - 1):
-        seeds = torch.randint(2**31, (len(rows),), generator=generator)
-        changed = raw if policy == "none" else apply_policy(policy, raw, seeds)
-        boxes = draw_boxes(images.aspect[rows], scale=LEAST_CROP, flip=flip, generator=generator)
-        x = crop_boxes(changed, boxes, size, BYTES)
-        if erase:
-            x = erase_boxes(x, seeds, erase)
-        shown.append(x.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1))
-    tiles = torch.stack(shown, dim=1).numpy()  # (rows, columns, size, size, 3)
-    step = size + GAP
-    sheet = np.full((len(rows) * step - GAP, COLUMNS * step - GAP, 3), 255, np.uint8)
-    for i, j in np.ndindex(tiles.shape[:2]):
-        sheet[i * step : i * step + size, j * step : j * step + size] = tiles[i, j]
-    names = _draw_names(images.captions(rows.tolist()), size, step)
-    both = Image.new("RGB", (names.width + sheet.shape[1], sheet.shape[0]), "white")
-    both.paste(names, (0, 0))
-    both.paste(Image.fromarray(sheet), (names.width, 0))
-    return both
-
-
-def _draw_names(names: list[str], size: int, step: int) -> Image.Image:
-    """Draw names below each other, `step` pixels apart, each at half the height of its row."""
-    font = ImageFont.truetype(
-        f"{matplotlib.get_data_path()}/{FONT}", size=max(SMALLEST, min(LARGEST, size // 6))
-    )
-    texts = [_shorten_name(name, font) for name in names]
-    width = max(int(font.getlength(text)) for text in texts) + 2 * GAP
-    column = Image.new("RGB", (width, len(names) * step - GAP), "white")
-    draw = ImageDraw.Draw(column)
-    for i, text in enumerate(texts):
-        draw.text((GAP, i * step + size // 2), text, fill="black", font=font, anchor="lm")
-    return column
-
-
-def _shorten_name(name: str, font: ImageFont.FreeTypeFont) -> str:
-    """Return a name without control characters, cut to WIDEST pixels."""
-    name = "".join(" " if unicodedata.category(letter).startswith("C") else letter for letter in name)
-    if font.getlength(name) <= WIDEST:
-        return name
-    length = max(i for i in range(len(name)) if font.getlength(f"{name[:i]}...") <= WIDEST)
-    return f"{name[:length]}..."
-
-
-def _select_rows(labels: Tensor) -> Tensor:
-    """Return the first image of each class, and further ones if there are fewer classes than ROWS."""
-    by_class = [(labels == label).nonzero().flatten() for label in labels.unique()]
-    if len(by_class) == 1:  # a number each
-        return spread_indices(len(labels), ROWS)
-    turns = [members[turn] for turn in range(ROWS) for members in by_class if turn < len(members)]
-    return torch.stack(turns[:ROWS]).sort().values

@@ -29,6 +29,7 @@ from automl.data.arrow import write_rows
 from automl.data.files import OTHERS, SIZE, hash_contents, name_to_text, unreadable_error, walk
 from automl.data.pictures import SUFFIXES as IMAGES
 from automl.data.records import RecordFile
+from automl.data.remote import local_copy
 from automl.data.splits import SPLIT_OF, SPLITS
 from automl.data.tally import Tally
 
@@ -69,7 +70,7 @@ class TextFiles:
 
 def is_text(path: str | Path) -> bool:
     """Return whether `path` is a file of text by its ending, or a folder with more such files than images."""
-    root = Path(path).expanduser()
+    root = local_copy(path)
     if not root.is_dir():
         return root.is_file() and root.name.lower().endswith(SUFFIXES)
     names = [file.name.lower() for file in _list_paths(root)]
@@ -82,7 +83,7 @@ def find_text_files(path: str | Path) -> TextFiles:
 
     Raises InputError if nothing exists at `path`, if a file cannot be read, and if no file holds text.
     """
-    root = Path(path).expanduser()
+    root = local_copy(path)
     check_ends(root)
     if not root.exists():
         raise InputError(f"there is no file or folder {root}; pass --data PATH with one that exists")

@@ -11,6 +11,7 @@ from automl.data import shared
 from automl.data.archive import extract_if_archive
 from automl.data.download import fetch_files
 from automl.data.files import is_clutter, list_folders
+from automl.data.remote import local_copy
 from automl.tasks.sequence_classification.data import long_csv, npz, ts, ucihar
 from automl.tasks.sequence_classification.data.reading import Recording, SequenceCache, open_sequence_cache
 
@@ -98,7 +99,7 @@ def open_source(source: str, path: str | Path | None) -> SequenceCache:
     if (shared_set := shared.find_split(SequenceCache, shared_name(source, path))) is not None:
         return shared_set
     if path is not None:
-        file_format, files = _locate_files(Path(path))
+        file_format, files = _locate_files(path)
     elif source != "ucihar":
         raise InputError(f"{source} needs the path of your data. Pass --data PATH: {_describe_formats()}")
     else:
@@ -111,8 +112,8 @@ def shared_name(source: str, path: str | Path | None) -> str:
     return f"sequences {source if path is None else path}"
 
 
-def _locate_files(path: Path) -> tuple[Format, tuple[Path, ...]]:
-    path = path.expanduser()
+def _locate_files(path: str | Path) -> tuple[Format, tuple[Path, ...]]:
+    path = local_copy(path)
     folder = extract_if_archive(path)
     for file_format in FORMATS.values():
         if (files := file_format.find_files(folder)) is not None:

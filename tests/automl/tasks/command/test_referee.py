@@ -301,7 +301,6 @@ def test_commands_of_searches_reject_comparisons(at_work: Any, cli: Any) -> None
     compare()
     for command in (
         ("search", "--resume", "mine"),
-        ("search", "--space", "digits", "--warm-start", "mine"),
         ("export", "--best", "--search", "mine"),
         ("export", "--baseline", "--search", "mine"),
         ("solve", "mine", "--max-params", "1M"),

@@ -2,22 +2,19 @@
 
 import pytest
 import torch
+from mlflow import MlflowClient
 
 from attention import Spec
 from automl.config.nouns import Terms
 from automl.storage.storage import Storage
 from automl.storage.trial_files import read_answers
 from automl.tasks.function import FunctionModel
-from automl.tracking.client import find_runs
-from automl.tracking.run_spec import PARENT, RunSpec
-from automl.tracking.writer import MlflowWriter
 from automl.training import checkpoint
 from automl.trials.job import Trainings
 from automl.trials.trial import build_assignment, train_trial
 from search.config import TrialConfig
 from search.config.sections import OwnTraining
 from search.metric import Metric
-from search.record import TrialRecord
 from tests.helpers import FOLDER, others_slow
 from tests.helpers.automl_cases import CPU, HERE, timeless
 from tests.helpers.train_as_built_in import CONFIG
@@ -139,18 +136,16 @@ def test_function_runs_where_the_search_was_started(tmp_path, monkeypatch):
     (tmp_path / "beside.txt").write_text("here")
     (tmp_path / "tune").mkdir()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
-    for name in ("MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_RUN_CONTEXT"):
-        monkeypatch.setenv(name, "7")  # as after `mlflow.set_experiment`
+    store = f"sqlite:///{tmp_path}/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
     config = own_config(write_function(tmp_path, body=USES), epochs=2)
     folder = Storage(tmp_path / "0")
-    writer = MlflowWriter(RunSpec(experiment="mine", checkpoint=lambda trial: folder))
     for number in range(2):
-        run = writer.write(TrialRecord(number, config.change(seed=number)))
+        monkeypatch.chdir(tmp_path)
         work = assignment(config.change(seed=number), folder.local)
         monkeypatch.chdir(tmp_path / "tune")
         assert [report.error for report in train_trial(work, HERE)] == [None, None]
         assert (folder.local / "best.pt").read_text() == "mine"
-        (child,) = find_runs(writer.client, [writer.experiment], {PARENT: run})
-        assert (child.data.metrics["mine"], child.info.status) == (1, "FINISHED")
         folder.clear()
+    runs = MlflowClient(store).search_runs(["0"])
+    assert [(run.data.metrics["mine"], run.info.status) for run in runs] == [(1, "FINISHED")] * 2
