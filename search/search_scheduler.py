@@ -16,7 +16,7 @@ from search.placement_effects import read_prior, write_prior
 from search.placement_sampler import GrowingModel, PlacementSampler
 from search.record import Role, State, TrialRecord
 from search.space import Space, memory_study
-from search.study import ENQUEUED, EXPECTED, read_record, update_expected
+from search.study import ENQUEUED, EXPECTED, WARM_START, read_record, update_expected
 from search.trial_scheduler import RESOURCE, Plan, TrialScheduler
 
 # Largest number of consecutive draws: that a space may reject, and that are discarded as repetitions (twice
@@ -49,7 +49,9 @@ class SearchScheduler(TrialScheduler):
     ) -> None:
         super().__init__(study, plan)
         self.space, self.forecast = space, forecast
-        self._free = list(space.free())  # parameters of the trials after the baseline
+        # Fixed parameters of the trials after the baseline, in this order.
+        warm, free = study.user_attrs.get(WARM_START, []), space.free()
+        self._fixed = [*((Role.CANDIDATE, known) for known in warm), *((Role.FREE, known) for known in free)]
         self.rungs = plan.rungs()
         self._sampler, self._chance = sampler, RandomSampler(len(study.get_trials(deepcopy=False)))
         self._drawn = memory_study(sampler, study.direction)
@@ -147,8 +149,8 @@ class SearchScheduler(TrialScheduler):
         if self._takes_enqueued:
             return Role.CANDIDATE, self._waiting[0].system_attrs.get(ENQUEUED, {})
         number -= self._enqueued
-        if number <= len(self._free):
-            return Role.FREE, self._free[number - 1]
+        if number <= len(self._fixed):
+            return self._fixed[number - 1]
         if self._tuned and self._baselines < self.plan.baseline_share * (number + 1):
             return Role.BASELINE, space.plain
         return Role.CANDIDATE, None
@@ -178,11 +180,7 @@ class SearchScheduler(TrialScheduler):
         elif role is Role.BASELINE:
             role = Role.CANDIDATE  # the space ignores the fixed parameters
         record = self._add(
-            role,
-            config,
-            params=trial.params,
-            distributions=trial.distributions,
-            waiting=waiting,
+            role, config, params=trial.params, distributions=trial.distributions, waiting=waiting
         )
         self._enqueued += waiting is not None
         self._baselines += role is Role.BASELINE

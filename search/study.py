@@ -38,6 +38,7 @@ STUDY_FILE = "study.journal"
 CONFIG, ROLE, PROFILE, DEVICE, REASON = "config", "role", "profile", "device", "reason"
 EPOCH = "epoch:"  # followed by the number of the epoch: its metrics
 PRUNED, VARIANT = "pruned", "variant"
+WARM_START = "warm_start"  # of the study: parameters to try after the baseline
 CELLS = "cells"  # of a grid's study: the parameters of its cells by label, in order
 EXPECTED = "expected"  # of the study: True if a model of placements ranks its trials
 PLACEMENT, MODEL = "placement", "model"  # as text, for users of Optuna's own tools
@@ -154,6 +155,13 @@ def open_trial(study: optuna.Study, number: int) -> optuna.Trial:
 
 def _storage(folder: Path) -> optuna.storages.JournalStorage:
     return optuna.storages.JournalStorage(optuna_internals.Journal(folder / STUDY_FILE))
+
+
+def warm_start_study(study: optuna.Study, other: optuna.Study) -> None:
+    """Let a new study try the best five configurations of an earlier one after the baseline."""
+    complete = other.get_trials(deepcopy=False, states=[optuna.trial.TrialState.COMPLETE])
+    best = sorted(complete, key=lambda t: t.values[0], reverse=other.direction.name == "MAXIMIZE")[:5]
+    study.set_user_attr(WARM_START, [trial.params for trial in best])
 
 
 def trial_attributes(role: Role, config: TrialConfig, variant: str) -> dict[str, Any]:

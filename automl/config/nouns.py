@@ -259,6 +259,8 @@ class SearchPlan(declared.PlanOptions):
         _check_counts(self, "trials", "seeds")
         if not 0 <= self.baseline_share <= 1:
             raise InputError(f"--baseline-share must be between 0 and 1; got {self.baseline_share:g}")
+        if self.is_grid and self.warm_start is not None:
+            raise InputError("--sampler grid trains all cells; leave --warm-start out")
         _ = self.seconds  # raises InputError for an invalid value
 
     @property

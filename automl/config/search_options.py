@@ -117,6 +117,7 @@ class PlanOptions:
     Attributes:
         trials: Number of configurations to try. Default: 16 if `budget` is not set either.
         budget: Time limit, such as 30m or 2h. Trials that run then continue to their next rung.
+        warm_start: Name of an earlier search of the same space. Its five best trials are tried first.
         prior: Start of the sampler of placements: sensitivity or none. `sensitivity`: the loss of a trained
             decoder with each layer replaced, which is measured first. Default: `sensitivity` where it can be
             measured.
@@ -130,6 +131,7 @@ class PlanOptions:
 
     trials: int | None = option(None, SEARCH, shown="16", kind=str | None)
     budget: str | None = option(None, SEARCH)
+    warm_start: str | None = option(None, SEARCH, rare=True)
     prior: str | None = option(None, SEARCH, shown="sensitivity of trained decoders", rare=True)
     seeds: int = option(1, SEARCH, shown="1; 10", rare=True, kind=int | None)
     sampler: str = option("auto", SEARCH, rare=True)

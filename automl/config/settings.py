@@ -38,7 +38,7 @@ class Settings(SearchOptions):
         '5000000'
     """
 
-    REMOVED: ClassVar = {"init": "scratch", "shared_trainings": 3, "objective": None, "warm_start": None}
+    REMOVED: ClassVar = {"init": "scratch", "shared_trainings": 3, "objective": None}
 
     def __init__(self, *arguments: object, **settings: Any) -> None:
         # Reject unknown settings, as the command line rejects unknown options.

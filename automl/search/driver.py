@@ -21,7 +21,7 @@ from automl.costs.forecast import Forecast
 from automl.judge.protocol import Confirmation, confirmations
 from automl.judge.scheduler import ConfirmationScheduler, read_verdicts
 from automl.judge.trainings import conclude_in
-from automl.search.prepare import cells_of, starts_from_sensitivity
+from automl.search.prepare import cells_of, find_warm_start, starts_from_sensitivity
 from automl.search.result import RESULT_FILE, SearchResult
 from automl.storage.folder import NamedSearch, check_not_lost, old_folder, resolve_search
 from automl.storage.metadata import SearchMetadata
@@ -40,7 +40,7 @@ from search.placement_effects import NO_PRIOR, Prior, parse_placement, sensitivi
 from search.record import Callback, State, TrialRecord
 from search.samplers import load_sampler
 from search.search_scheduler import SearchScheduler
-from search.study import STUDY_FILE, create_study, read_records, resume_study
+from search.study import STUDY_FILE, create_study, open_study, read_records, resume_study, warm_start_study
 from search.trial_scheduler import Plan, rank_trials
 
 Result = TypeVar("Result", bound=SearchResult)
@@ -146,6 +146,9 @@ def _open_study(folder: Path, metadata: SearchMetadata, drawn: Drawn, task: Task
     direction = StudyDirection.MAXIMIZE if plan.metric.sign > 0 else StudyDirection.MINIMIZE
     prior = measure_prior(drawn, task) if starts_from_sensitivity(asked, task) else NO_PRIOR
     study = create_study(folder, name=metadata.name, direction=direction, metric=plan.metric.name)
+    if asked.warm_start is not None:
+        earlier, other = find_warm_start(asked.warm_start, metadata.storage, metadata.fingerprint)
+        warm_start_study(study, open_study(earlier, name=other.name))
     if prior:
         write_prior(study, prior)
     return study

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Any
 
 from automl.base import loading
@@ -25,7 +26,8 @@ from automl.costs.forecast import check_limits
 from automl.data import shared
 from automl.data.manifest import Manifest
 from automl.export.formats import find_missing_formats
-from automl.storage.folder import check_new, exists, find_search
+from automl.storage.folder import check_new, exists, find_model_search, find_search
+from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage, check_not_temporary
 from automl.task import Task, checks, open_task, task_of_data
 from automl.task.initial import choose_weights
@@ -87,6 +89,8 @@ def prepare(settings: ParsedSettings) -> Prepared:
     plan = _with_sampler(plan, question, drawn)
     if drawn.space.types is not None:  # Stored, so that a later default does not change this search.
         question = replace(question, attention=",".join(map(loading.make_absolute, drawn.space.types)))
+    if plan.warm_start is not None:
+        find_warm_start(plan.warm_start, place.storage, drawn.fingerprint)
     shared.use_saved(None, Storage(place.storage))
     task = open_task(drawn.baseline, runtime)  # decodes the data, once and before any trial
     if plan.prior == "sensitivity" and not starts_from_sensitivity(plan, task):
@@ -310,3 +314,14 @@ def fit_epochs(question: Question, task: Task) -> Fit | None:
         f"training needs about {STEPS}; set another number with --epochs"
     )
     return Fit(settings={"epochs": enough}, why=why)
+
+
+def find_warm_start(name: str, storage: str, fingerprint: str) -> tuple[Path, SearchMetadata]:
+    """Return the folder and metadata of the search `--warm-start`. Raise InputError if it does not fit."""
+    folder, other = find_model_search(name, storage)
+    if other.fingerprint.partition("-")[0] != fingerprint.partition("-")[0]:  # of the parameters
+        raise InputError(
+            f"search {name!r} was made with another space ({other.settings.question.space_name}); "
+            f"--warm-start needs one that draws the same parameters"
+        )
+    return folder, other

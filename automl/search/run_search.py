@@ -261,7 +261,7 @@ def resume_search(
         if isinstance(space, str) and space in SPACES and space != earlier.space:
             raise InputError(
                 f"search {name!r} was made with --space {earlier.space_name} and cannot resume with "
-                f"{space!r}. Leave --space out, or start another search."
+                f"{space!r}. Leave --space out, or start another search with --warm-start {name}."
             )
         drawn = metadata.draw_space(space)
         # The file of the space may have moved.

@@ -205,7 +205,7 @@ class SearchMetadata:
             raise InputError(
                 f"space {space_name(question.space if moved is None else moved)!r} differs from that of "
                 f"search {self.name!r}, so new trials would not be comparable. Restore the old space, or "
-                f"start another search."
+                f"start another search with --warm-start {self.name}."
             )
         return drawn
 

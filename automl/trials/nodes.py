@@ -27,8 +27,7 @@ def open_nodes() -> Iterator[Callable[..., Iterator[Any]] | None]:
 def map_on_nodes(compute: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
     """Yield the results of `compute(*each)` for `arguments` in order, from tasks of one core on all nodes.
 
-    Twice as many tasks as cores are submitted, whose arguments are in memory. Raises InputError if a task
-    does, or if no node comes that has cores.
+    Twice as many tasks as cores are submitted. Raises InputError if a task does, or no node has cores.
     """
     task = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(compute)
     pending: deque[ray.ObjectRef] = deque()

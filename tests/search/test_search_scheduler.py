@@ -18,11 +18,12 @@ from search.record import Report, Role, State, TrialRecord
 from search.samplers import load_sampler
 from search.search_scheduler import ALL_INFEASIBLE, REFUSED, SearchScheduler
 from search.space import Space
-from search.study import CONFIG, ROLE, STUDY_FILE, open_study, resume_study
+from search.study import CONFIG, ROLE, STUDY_FILE, open_study, resume_study, warm_start_study
 from search.trial_scheduler import REPEATED_FAILURES, Plan, rank_trials
 from tests.helpers.search_cases import (
     EPOCHS,
     PUBLISHED,
+    SMALL,
     EventRecorder,
     ask_trial,
     draw,
@@ -431,3 +432,33 @@ def test_killed_between_the_constraints_and_the_end(scheduler: SearchScheduler, 
 
 
 # Learning from another search.
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> optuna.Study:
+    """Return the study of a search of seven trials: five complete, one pruned, one failed."""
+    (tmp_path / "other").mkdir()
+    scheduler = make_engine(make_study(tmp_path / "other"))
+    for i, score in enumerate([0.1, 0.5, 0.3, 0.2, 0.4, 0.9, 0.8]):
+        number = ask_trial(scheduler).number
+        if i == 5:
+            scheduler.end(number, report(score))
+        else:
+            scheduler.end(number, report(score, finished=True), error="no" if i == 6 else None)
+    return scheduler.study
+
+
+def test_the_best_of_other_results_are_tried_first(other: optuna.Study, tmp_path: Path) -> None:
+    study = make_study(tmp_path)
+    warm_start_study(study, other)
+    origin = other.get_trials(deepcopy=False)
+    best = [origin[number].params for number in (1, 4, 2, 3, 0)]
+    scheduler = make_engine(study)
+    first = [ask_trial(scheduler) for _ in range(3)]
+    scheduler = resumed(tmp_path)
+    assert [ask_trial(scheduler).number for _ in range(3)] == [0, 1, 2]
+    records = [*first, *(ask_trial(scheduler) for _ in range(5))]
+    params = [stored_trial(scheduler, record.number).params for record in records]
+    assert params == [SMALL.baseline, *best, *PUBLISHED], "but after the baseline"
+    assert records[1].role is Role.CANDIDATE
+    assert [record.role for record in records[6:]] == [Role.FREE] * 2

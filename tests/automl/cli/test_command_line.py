@@ -105,6 +105,7 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
     *(
         ((*SEARCH, *options, "--dry-run"), fragments)
         for options, fragments in (
+            (("digits", "--warm-start", "nosuch"), ["no search called 'nosuch' in searches"]),
             (("digits", "--storage", "/proc/x"), ["--storage /proc/x cannot be written"]),
         )
     ),
@@ -184,7 +185,7 @@ def earlier(folder: Path) -> str:
 @pytest.mark.parametrize(
     ("arguments", "fragments"),
     [
-        (("--resume", "older", "--space", "woof"), ["made with --space digits", "start another search"]),
+        (("--resume", "older", "--space", "woof"), ["made with --space digits", "--warm-start older"]),
         (("--resume", "auto", "--space", "digits"), ["--resume auto needs the --name"]),
         (
             ("--resume", "auto", "--space", "digits", "--name", "older", "--epochs", "3"),
@@ -193,6 +194,10 @@ def earlier(folder: Path) -> str:
         (("--resume", "our"), ["no search called 'our' in searches; there are older"]),
         (("--space", "digits", "--name", "older"), ["exists already", "--resume older"]),
         (("--space", "digits", "--name", "older", "--dry-run"), ["exists already", "--resume older"]),
+        pytest.param(
+            *(("--space", "woof", "--warm-start", "older"), ["made with another space (digits)"]),
+            marks=pytest.mark.slow("draws a large space"),
+        ),
     ],
     ids=lambda value: " ".join(value),
 )

@@ -23,12 +23,13 @@ from automl.cli.main import app
 from automl.export.predict import run_predict
 from automl.export.run_export import run_export
 from automl.judge.ledger import Ledger, Program
+from automl.storage.folder import find_search
 from automl.storage.metadata import SEARCH_FILE
 from automl.storage.user_code import is_remembered, remember
 from automl.tasks.code_retrieval.search import run_code_search
 from automl.tasks.language_modelling import LanguageData, LanguageModel, LanguageTraining
 from search.config import TrialConfig
-from search.study import STUDY_FILE
+from search.study import STUDY_FILE, open_study, warm_start_study
 from tests.helpers import others_slow
 from tests.helpers.confirm_cases import RECORDS, fake_confirmation, fake_search
 from tests.helpers.report_cases import made_up, save_search
@@ -188,9 +189,11 @@ def test_reading_runs_no_code(command: str, search: Path, workspace: Path, cli: 
         assert re.search(r"would run '.*planted.py:.*--trust", err)
 
 
-@pytest.mark.usefixtures("search")
-def test_syncing_runs_no_code(workspace: Path, cli: Cli) -> None:
+def test_syncing_and_warm_starts_run_no_code(search: Path, workspace: Path, cli: Cli) -> None:
     assert cli("sync", "mine")[0] == 0
+    study = open_study(find_search("mine", "searches")[0], name="mine")
+    # As --warm-start does.
+    warm_start_study(open_study(search, name="mine"), study)
     assert not has_run(workspace)
 
 
