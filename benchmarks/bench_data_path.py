@@ -22,7 +22,13 @@ from ray.cluster_utils import Cluster
 
 from automl.data import shared
 from automl.storage.storage import Storage
-from automl.tasks.image_classification.data import dataset, open_image_records, open_split, shared_name
+from automl.tasks.image_classification.data import (
+    cache_side,
+    dataset,
+    open_image_records,
+    open_split,
+    shared_name,
+)
 
 SIZE, HOSTS, SCALED = 256, 3, 100_000
 SPLITS = ("train", "validation")
@@ -94,12 +100,12 @@ def main() -> None:
             del os.environ["RAY_ADDRESS"]
             cluster.shutdown()
         # The processor time of a task without the start of its process.
-        row = dataset.cache_side(SIZE) ** 2 * 3
+        row = cache_side(SIZE) ** 2 * 3
         rows = shared.SHARD_BYTES // row
         items = records.inputs("train")[: MEASURED * rows]
         os.environ["AUTOML_CACHE"] = str(scratch / "tasks")
         begin = time.process_time()
-        dataset.open_image_cache(items, records.file.classes, dataset.cache_side(SIZE), "measured")
+        dataset.open_image_cache(items, records.file.classes, cache_side(SIZE), "measured")
         task = (time.process_time() - begin) / len(items)
     pictures = sum(len(records.rows(split)) for split in SPLITS)
     factor = SCALED / pictures

@@ -10,17 +10,22 @@ import bm25s
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 from automl.tasks.code_retrieval.data import Corpus
-from automl.tasks.code_retrieval.data.tokenizer import split_words
+from automl.tasks.code_retrieval.data.tokenizer import train_tokenizer
 from automl.tasks.code_retrieval.score import compute_ranks, draw_distractors, mrr, rank_metrics
 
 K1, B = 1.2, 0.75  # Lucene's values, which are also the best of nine pairs on validation
 
 
+SPLITTER = Tokenizer.from_str(train_tokenizer([], 2))  # splits texts as encoders do, and merges nothing
+
+
 def words(text: str) -> list[str]:
     """Return the words of `text` in lower case, without punctuation."""
-    return [word for word in split_words(text) if word.isalnum()]
+    normal = SPLITTER.normalizer.normalize_str(text)
+    return [word for word, _ in SPLITTER.pre_tokenizer.pre_tokenize_str(normal) if word.isalnum()]
 
 
 def scores(
