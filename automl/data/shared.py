@@ -24,6 +24,7 @@ from automl.base.errors import InputError
 from automl.base.lazy import resolve
 from automl.base.serialise import from_json, parse_json, read_file, write_json
 from automl.base.terminal import progress
+from automl.base.units import format_size
 from automl.data.arrow import PIXELS, SHARDS, WHOLE, ArrowFile, cached_path, map_in_threads, write_tables
 from automl.data.files import hash_file
 from automl.data.splits import RULE
@@ -208,7 +209,7 @@ def join_shards(file: File) -> File:
         title = "fetching shards of the data"
         write_tables(path, map_in_threads(title, range(len(shards)), fetch, threads=AT_ONCE), about)
         seconds = time.monotonic() - begin
-        print(f"fetched {size / 1e9:.2f} GB into {whole} in {seconds:.1f} s", file=sys.stderr, flush=True)
+        print(f"fetched {format_size(size)} into {whole} in {seconds:.1f} s", file=sys.stderr, flush=True)
 
     return type(file)(once(whole, join, type(file).is_sound, needed=size))
 
@@ -257,7 +258,7 @@ def write_on_nodes(
             about |= {SHARDS: listed, WHOLE: whole.name}
             write_tables(path, map(read, chunks), about)
         size, seconds = sum(shard["size"] for shard in listed), time.monotonic() - begin
-        shards = f"{len(listed)} shards in {folder}, {size / 1e9:.2f} GB, in {seconds:.1f} s"
+        shards = f"{len(listed)} shards in {folder}, {format_size(size)}, in {seconds:.1f} s"
         print(f"decoded {len(inputs)} {title} on the nodes into {shards}", file=sys.stderr, flush=True)
 
     def is_complete(path: Path) -> bool:
