@@ -44,6 +44,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, computed: list[str]) -> Iterator[No
     monkeypatch.setattr(shared, "resolve", lambda reference: open_nodes)
     monkeypatch.setattr(shared, "SHARD_BYTES", PER_SHARD * SIDE * SIDE * 3)
     monkeypatch.setattr(shared, "LEAST", 1)
+    shared.use(None)  # an earlier test of this process may have prepared a search
     yield
     shared.use(None)
 
