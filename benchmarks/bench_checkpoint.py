@@ -4,7 +4,7 @@ A training with a checkpoint every `OFTEN` seconds and one with none are run in 
 default period costs the measured seconds of one checkpoint, divided by the period. The copies, the thread
 that writes, and what its work slows down are all in it.
 
-    python benchmarks/bench_checkpoint.py    # about five minutes on one core
+    python benchmarks/bench_checkpoint.py    # about eight minutes on one core
 """
 
 import statistics
@@ -97,4 +97,4 @@ if __name__ == "__main__":
         print(name, flush=True)
         with tempfile.TemporaryDirectory() as folder:
             measured[name] = measure(model, size, Path(folder))
-    write_values("checkpoint", {"period": DEFAULT, "models": measured})
+        write_values("checkpoint", {"period": DEFAULT, "models": measured})
