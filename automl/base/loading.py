@@ -32,7 +32,7 @@ R = TypeVar("R")
 GUARD = 'if __name__ == "__main__":'
 OWN = "own_"  # Prefix of the names of modules that are loaded from a file.
 
-UNPACKED = "working_dir_files"  # Ray's parent of the folders of jobs; see cluster/ray_internals.py
+UNPACKED = "working_dir_files"  # the parent of the folders into which Ray unpacks jobs
 
 # Prefixes of names in libraries, such as `timm:convnext_atto`, which are no files or modules of the user.
 LIBRARIES = ("torchvision", "timm", "smp", "hf")

@@ -115,7 +115,7 @@ def absolute_data(data: str) -> str:
 
 def data_name(data: str) -> str:
     """Return the name of a folder or archive of data as a component of other names."""
-    file = Path(absolute_data(data).partition("?")[0] if "://" in data else absolute_data(data)).name
-    name = re.sub(r"(\.tar)?\.\w{1,4}$", "", file)
+    place = data.partition("?")[0] if "://" in data else absolute_data(data)
+    name = re.sub(r"(\.tar)?\.\w{1,4}$", "", Path(place).name)
     # In file names, a letter and its accent may be two characters. The accent alone is no letter.
     return re.sub(r"[^\w-]+", "-", unicodedata.normalize("NFC", name)).strip("-")[:MAX_TITLE]

@@ -45,6 +45,20 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     cluster.shutdown()
 
 
+def run_on(cluster: Cluster, folder: Path, *command: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a command on the head, which has a cache of its own, and check that it ends well."""
+    run = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "RAY_ADDRESS": cluster.address, "AUTOML_CACHE": str(folder / "head")},
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert run.returncode == 0, run.stderr
+    return run
+
+
 # A search of photographs that only the driver has, in shards of ten.
 SHARDED = """
 import automl
@@ -67,15 +81,7 @@ def test_nodes_decode_the_pictures_of_the_driver(cluster: Cluster, tmp_path: Pat
         file = tmp_path / "photos" / "ab"[i % 2] / f"{i}.jpg"
         file.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(draw.integers(0, 255, (48, 64, 3), np.uint8)).save(file)
-    run = subprocess.run(
-        [sys.executable, "run.py"],
-        cwd=tmp_path,
-        env={**os.environ, "RAY_ADDRESS": cluster.address, "AUTOML_CACHE": str(tmp_path / "head")},
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
-    assert run.returncode == 0, run.stderr
+    run = run_on(cluster, tmp_path, sys.executable, "run.py")
     session = Path(cluster.head_node.get_session_dir_path())
     output = "".join(file.read_text() for file in session.glob("logs/worker-*.err"))
     shards = re.findall(
@@ -86,7 +92,7 @@ def test_nodes_decode_the_pictures_of_the_driver(cluster: Cluster, tmp_path: Pat
     assert len(stored) == sum(int(count) for _, count in shards) + 2, "the shards and the two indexes"
     on_head = {file.name for file in (tmp_path / "head").glob("*.arrow")}
     assert on_head == {name for name in stored if name.endswith(".index.arrow")}, "no pixels"
-    fetched = re.findall(r"fetched \S+ GB into (\S+\.arrow)", output)
+    fetched = re.findall(r"fetched \S+B into (\S+\.arrow)", output)
     assert len(fetched) == len(set(fetched)), "once a node"
     assert 2 <= len(fetched) <= 2 * NODES
     assert not re.findall(r"decoded .* into \S+node", output), "no node decodes by itself"
@@ -95,15 +101,8 @@ def test_nodes_decode_the_pictures_of_the_driver(cluster: Cluster, tmp_path: Pat
 @pytest.mark.slow("a whole search")
 def test_three_nodes_decode_as_little_as_they_can(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "space.py").write_text(SPACE)
-    run = subprocess.run(
-        [AUTOML, "search", "--space", "space.py:two_sizes", "--trials", "12", "--name", "once", "--json"],
-        cwd=tmp_path,
-        env={**os.environ, "RAY_ADDRESS": cluster.address, "AUTOML_CACHE": str(tmp_path / "head")},
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
-    assert run.returncode == 0, run.stderr
+    options = ["--space", "space.py:two_sizes", "--trials", "12", "--name", "once", "--json"]
+    run = run_on(cluster, tmp_path, AUTOML, "search", *options)
     result = json.loads(run.stdout)
     assert (result["trials"], result["errors"]) == (12, 0)
     session = Path(cluster.head_node.get_session_dir_path())
