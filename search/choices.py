@@ -197,6 +197,11 @@ def modules(sites: Sequence[int], kind: str, options: Mapping[str, Any], prefix:
     return parameters
 
 
+def plain(**hyperparameters: Any) -> dict[str, Any]:
+    """Return the parameters with which a space draws no module and these hyperparameters."""
+    return {MODULES: 0, **hyperparameters}
+
+
 def optimisation(
     trial: Trial,
     training: AnyTraining,

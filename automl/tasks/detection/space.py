@@ -4,28 +4,25 @@ Source: Z. Shen et al., Efficient Attention (2018), arXiv 1812.01243, which has 
 res3, after res4, and at up to seven sites of ResNet and FPN.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import optuna
 
+from attention.options import OptionValue
+from attention.spec import Spec
+from automl.task.published_study import read_studies
 from automl.tasks.detection import DetectionData, DetectionModel, DetectionTraining
 from search import choices
 from search.config import TrialConfig
+from search.grid import DECOMPOSED, grid
+from search.grid import SMALL as SMALL_FORM
 from search.space import Space
 
 if TYPE_CHECKING:
     from backbones.site import Site
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-
-from attention.options import OptionValue
-from attention.spec import Spec
-from automl.task.published_study import read_studies
-from search.grid import DECOMPOSED, grid
-from search.grid import SMALL as SMALL_FORM
 
 TASK = "detection"
 
@@ -44,13 +41,7 @@ SMALL = DetectionModel(
     norm="group",
 )
 SCENES_TRAINING = DetectionTraining(epochs=4, batch_size=8, flip=False, smallest=0.8, largest=1.25)
-SCENES_PLAIN: Mapping[str, Any] = {
-    "modules": 0,
-    "learning_rate": 4e-3,
-    "weight_decay": 1e-2,
-    "batch_size": 8,
-    "schedule": "one-cycle",
-}
+SCENES_PLAIN = choices.plain(learning_rate=4e-3, weight_decay=1e-2, batch_size=8, schedule="one-cycle")
 
 # Images of 800 pixels at the longer side. This training does not diverge from new weights. The published one,
 # SGD at 0.02 from a pretrained backbone, does.
@@ -59,13 +50,7 @@ FULL = DetectionModel(backbone="torchvision:resnet50")
 COCO_TRAINING = DetectionTraining(
     epochs=12, batch_size=16, learning_rate=2e-4, weight_decay=5e-2, schedule="warmup-cosine", clip=1.0
 )
-COCO_PLAIN: Mapping[str, Any] = {
-    "modules": 0,
-    **{
-        key: getattr(COCO_TRAINING, key)
-        for key in ("learning_rate", "weight_decay", "batch_size", "schedule")
-    },
-}
+COCO_PLAIN = choices.plain(learning_rate=2e-4, weight_decay=5e-2, batch_size=16, schedule="warmup-cosine")
 MOST = 7  # modules
 
 KIND: Mapping[str, Any] = {"normalisation": "softmax", "decomposed_heads": 1, "reduction": 2}

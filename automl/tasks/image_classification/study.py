@@ -44,32 +44,13 @@ BRANCHES, ENDS = "branches", "ends of stages"
 FIRST, FIRST_END, MIDDLE, LAST = "stage1 branch", "stage1", "third stage", "last stage"
 NOTHING, OWN = "plain", "own"
 BLOCK = "automl.tasks.image_classification.one_block:Block"
+IN_BRANCHES = "se ese eca ceca cbam lcbam gc gca coord scoord ela strip sk splat"  # of timm
 ROWS: Mapping[str, str] = {
-    "ssa": FIRST,
-    "ssa-sym": FIRST,
-    "sagan": FIRST,
-    "decomposed": MIDDLE,
-    "multihead": LAST,
-    "timm:se": BRANCHES,
-    "timm:ese": BRANCHES,
-    "timm:eca": BRANCHES,
-    "timm:ceca": BRANCHES,
-    "timm:cbam": BRANCHES,
-    "timm:lcbam": BRANCHES,
-    "timm:gc": BRANCHES,
-    "timm:gca": BRANCHES,
-    "timm:coord": BRANCHES,
-    "timm:scoord": BRANCHES,
-    "timm:ela": BRANCHES,
-    "timm:strip": BRANCHES,
-    "timm:sk": BRANCHES,
-    "timm:splat": BRANCHES,
-    "timm:nl": MIDDLE,
-    "timm:lambda": LAST,
-    "timm:bottleneck": LAST,
-    "timm:halo": FIRST,
-    "conv1x1": FIRST,
-    BLOCK: FIRST_END,
+    **dict.fromkeys(("ssa", "ssa-sym", "sagan"), FIRST),
+    **{"decomposed": MIDDLE, "multihead": LAST},
+    **dict.fromkeys((f"timm:{name}" for name in IN_BRANCHES.split()), BRANCHES),
+    **{"timm:nl": MIDDLE, "timm:lambda": LAST, "timm:bottleneck": LAST, "timm:halo": FIRST},
+    **{"conv1x1": FIRST, BLOCK: FIRST_END},
 }
 SMALL_ROWS: Mapping[str, str] = {name: ROWS[name] for name in ("ssa", "timm:se", "conv1x1")}
 

@@ -23,13 +23,7 @@ if TYPE_CHECKING:
 DATA = SegmentationData()
 SMALL = SegmentationModel(options={"width": 0.25})
 TRAINING = SegmentationTraining(epochs=12, flip=False)  # mirrored digits are not digits
-PLAIN: Mapping[str, Any] = {
-    "modules": 0,
-    "learning_rate": 4e-3,
-    "weight_decay": 1e-2,
-    "batch_size": 8,
-    "schedule": "one-cycle",
-}
+PLAIN = choices.plain(learning_rate=4e-3, weight_decay=1e-2, batch_size=8, schedule="one-cycle")
 KIND: Mapping[str, Any] = {"normalisation": "softmax", "decomposed_heads": 1, "reduction": 2}
 PARTS = ("skip", "bottleneck", "decoder")
 

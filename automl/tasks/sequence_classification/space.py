@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TASK = "sequence-classification"
 WIDTH = 0.5  # of the CNN
 
-PLAIN: dict[str, Any] = {"modules": 0, "learning_rate": 3e-3, "weight_decay": 1e-2, "label_smoothing": 0.1}
+PLAIN = choices.plain(learning_rate=3e-3, weight_decay=1e-2, label_smoothing=0.1)
 
 # Activations and norms of the author's code, see automl.tasks.sequence_classification.larnn.backbone.
 FORM: dict[str, Any] = {"activation": "all", "norm": "all"}

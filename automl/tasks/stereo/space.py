@@ -25,24 +25,12 @@ TASK = "stereo"
 # hundred steps, so batches are small.
 PLANES = StereoData(source="planes", height=64, width=128, max_disparity=48)
 SMALL = StereoModel(options={"width": 0.25, "blocks": 3, "pool": 16, "aggregation": "basic", "groups": 8})
-PLANES_PLAIN: Mapping[str, Any] = {
-    "modules": 0,
-    "learning_rate": 4e-3,
-    "weight_decay": 1e-4,
-    "batch_size": 4,
-    "schedule": "one-cycle",
-}
+PLANES_PLAIN = choices.plain(learning_rate=4e-3, weight_decay=1e-4, batch_size=4, schedule="one-cycle")
 
 # As published on Scene Flow, except for the optimiser (adamw with little decay) and the end of the schedule.
 SCENEFLOW = StereoData(source="pairs", height=256, width=512, max_disparity=192)
 FULL = StereoModel()
-SCENEFLOW_PLAIN: Mapping[str, Any] = {
-    "modules": 0,
-    "learning_rate": 1e-3,
-    "weight_decay": 1e-4,
-    "batch_size": 12,
-    "schedule": "flat-cosine",
-}
+SCENEFLOW_PLAIN = choices.plain(learning_rate=1e-3, weight_decay=1e-4, batch_size=12, schedule="flat-cosine")
 
 # Sites at which decomposed attention is tried first, at each and at all: after the pyramid, on the volume
 # before its aggregation, and at the end of the aggregation, which is the last site.
