@@ -203,7 +203,10 @@ def find_attention(name: str) -> Attention:
     if name in ATTENTIONS:
         return ATTENTIONS[name]
     if name.startswith(TIMM):
-        return _of_timm(name)
+        from timm.layers import get_attn  # takes seconds
+
+        own: dict[str, Any] = {"source": "timm", "dimensions": 2, "multiplies": True, "draws_options": False}
+        return ForeignAttention(name=name, module=get_attn(name.removeprefix(TIMM)), cost=None, **own)
     module = loading.load_object("attention", "Class", name, ATTENTIONS)
     try:
         inspect.signature(module)
@@ -222,12 +225,3 @@ def find_attention(name: str) -> Attention:
             )
     short = loading.short_name(name)
     return ForeignAttention(name=short, module=module, cost=None, source=f"your own: {short}", **values)
-
-
-def _of_timm(name: str) -> Attention:
-    from timm.layers import get_attn  # takes seconds
-
-    module: type[nn.Module] = get_attn(name.removeprefix(TIMM))
-    return ForeignAttention(
-        name=name, module=module, cost=None, source="timm", dimensions=2, multiplies=True, draws_options=False
-    )

@@ -277,15 +277,6 @@ def find_influences(model: nn.Module, example: Example) -> frozenset[str]:
     return frozenset(influences)
 
 
-def refuse_order(model: nn.Module) -> InputError:
-    """Return the error for a model with `SECOND`."""
-    return InputError(
-        f"{type(model).__name__} takes (time, batch): an output depends on others of the first dimension, "
-        f"but on none of the second. A module would mix the examples. Build its layers with "
-        f"batch_first=True, and give an example (batch, time)"
-    )
-
-
 def refuse_influences(names: Collection[str], influences: Collection[str]) -> InputError:
     """Return the error for modules at some sites, with which an output depends on other inputs."""
     remedy = (

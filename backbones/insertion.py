@@ -125,7 +125,11 @@ def _keep_separate(
         return
     influences, causal = influence.find_influences(model, example), influence.is_causal(model, example)
     if influence.SECOND in influences:
-        raise influence.refuse_order(model)
+        raise InputError(
+            f"{type(model).__name__} takes (time, batch): an output depends on others of the first "
+            f"dimension, but on none of the second. A module would mix the examples. Build its layers with "
+            f"batch_first=True, and give an example (batch, time)"
+        )
     if causal and (leaking := _find_leaking(modules, placement, [chosen[name] for name in along])):
         raise influence.refuse_leaks(placement, leaking)
     yield

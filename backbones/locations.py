@@ -86,8 +86,11 @@ def _name_residual(model: nn.Module, run: Trace, maps: Mapping[str, Map]) -> dic
             outermost = [path for path in inside if path in maps][-1:]
             branches.setdefault(block, []).extend((path, bool(addition.mixers)) for path in outermost)
             kinds.setdefault(block, set()).add(bool(addition.mixers))
+            # A module can replace a mixer if only a map like its input is used.
             same = [path for path in addition.mixers if maps.get(path) == maps[block]]
-            mixers.setdefault(block, []).extend(path for path in same if _is_mixer(run, path))
+            alone = [path for path in same if not run.outputs[path].uses_rest]
+            fitting = (path for path in alone if run.takes.get(path) == run.outputs[path].shape)
+            mixers.setdefault(block, []).extend(fitting)
     transformers = {block for block, mixes in kinds.items() if len(mixes) == 2}
     names: dict[str, Location] = {}
     if branches:
@@ -108,9 +111,8 @@ def _name_residual(model: nn.Module, run: Trace, maps: Mapping[str, Map]) -> dic
             if block in transformers and not own:
                 for label, path in _numbered([("mixer", path) for path in mixers[block]]):
                     names[f"{name}.{label}"] = Location(path, replaces=True)
-            for label, path in _numbered(
-                [(_branch(mixes, block in transformers), path) for path, mixes in branches[block]]
-            ):
+            kind = ("mlp.branch", "attention.branch") if block in transformers else ("branch", "branch")
+            for label, path in _numbered([(kind[mixes], path) for path, mixes in branches[block]]):
                 names[f"{name}.{label}"] = Location(path)
             names[name] = Location(block)
     # A block may be the branch of another, and a branch may be added twice. A location keeps only its first
@@ -162,26 +164,12 @@ def _is_decoder(run: Trace, path: str, maps: Mapping[str, Map]) -> bool:
     for before, after in combinations(inner, 2):
         source, number = run.outputs[before].number, run.outputs[after].number
         smaller, larger = (prod(maps[p].resolution) for p in (before, after))
-        grows = _count_taken(run, before, maps) <= smaller < larger
+        shape = run.takes.get(before, ())[1:]  # of the map that it takes, if it does
+        channels = shape[0 if maps[before].layout == "BC*" else -1] if len(shape) > 1 else 0
+        grows = (prod(shape) // channels if channels else 0) <= smaller < larger
         if grows and source is not None and number is not None and run.flow.is_source(source, number):
             return True
     return False
-
-
-def _count_taken(run: Trace, path: str, maps: Mapping[str, Map]) -> int:
-    """Return the number of positions of the map that the module at `path` takes, or 0 if it takes none."""
-    shape = run.takes.get(path, ())[1:]
-    return prod(shape) // shape[0 if maps[path].layout == "BC*" else -1] if len(shape) > 1 else 0
-
-
-def _is_mixer(run: Trace, path: str) -> bool:
-    """Return whether an attention module can replace the submodule: only a map like its input is used."""
-    output = run.outputs[path]
-    return run.takes.get(path) == output.shape and not output.uses_rest
-
-
-def _branch(mixes: bool, in_transformer: bool) -> str:
-    return f"{'attention' if mixes else 'mlp'}.branch" if in_transformer else "branch"
 
 
 def _numbered(labelled: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:

@@ -22,7 +22,7 @@ Models on top of a backbone take the maps of its stages, and may run one network
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -35,7 +35,7 @@ from automl.base.errors import InputError, unknown
 from backbones.example import Example, batch_size, materialise
 from backbones.locations import Map, locate
 from backbones.trace import trace
-from backbones.trace_record import Output, Trace
+from backbones.trace_record import Trace
 
 
 class StoreOutput:
@@ -157,13 +157,23 @@ def sites(model: nn.Module, example: Example) -> list[Site]:
     """
     materialise(model, example)
     run, batch = trace(model, example), batch_size(example)
-    _check_batch_first(model, run, batch)
+    for path, size in run.positions_first.items():
+        if size == batch:
+            raise InputError(
+                f"{path!r} of {type(model).__name__} has batch_first=False and takes {size} positions, as "
+                f"many as the example's first dimension: build it with batch_first=True, or, where the model "
+                f"itself moves the batch, give an example of another batch size"
+            )
     maps = _feature_maps(model, run, batch)
     locations = locate(model, run, maps)
     own = getattr(model, "site_names", {})
     renamed = {name: own[location.path] for name, location in locations.items() if location.path in own}
-    locations = {_rename(name, renamed): location for name, location in locations.items()}
-    if run.stopped and not locations:
+    named = {}  # after the model's own name for a site, or for the block that it is in
+    for name, location in locations.items():
+        blocks = [block for block in renamed if name == block or name.startswith(f"{block}.")]
+        block = max(blocks, key=len, default="")
+        named[renamed[block] + name.removeprefix(block) if blocks else name] = location
+    if run.stopped and not named:
         raise InputError(
             f"no sites can be found on {type(model).__name__}: before its first feature map its control "
             f"flow depends on values of tensors ({run.stopped}); find sites on a part where it does not, "
@@ -183,21 +193,11 @@ def sites(model: nn.Module, example: Example) -> list[Site]:
             replaces=location.replaces,
             tuple_length=run.outputs[location.path].length if location.replaces else 0,
         )
-        for name, location in locations.items()
+        for name, location in named.items()
         # Attention does not change class tokens. After the last mixing, its result would not reach them, and
         # only they may be read.
         if location.path in run.mixed_later or not _class_tokens(run, maps[location.path])
     ]
-
-
-def _check_batch_first(model: nn.Module, run: Trace, batch: int) -> None:
-    for path, size in run.positions_first.items():
-        if size == batch:
-            raise InputError(
-                f"{path!r} of {type(model).__name__} has batch_first=False and takes {size} positions, as "
-                f"many as the example's first dimension: build it with batch_first=True, or, where the model "
-                f"itself moves the batch, give an example of another batch size"
-            )
 
 
 def features(site: Site, batch: int) -> Tensor:
@@ -209,13 +209,6 @@ def features(site: Site, batch: int) -> Tensor:
     return x if site.layout == "B*C" else x.movedim(-1, 1)
 
 
-def _rename(name: str, names: Mapping[str, str]) -> str:
-    """Return the name of a site after the model's own name for it, or for the block that it is in."""
-    blocks = [block for block in names if name == block or name.startswith(f"{block}.")]
-    block = max(blocks, key=len, default="")
-    return names[block] + name.removeprefix(block) if blocks else name
-
-
 def _feature_maps(model: nn.Module, run: Trace, batch: int) -> dict[str, Map]:
     """Return the feature maps that can be transformed, by the path of their submodule."""
     inserted = [f"{path}." for path, m in model.named_modules() if isinstance(m, Gated) and m.site]
@@ -225,7 +218,13 @@ def _feature_maps(model: nn.Module, run: Trace, batch: int) -> dict[str, Map]:
         is_map = output.floating and 3 <= len(shape) <= 5 and shape[0] == batch * _inputs_of(model, path)
         if not is_map or channels not in (1, len(shape) - 1) or path in run.repeated:
             continue
-        if _takes_insertion(model, path, output) and not f"{path}.".startswith(tuple(inserted)):
+        # A Sequential with its own forward may run its children in any way. One with several outputs would
+        # pass them all to a child that is added.
+        module = model.get_submodule(path)
+        takes = type(module).forward is nn.Sequential.forward and output.alone
+        if isinstance(module, nn.Sequential) and not takes:
+            continue
+        if not f"{path}.".startswith(tuple(inserted)):
             layout: Layout = "BC*" if channels == 1 else "B*C"
             maps[path] = Map(shape[channels], layout, _positions(shape, channels))
     return maps
@@ -257,16 +256,6 @@ def _stride(input_resolution: tuple[int, ...], resolution: tuple[int, ...]) -> i
     else:  # new dimensions, such as the disparities of a cost volume, come first
         ratio = input_resolution[0] / resolution[len(resolution) - len(input_resolution)]
     return max(1, round(ratio))
-
-
-def _takes_insertion(model: nn.Module, path: str, output: Output) -> bool:
-    """Return whether a child can be added to the submodule without changing its output."""
-    # A Sequential with its own forward may run its children in any way. One with several outputs would pass
-    # them all to the child.
-    module = model.get_submodule(path)
-    return not isinstance(module, nn.Sequential) or (
-        type(module).forward is nn.Sequential.forward and output.alone
-    )
 
 
 def unknown_site(model: nn.Module, name: str, known: Sequence[Site]) -> InputError:
