@@ -112,8 +112,9 @@ def compare_manifests(before: Manifest, after: Manifest) -> Differences:
     """Return how `after` differs from `before`, by names for archives of the same photographs."""
     if before.table.equals(after.table):
         return Differences()
-    by_name = before.archive != after.archive
-    old, new = (_comparable(manifest, by_name) for manifest in (before, after))
+    content = "content" if before.archive == after.archive else "name"
+    tables = (before.plain(), after.plain())
+    old, new = (table.set_column(3, "content", table[content].cast(pa.binary())) for table in tables)
     old_only, new_only = _rows_missing_in(old, new), _rows_missing_in(new, old)
     differences = Differences()
     by_name_of_new = {row[1]: row for row in new_only}
@@ -142,11 +143,6 @@ def compare_manifests(before: Manifest, after: Manifest) -> Differences:
     differences.removed.extend(sorted(row[1] for row in old_only))
     differences.added.extend(sorted(row[1] for row in new_only))
     return differences
-
-
-def _comparable(manifest: Manifest, by_name: bool) -> pa.Table:
-    table = manifest.plain()
-    return table.set_column(3, "content", table["name" if by_name else "content"].cast(pa.binary()))
 
 
 def _rows_missing_in(table: pa.Table, other: pa.Table) -> set[Row]:

@@ -123,7 +123,14 @@ class RetrievalEvaluator(Evaluator):
 
     @torch.inference_mode()
     def compute(self, runtime: Runtime) -> dict[str, Tensor]:
-        vectors = {kind: self._sorted(kind, runtime) for kind in self.vectors}
+        vectors = {}  # of each kind, of all workers, ordered by number
+        for kind, parts in self.vectors.items():
+            numbers, own = (torch.cat(list(batches)) for batches in zip(*parts, strict=True))
+            device = own.device
+            if runtime.workers > 1:
+                gathered = runtime.gather((numbers.cpu(), own.cpu()))
+                numbers, own = (torch.cat(list(batches)) for batches in zip(*gathered, strict=True))
+            vectors[kind] = own[numbers.argsort()].to(device)
         with torch.autocast(vectors["code"].device.type, enabled=False):
             return self._metrics(vectors)
 
@@ -143,15 +150,6 @@ class RetrievalEvaluator(Evaluator):
     def _rows(self, numbers: np.ndarray, device: torch.device) -> Tensor:
         """Return the positions of functions among the candidates."""
         return torch.from_numpy(np.searchsorted(self.split.candidates, numbers)).to(device)
-
-    def _sorted(self, kind: str, runtime: Runtime) -> Tensor:
-        """Return all vectors of a kind, of all workers, ordered by number."""
-        numbers, vectors = (torch.cat(list(batches)) for batches in zip(*self.vectors[kind], strict=True))
-        device = vectors.device
-        if runtime.workers > 1:
-            gathered = runtime.gather((numbers.cpu(), vectors.cpu()))
-            numbers, vectors = (torch.cat(list(batches)) for batches in zip(*gathered, strict=True))
-        return vectors[numbers.argsort()].to(device)
 
     def answers(self, runtime: Runtime) -> Answers:
         return Answers(values=1 / self.ranks.cpu().numpy())

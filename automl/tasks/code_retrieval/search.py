@@ -217,24 +217,14 @@ def run_code_search(
     source = read_source_folder(corpus)
     vectors = open_vectors(source.functions, encoders[CODE])
     rows, scores = find_nearest(vectors, encoders[QUERY].encode(queries), top)
-    answers = [
-        Answer(
-            query=query,
-            hits=[_hit(source.functions[row], score) for row, score in zip(nearest, values, strict=True)],
-        )
-        for query, nearest, values in zip(queries, rows.tolist(), scores.tolist(), strict=True)
-    ]
+    answers = []
+    for query, nearest, values in zip(queries, rows.tolist(), scores.tolist(), strict=True):
+        hits = []
+        for function, score in zip(map(source.functions.__getitem__, nearest), values, strict=True):
+            name, summary = _text(function.name), _text(function.docstring.strip().partition("\n")[0].strip())
+            hits.append(Hit(score=score, file=function.file, line=function.line, name=name, summary=summary))
+        answers.append(Answer(query=query, hits=hits))
     return CodeSearch(answers=answers, functions=len(vectors), skipped=source.skipped)
-
-
-def _hit(function: Function, score: float) -> Hit:
-    return Hit(
-        score=score,
-        file=function.file,
-        line=function.line,
-        name=_text(function.name),
-        summary=_text(function.docstring.strip().partition("\n")[0].strip()),
-    )
 
 
 def _open(folder: Path) -> dict[str, TextEncoder]:

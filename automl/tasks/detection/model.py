@@ -67,7 +67,12 @@ class Pyramid(nn.Module):
         self.body = body
         self.frozen_norms = chosen.frozen_norms
         if chosen.frozen_stages:
-            _freeze(body, stages[chosen.frozen_stages - 1])
+            order = list(trace(body, torch.empty(2, 3, SIDE, SIDE)).outputs)
+            last = order.index(stages[chosen.frozen_stages - 1])
+            frozen = tuple(f"{path}." for path in order[: last + 1])
+            for name, parameter in body.named_parameters():
+                if name.startswith(frozen):
+                    parameter.requires_grad_(False)
         if chosen.frozen_norms:
             for batch_norm in self._norms():
                 batch_norm.requires_grad_(False)
@@ -233,15 +238,6 @@ def _stage(body: nn.Module, level: Site) -> str:
             f"{type(body).__name__} does not end one. Take xresnet50 or torchvision:resnet50"
         )
     return path
-
-
-def _freeze(body: nn.Module, last: str) -> None:
-    """Exclude all weights up to the end of the submodule `last` from training."""
-    order = list(trace(body, torch.empty(2, 3, SIDE, SIDE)).outputs)
-    early = tuple(f"{path}." for path in order[: order.index(last) + 1])
-    for name, parameter in body.named_parameters():
-        if name.startswith(early):
-            parameter.requires_grad_(False)
 
 
 def subject(backbone: str, size: int | None, options: Mapping[str, Any]) -> Subject:

@@ -168,7 +168,11 @@ class Starts:
         while True:
             step = self.steps.get(history)
             if step is None:
-                self._explore(trial, kinds)
+                explorer = _Explorer(trial, self.steps, kinds, data=self.data)
+                start = run_start(self.name, explorer)
+                # Only its numbers are needed, and the model would take memory.
+                placed = replace(start.placed, model=torch.nn.Identity())
+                self.steps[explorer.history] = replace(start, placed=placed, exported=None)
                 step = self.steps[history]
             if isinstance(step, Start):
                 return TrialConfig(
@@ -189,15 +193,6 @@ class Starts:
             else:
                 placement = choices.placement(trial, step, kinds=kinds)
                 history = (*history, None)
-
-    def _explore(self, trial: Any, kinds: Sequence[str]) -> None:
-        """Run the start with the values of a trial, and record its calls."""
-        explorer = _Explorer(trial, self.steps, kinds, data=self.data)
-        start = run_start(self.name, explorer)
-        # Only its numbers are needed, and the model would take memory.
-        example, size = start.placed.example, start.placed.batch_size
-        placed = Placed(model=torch.nn.Identity(), example=example, batch_size=size)
-        self.steps[explorer.history] = replace(start, placed=placed, exported=None)
 
     def list_sites(self) -> Sequence[Site]:
         """Return the sites of the first model that was placed."""

@@ -190,11 +190,18 @@ def run(study: Study, small: bool, settings: Mapping[str, Any]) -> tuple[list[Se
     searches: list[Search] = []
     tables = []
     for column, config in columns.items():
-        setup = _setup(COLUMNS["lookup"] if small else config)
-        here = replace(study, setup={**study.setup, **setup})
+        recorded = COLUMNS["lookup"] if small else config
+        setup = {
+            "model": name_models([recorded]), "data": recorded.data.source,
+            "size": name_size(recorded.data), "epochs": str(recorded.training.epochs),
+            "subset": f"{recorded.data.subset:g}",
+        }  # fmt: skip
+        here = replace(study, setup={**study.setup, **setup})  # what the recorded table trained
         options = {**settings, "data": data if config.data.source == "nette" else None}
         space, name = f"{study.name}-{column}", f"{search_name(study, small)}-{column}"
-        known = _types_of(name, settings["storage"])
+        known: Sequence[str] = ()  # the modules of a grid that exists already, which are known to fit
+        if exists(name, settings["storage"]):
+            known = find_search(name, settings["storage"])[1].settings.question.attention_types or ()
         faults = find_misfits(config, {row: where for row, where in rows.items() if row not in known})
         options["attention"] = ",".join(row for row in rows if row not in faults)
         grid = train_grid(here, space, name, options)
@@ -217,21 +224,3 @@ def _own_modules(names: str | None, rows: Mapping[str, str]) -> dict[str, str]:
     if known := [module for module in modules if module in rows]:
         raise InputError(f"{known[0]} is a row of the table already; leave it out of --attention")
     return dict.fromkeys(modules, ENDS)
-
-
-def _types_of(name: str, storage: str) -> Sequence[str]:
-    """Return the modules of a grid that exists already, which are known to fit."""
-    if not exists(name, storage):
-        return ()
-    return find_search(name, storage)[1].settings.question.attention_types or ()
-
-
-def _setup(config: TrialConfig) -> dict[str, str]:
-    """Return what the recorded table trained in a column, as of `automl.search.studies`."""
-    return {
-        "model": name_models([config]),
-        "data": config.data.source,
-        "size": name_size(config.data),
-        "epochs": str(config.training.epochs),
-        "subset": f"{config.data.subset:g}",
-    }

@@ -94,15 +94,14 @@ class LanguageData(Data):
             yield "data.tokenizer has a vocabulary of its own; leave --vocabulary and the data recall out"
         if self.source == "recall" and self.path is not None:
             yield "data.path: sequences of recall are generated; leave --data out, or take --space hybrid"
-        yield from self._recall_problems() if self.source == "recall" else self._text_problems()
-        yield from super().problems()
-
-    def _text_problems(self) -> Iterator[str]:
-        if self.vocabulary and not BYTES < self.vocabulary <= MAX_VOCABULARY:
+        if self.source == "recall":
+            yield from self._recall_problems()
+        elif self.vocabulary and not BYTES < self.vocabulary <= MAX_VOCABULARY:
             yield (
                 f"data.vocabulary must be 0 for bytes, or lie between {BYTES + 1} and {MAX_VOCABULARY:,}, "
                 f"since sub-words are made of bytes; got {self.vocabulary}"
             )
+        yield from super().problems()
 
     def _recall_problems(self) -> Iterator[str]:
         for name, least in (("pairs", 1), ("gap", 0), ("examples", 1)):

@@ -153,11 +153,17 @@ def find_samples(root: Path) -> list[Sample]:
             f"the layout of Pascal VOC, COCO-Stuff or ADE20K. Pass --data FOLDER"
         )
     images, masks = folders
-    samples = [
-        _make_sample(file.relative_to(images), images, masks, listed.get(file.stem, ""))
-        for file in sorted(list_files(images))
-        if is_image(file) and (not listed or file.stem in listed)
-    ]
+    samples = []
+    for image in sorted(file for file in list_files(images) if is_image(file)):
+        path, in_list = image.relative_to(images), listed.get(image.stem, "")
+        if listed and not in_list:
+            continue
+        first, *rest = path.parent.parts or ("",)
+        folder = in_list or first.rstrip("0123456789")
+        split = SPLITS.index(SPLIT_OF[folder]) if folder in SPLIT_OF else -1
+        group = name_to_text("/".join(rest if split >= 0 and not listed else path.parent.parts))
+        mask = masks / path.with_suffix(".png")
+        samples.append(Sample(name_to_text(path), split, group or None, image, mask))
     missing = [sample.name for sample in samples if not sample.mask.is_file()]
     missing += sorted(listed.keys() - {sample.image.stem for sample in samples})
     if missing or not samples:
@@ -184,15 +190,6 @@ def _read_voc_lists(root: Path) -> Iterator[tuple[str, str]]:
         if name in lists:
             split = name.removesuffix("val") or name
             yield from ((image, split) for image in read_text(lists[name]).split())
-
-
-def _make_sample(path: Path, images: Path, masks: Path, listed: str) -> Sample:
-    """Return the sample of an image. `listed` is its split in Pascal VOC's lists."""
-    first, *rest = path.parent.parts or ("",)
-    folder = listed or first.rstrip("0123456789")
-    split = SPLITS.index(SPLIT_OF[folder]) if folder in SPLIT_OF else -1
-    group = name_to_text("/".join(rest if split >= 0 and not listed else path.parent.parts))
-    return Sample(name_to_text(path), split, group or None, images / path, masks / path.with_suffix(".png"))
 
 
 def _draw_row(scene: scenes.Scene, size: int) -> Row:

@@ -61,27 +61,14 @@ def _iterate_functions(tree: ast.AST, file: str, outer: tuple[str, ...]) -> Iter
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, Definition):
             docstring, line = ast.get_docstring(node) or "", node.lineno
-            if does_something(node):
-                code = make_searchable_code(node)
-                yield Function(
-                    name=".".join([*outer, node.name]),
-                    file=file,
-                    line=line,
-                    code=code,
-                    docstring=docstring,
-                    key=compute_shape_key(code),
-                )
+            statements = [s for s in node.body if not isinstance(s, ast.Pass)]
+            if any(not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant)) for s in statements):
+                code, name = make_searchable_code(node), ".".join([*outer, node.name])
+                key = compute_shape_key(code)
+                yield Function(name=name, file=file, line=line, code=code, docstring=docstring, key=key)
         else:
             names = (*outer, node.name) if isinstance(node, ast.ClassDef) else outer
             yield from _iterate_functions(node, file, names)
-
-
-def does_something(node: Definition) -> bool:
-    return any(
-        not isinstance(statement, ast.Pass)
-        and not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
-        for statement in node.body
-    )
 
 
 def make_searchable_code(node: Definition) -> str:

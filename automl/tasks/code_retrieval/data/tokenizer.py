@@ -5,7 +5,6 @@ steps are in the JSON of Hugging Face's `tokenizers`, which returns the same num
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -56,22 +55,15 @@ _WORDS = r"[^\W\d_]+|\d|[^\w\s]"  # a word, a digit, or a sign
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> str:
     """Return merges learned from `texts`, as JSON, for at most `vocabulary` sub-tokens with special ones."""
     encoder = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token=SPECIAL[UNKNOWN]))
-    encoder.normalizer, encoder.pre_tokenizer = _normalizer(), _splitter()
+    normalizers, words = tokenizers.normalizers, tokenizers.Regex(_WORDS)
+    humps = normalizers.Replace(tokenizers.Regex(_HUMPS), " ")
+    encoder.normalizer = normalizers.Sequence([normalizers.NFKC(), humps, normalizers.Lowercase()])
+    encoder.pre_tokenizer = tokenizers.pre_tokenizers.Split(words, "removed", invert=True)
     encoder.train_from_iterator(
         texts,
         tokenizers.trainers.BpeTrainer(vocab_size=vocabulary, special_tokens=SPECIAL, show_progress=False),
     )
     return str(encoder.to_str())
-
-
-def _normalizer() -> Any:
-    normalizers = tokenizers.normalizers
-    humps = normalizers.Replace(tokenizers.Regex(_HUMPS), " ")
-    return normalizers.Sequence([normalizers.NFKC(), humps, normalizers.Lowercase()])
-
-
-def _splitter() -> Any:
-    return tokenizers.pre_tokenizers.Split(tokenizers.Regex(_WORDS), "removed", invert=True)
 
 
 class Tokenizer:

@@ -53,7 +53,10 @@ def augment(
         )
         target = {**target, "boxes": boxes}
         if "masks" in target:
-            target["masks"] = _resize_masks(target["masks"], rows, columns)
+            masks = target["masks"].new_zeros(0, rows, columns)
+            if len(target["masks"]):
+                masks = resize(target["masks"], [rows, columns], InterpolationMode.NEAREST_EXACT)
+            target["masks"] = masks
         height, width = rows, columns
     if max(height, width) > most:
         image, target = _crop(image, target, drawn, most)
@@ -65,13 +68,6 @@ def augment(
         if "masks" in target:
             target["masks"] = horizontal_flip(target["masks"])
     return image, target
-
-
-def _resize_masks(masks: Tensor, rows: int, columns: int) -> Tensor:
-    if not len(masks):
-        return masks.new_zeros(0, rows, columns)
-    y: Tensor = resize(masks, [rows, columns], InterpolationMode.NEAREST_EXACT)
-    return y
 
 
 def _crop(

@@ -119,7 +119,14 @@ def list_images(source: str, path: str | Path | None, size: int) -> Listing[Item
             raise InputError(f"{source} comes with its library and takes no path, not {path}; drop --data")
         return BUNDLED[source]()
     if path is not None:
-        return read_image_folder(unpack_images(_resolve_path(local_copy(path))), known.readable)
+        if not (folder := local_copy(path)).exists():
+            raise InputError(f"there is no file or folder {folder}; pass --data PATH with one that exists")
+        if not folder.is_dir():
+            if not is_archive(folder):
+                suffixes = ", ".join(SUFFIXES)
+                raise InputError(f"{folder} is neither a folder nor an archive; choose from {suffixes}")
+            folder = extract_cached(folder)
+        return read_image_folder(unpack_images(folder), known.readable)
     archive = get_archive_name(source, path, size)
     if archive is None:
         raise InputError(f"{source} needs the path of a folder or archive; pass --data PATH")
@@ -133,16 +140,6 @@ def get_archive_name(source: str, path: str | Path | None, size: int) -> str | N
     if path is not None or name is None:
         return None
     return name + ("-160" if size <= 128 else "-320" if size <= 224 else "")
-
-
-def _resolve_path(path: Path) -> Path:
-    if path.is_dir():
-        return path
-    if not path.exists():
-        raise InputError(f"there is no file or folder {path}; pass --data PATH with one that exists")
-    if not is_archive(path):
-        raise InputError(f"{path} is neither a folder nor an archive; choose from {', '.join(SUFFIXES)}")
-    return extract_cached(path)
 
 
 DATASETS = read_datasets(__file__)

@@ -84,7 +84,8 @@ def _list_images(root: Path, table: Table | None, target: ImageTarget | None) ->
     folders = _find_split_folders(root)
     walked = _Walk(root=root)
     own = {folder.name for folder in folders.values()}
-    if len(folders) == 3 and _has_annotations(folders["validation"]) and _is_unlabelled(folders["test"]):
+    inner = [each.name for each in folders.get("test", root).iterdir() if each.is_dir()]
+    if len(folders) == 3 and _has_annotations(folders["validation"]) and inner == [IMAGES]:
         unlabelled, _ = _walk_images(folders["test"], root, walked)
         walked.leave_out("images of the test split, which have no labels", unlabelled)
         folders = {"train": folders["train"], "test": folders["validation"]}
@@ -133,16 +134,11 @@ def _list_labelled(root: Path, content: Table, target: ImageTarget) -> dict[str,
     for line, row in content.rows:
         image = resolve_file(root, row["file"], line)
         key = target.parse(row, f"{table}, line {line}: {image.name}")
-        split = _parse_split(row["split"], table, line) if "split" in row else "train"
-        images.setdefault(split, {}).setdefault(key, []).append(image)
+        if (name := row.get("split", "train").strip().lower()) not in SPLIT_OF:
+            known = ", ".join(SPLIT_OF)
+            raise InputError(f"{table}, line {line}: the split must be one of {known}; got {row['split']!r}")
+        images.setdefault(SPLIT_OF[name], {}).setdefault(key, []).append(image)
     return images
-
-
-def _parse_split(text: str, table: Path, line: int) -> str:
-    if (name := text.strip().lower()) not in SPLIT_OF:
-        known = ", ".join(SPLIT_OF)
-        raise InputError(f"{table}, line {line}: the split must be one of {known}; got {text!r}")
-    return SPLIT_OF[name]
 
 
 def _has_annotations(folder: Path) -> bool:
@@ -167,11 +163,6 @@ def _read_validation_labels(folder: Path) -> dict[str, list[Path]]:
             raise InputError(f"{table}, line {number}: there is no file {image}")
         classes.setdefault(normalise_nfc(rest[0].strip()), []).append(image)
     return {name: sorted(images) for name, images in classes.items()}
-
-
-def _is_unlabelled(folder: Path) -> bool:
-    """Return whether a test split has one folder `images/` instead of folders of classes."""
-    return [entry.name for entry in folder.iterdir() if entry.is_dir()] == [IMAGES]
 
 
 def _find_split_folders(root: Path) -> dict[str, Path]:
@@ -255,7 +246,13 @@ def _list_by_class(folder: Path, walked: _Walk) -> dict[str, list[Path]]:
             if images:
                 classes.setdefault(normalise_nfc(entry.name), []).extend(images)
             elif pictures := [file for file in others if is_picture(file)]:
-                raise InputError(_unreadable_message(path, pictures))
+                is_heif = any(get_suffix(file.name) in HEIF for file in pictures)
+                hint = f"{HEIF_HINT}; " if is_heif and "HEIF" not in FORMATS else ""
+                raise InputError(
+                    f"{path} has {len(pictures)} pictures, none of which can be read: "
+                    f"{join_examples([file.name for file in pictures])}; {hint}convert them to JPEG or PNG, "
+                    f"or remove the folder"
+                )
             else:
                 walked.empty.append(path)
             walked.others.extend(others)
@@ -273,17 +270,6 @@ def _walk_images(folder: Path, above: Path, walked: _Walk) -> tuple[list[Path], 
             file = path / name
             (images if is_image(file) else others).append(file)
     return sorted(images), sorted(others)
-
-
-def _unreadable_message(folder: Path, pictures: Sequence[Path]) -> str:
-    hint = ""
-    if "HEIF" not in FORMATS and any(get_suffix(file.name) in HEIF for file in pictures):
-        hint = f"{HEIF_HINT}; "
-    return (
-        f"{folder} has {len(pictures)} pictures, none of which can be read: "
-        f"{join_examples([file.name for file in pictures])}; {hint}convert them to JPEG or PNG, "
-        f"or remove the folder"
-    )
 
 
 def _make_items(

@@ -293,7 +293,7 @@ def _make_columns(recording: Recording) -> tuple[dict[str, pa.Array], dict[str, 
     for _, own in splits:
         subjects += [None] * len(own.labels) if own.subjects is None else own.subjects
     columns: dict[str, pa.Array] = {
-        "values": _make_ragged(filled),
+        "values": pa.array([values.tobytes() for values in filled], pa.large_binary()),
         "label": pa.array(
             [label_of[label] for _, sequences in splits for label in sequences.labels], pa.int32()
         ),
@@ -305,13 +305,6 @@ def _make_columns(recording: Recording) -> tuple[dict[str, pa.Array], dict[str, 
         "variance": _make_channel_column([values.var(axis=1, dtype=np.float64) for values in filled]),
     }
     return columns, {"classes": recording.classes, "channels": recording.channels}
-
-
-def _make_ragged(arrays: Sequence[np.ndarray]) -> pa.Array:
-    ends = np.cumsum([0, *(values.nbytes for values in arrays)], dtype=np.int64)
-    flat = np.concatenate([values.reshape(-1) for values in arrays])
-    buffers: list[Any] = [None, pa.py_buffer(ends), pa.py_buffer(flat)]
-    return pa.Array.from_buffers(pa.large_binary(), len(arrays), buffers)
 
 
 def _make_channel_column(arrays: Sequence[np.ndarray]) -> pa.Array:

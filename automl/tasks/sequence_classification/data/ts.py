@@ -69,10 +69,14 @@ def read_recording(files: Sequence[Path]) -> Recording:
                 f"{file} has {content.channels} dimensions, but {files[0]} has {train.channels}; both must "
                 f"have the same channels"
             )
-    splits = {
-        split: content.as_split(split, file)
-        for split, content, file in zip(("train", "test"), contents, files, strict=False)
-    }
+    splits = {}
+    for split, content, file in zip(("train", "test"), contents, files, strict=False):
+        splits[split] = SplitSequences(
+            values=content.values,
+            labels=content.labels,
+            names=[f"{split}/{i}" for i in range(len(content.values))],
+            locate=lambda i, file=file, lines=content.lines: f"{file}:{lines[i]}",  # type: ignore[misc]
+        )
     return make_recording([f"dim{i}" for i in range(train.channels)], train.classes, splits)
 
 
@@ -92,22 +96,6 @@ class _File:
     labels: list[str]
     lines: list[int]
 
-    def as_split(self, split: str, file: Path) -> SplitSequences:
-        return SplitSequences(
-            values=self.values,
-            labels=self.labels,
-            names=[f"{split}/{i}" for i in range(len(self.values))],
-            locate=lambda i: f"{file}:{self.lines[i]}",
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Header:
-    """Statements of a file about itself; None for a missing one."""
-
-    classes: list[str]
-    channels: int | None
-
 
 def _read_file(file: Path) -> _File:
     statements, lines = {}, enumerate(read_text(file).split("\n"), start=1)
@@ -121,15 +109,19 @@ def _read_file(file: Path) -> _File:
             raise InputError(f"{file}:{number}: only lines of '@key value' may come before @data")
     else:
         raise InputError(f"{file} must have a line '@data' before the sequences; it has none")
-    header = _parse_header(file, statements)
+    classes, channels = _parse_header(file, statements)
     stripped = ((number, line.strip()) for number, line in lines)
     kept = [(number, line) for number, line in stripped if line and not line.startswith(COMMENTS)]
     if not kept:
         raise InputError(f"{file} has no sequences after @data")
-    return _parse_body(file, header, [number for number, _ in kept], [line for _, line in kept])
+    return _parse_body(file, classes, channels, [number for number, _ in kept], [line for _, line in kept])
 
 
-def _parse_header(file: Path, statements: Mapping[str, tuple[int, list[str]]]) -> _Header:
+def _parse_header(
+    file: Path, statements: Mapping[str, tuple[int, list[str]]]
+) -> tuple[list[str], int | None]:
+    """Return the classes, and the number of channels if it is stated."""
+
     def get_statement(*keys: str) -> tuple[str, list[str]] | None:
         for key in keys:
             if key in statements:
@@ -177,21 +169,20 @@ def _parse_header(file: Path, statements: Mapping[str, tuple[int, list[str]]]) -
         raise InputError(
             f"{file}:{statements['univariate'][0]}: @univariate is true, but @dimensions says {channels}"
         )
-    return _Header(
-        classes=classes,
-        channels=1 if univariate else channels,
-    )
+    return classes, 1 if univariate else channels
 
 
-def _parse_body(file: Path, header: _Header, line_numbers: list[int], lines: list[str]) -> _File:
+def _parse_body(
+    file: Path, classes: list[str], stated: int | None, line_numbers: list[int], lines: list[str]
+) -> _File:
     labels, fields = [], []
-    channels = header.channels or max(1, lines[0].count(":"))
-    known = set(header.classes)
+    channels = stated or max(1, lines[0].count(":"))
+    known = set(classes)
     for number, line in zip(line_numbers, lines, strict=True):
         values, _, label = line.rpartition(":")
         dimensions = values.split(":") if values else []
         if len(dimensions) != channels:
-            source = "@dimensions says" if header.channels else "the first has"
+            source = "@dimensions says" if stated else "the first has"
             raise InputError(
                 f"{file}:{number}: the sequence has {len(dimensions)} dimensions and a label, but {source} "
                 f"{channels}"
@@ -199,7 +190,7 @@ def _parse_body(file: Path, header: _Header, line_numbers: list[int], lines: lis
         if label.strip() not in known:
             raise InputError(
                 f"{file}:{number}: the label {quote(label.strip())} must be among those of @classLabel: "
-                f"{', '.join(header.classes[:20])}"
+                f"{', '.join(classes[:20])}"
             )
         labels.append(label.strip())
         fields += dimensions
@@ -211,22 +202,17 @@ def _parse_body(file: Path, header: _Header, line_numbers: list[int], lines: lis
             f"{file}:{line_numbers[row]}: dimension {dimension}: {error}; '?' is a missing one"
         ) from None
     counts = counts.reshape(len(lines), channels)
-    _check_lengths(file, line_numbers, counts)
-    ends = np.cumsum(counts.sum(axis=1))[:-1]
-    return _File(
-        classes=header.classes,
-        channels=channels,
-        values=[values.reshape(channels, -1) for values in np.split(flat, ends)],
-        labels=labels,
-        lines=line_numbers,
-    )
-
-
-def _check_lengths(file: Path, line_numbers: list[int], counts: np.ndarray) -> None:
-    """Check the number of values of each dimension of each sequence, `counts` `(N, C)`."""
     for row in np.flatnonzero((counts != counts[:, :1]).any(axis=1))[:1]:
         other = int(np.flatnonzero(counts[row] != counts[row, 0])[0])
         raise InputError(
             f"{file}:{line_numbers[row]}: dimension {other} has {counts[row, other]} values, but dimension 0 "
             f"has {counts[row, 0]}; fill up with '?'"
         )
+    ends = np.cumsum(counts.sum(axis=1))[:-1]
+    return _File(
+        classes=classes,
+        channels=channels,
+        values=[values.reshape(channels, -1) for values in np.split(flat, ends)],
+        labels=labels,
+        lines=line_numbers,
+    )

@@ -67,7 +67,13 @@ def _list_names() -> list[str]:
 def read_recording(files: Sequence[Path]) -> Recording:
     """Read the dataset of the files that `find_files` returned. Raises InputError with file and line."""
     named = dict(zip(_list_names(), files, strict=True))
-    activities = _read_activities(named[LABELS])
+    activities: dict[str, str] = {}  # names by number, as written, in the order of the file
+    for i, line in enumerate(_read_lines(named[LABELS])):
+        number, _, name = line.partition(" ")
+        if not name or number in activities:
+            where = f"{named[LABELS]}:{i + 1}"
+            raise InputError(f"{where}: a line must be a new number and a name, not {quote(line)}")
+        activities[number] = name.strip()
     recordings: dict[str, SplitSequences] = {}
     steps = None
     for split in PUBLISHED_SPLITS:
@@ -103,17 +109,6 @@ def _make_split(split: str, signals: list[np.ndarray], labels: list[str], subjec
         locate=lambda i: f"{signals_of}:{i + 1}",
         subjects=people,
     )
-
-
-def _read_activities(file: Path) -> dict[str, str]:
-    """Return the names by number, as written, in the order of the file."""
-    activities: dict[str, str] = {}
-    for i, line in enumerate(_read_lines(file)):
-        number, _, name = line.partition(" ")
-        if not name or number in activities:
-            raise InputError(f"{file}:{i + 1}: a line must be a new number and a name, not {quote(line)}")
-        activities[number] = name.strip()
-    return activities
 
 
 def _read_lines(file: Path) -> list[str]:

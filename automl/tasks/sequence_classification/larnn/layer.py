@@ -148,7 +148,15 @@ class Layer(nn.Module):
         norm: NormKind = "memory",
     ) -> None:
         super().__init__()
-        check_window_and_heads(hidden, heads, window)
+        if not 1 <= window <= 4096:
+            raise InputError(f"window, the states attended to, must lie between 1 and 4096; got {window}")
+        if not 1 <= heads <= hidden or hidden % heads:
+            divisors = ", ".join(str(n) for n in range(1, hidden + 1) if hidden % n == 0)
+            above = max(1, heads) * -(-hidden // max(1, heads))
+            raise InputError(
+                f"hidden must be a multiple of heads; got hidden={hidden} and heads={heads}. Take "
+                f"hidden={above}, or as heads one of {divisors}"
+            )
         self.channels, self.hidden, self.mode, self.dropout = channels, hidden, mode, dropout
         self.kind = Kind(
             heads=heads, window=window, elu=cell_activation == "elu", activation=activation_on_keys_and_values
@@ -253,19 +261,6 @@ def encode_window(window: int) -> Tensor:
     cosines = torch.cos(2 * math.pi * distance * 0.5 ** torch.arange(1, waves + 1))
     sines = torch.sin(2 * math.pi * distance * 0.5 ** torch.arange(2, waves + 2))
     return torch.cat([cosines, sines], 1).float()
-
-
-def check_window_and_heads(hidden: int, heads: int, window: int) -> None:
-    """Raise `InputError` if the window or the number of heads is invalid."""
-    if not 1 <= window <= 4096:
-        raise InputError(f"window, the states attended to, must lie between 1 and 4096; got {window}")
-    if not 1 <= heads <= hidden or hidden % heads:
-        divisors = ", ".join(str(n) for n in range(1, hidden + 1) if hidden % n == 0)
-        above = max(1, heads) * -(-hidden // max(1, heads))
-        raise InputError(
-            f"hidden must be a multiple of heads; got hidden={hidden} and heads={heads}. Take "
-            f"hidden={above}, or as heads one of {divisors}"
-        )
 
 
 def disable_autocast(x: Tensor) -> AbstractContextManager[Any]:
