@@ -191,7 +191,10 @@ def _continue(
     for name in exported["graphs"]:
         check_written(folder, exported, onnx_file(name))
     try:
-        decoder = open_decoder(folder, exported["graphs"])
+        runs = {name: open_onnx(folder / onnx_file(name)) for name in exported["graphs"]}
+        file = folder / TOKENIZER
+        tokenizer = tokenizers.Tokenizer.from_file(str(file)) if file.exists() else None
+        decoder = TextDecoder(exported["graphs"], runs, tokenizer)
     except InputError:
         raise
     except Exception as error:  # onnxruntime and tokenizers have an error for each kind of damage
@@ -312,10 +315,3 @@ def _batches(inputs: Iterator[tuple[str, dict[str, np.ndarray]]]) -> Iterator[tu
 
 def _together(parts: Sequence[Arrays]) -> dict[str, np.ndarray]:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def open_decoder(folder: Path, graphs: Mapping[str, Any]) -> TextDecoder:
-    """Open graphs of an export by their entries in `config.json`. Damaged files raise various errors."""
-    runs = {name: open_onnx(folder / onnx_file(name)) for name in graphs}
-    file = folder / TOKENIZER
-    return TextDecoder(graphs, runs, tokenizers.Tokenizer.from_file(str(file)) if file.exists() else None)

@@ -225,22 +225,15 @@ def _write(
         left_out=left_out,
         kind=metadata["kind"],
     )
-    _write_cards(folder, task, result, labels, graphs)
+    about: dict[str, Any] = {"labels": labels, "graphs": graphs}
+    about["has_tokenizer"] = (folder / TRANSFORMERS / TOKENIZER).exists()
+    (folder / formats.CARD).write_text(model_card(task, result, **about), encoding="utf-8")
+    if (folder / TRANSFORMERS).exists():
+        card = model_card(task, result, **about, for_hub=True)
+        (folder / TRANSFORMERS / README).write_text(card, encoding="utf-8")
     if scores and len(scores.labels) > MOST_LABELS:
         scores.write_csv(folder / CONFUSION)
     return result
-
-
-def _write_cards(
-    folder: Path, task: Task, result: ExportResult, labels: Sequence[str], graphs: Mapping[str, Interface]
-) -> None:
-    """Write the model card, and that of the folder `transformers` if there is one."""
-    target = folder / TRANSFORMERS
-    about: dict[str, Any] = {"labels": labels, "graphs": graphs}
-    about["has_tokenizer"] = (target / TOKENIZER).exists()
-    (folder / formats.CARD).write_text(model_card(task, result, **about), encoding="utf-8")
-    if target.exists():
-        (target / README).write_text(model_card(task, result, **about, for_hub=True), encoding="utf-8")
 
 
 def _write_forms(

@@ -225,6 +225,10 @@ class Judge:
             settling = next((count for count in sorted(least) if count <= MAX_PAIRS), None)
             shown = detectable(unsure.sd, MAX_PAIRS, self.last_level)
         steps = (scores.mean_cost("steps", used), baseline.mean_cost("steps", used))
+        costs = [each.costs.get(seed) for each in (scores, baseline) for seed in used]
+        seconds = [cost.seconds for cost in costs if cost is not None and cost.seconds is not None]
+        # A step is compared if both have as many inputs.
+        inputs = {getattr(v.config.training, "batch_size", None) for v in (leader, self.baseline)}
         words = word_fields(self.design, leader.title, lead, evidence)
         for i, variant in enumerate(analysis.finalists):
             if variant.is_free and variant is not leader:
@@ -242,10 +246,10 @@ class Judge:
             level=analysis.level,
             settling=settling,
             shown=shown,
-            seconds=self._seconds(leader, used),
+            seconds=2 * fmean(seconds) if seconds else None,
             steps=None if steps[0] is None or steps[1] is None else (steps[0], steps[1]),
             gate=scores.largest_gate(used),
-            slowdown=self._slowdown(leader, used),
+            slowdown=time_ratio(scores, baseline, used, per_step=True) if len(inputs) == 1 else None,
             awaited=awaited,
             is_constant=bool(evidence.constant),
             failed_attempts=self.failed_attempts,
@@ -407,13 +411,6 @@ class Judge:
         baseline = self.scores[self.baseline.name]
         return [time_ratio(self.scores[variant.name], baseline, seeds) for variant in variants]
 
-    def _slowdown(self, leader: Variant, seeds: Sequence[int]) -> Ratio | None:
-        """Return the time for a step, divided by the baseline's, if both have as many inputs."""
-        sizes = {getattr(v.config.training, "batch_size", None) for v in (leader, self.baseline)}
-        if len(sizes) > 1:
-            return None
-        return time_ratio(self.scores[leader.name], self.scores[self.baseline.name], seeds, per_step=True)
-
     def _is_whole(self, name: str, seeds: Sequence[int]) -> bool:
         """Return whether all seeds of a variant have ended, or one of them cannot be trained."""
         scores, ended = self.scores.get(name, Scores()), self._ended
@@ -454,9 +451,3 @@ class Judge:
         step = (chance.step or None) if chance is not None else None
         reach = self.design.metric.scale * statistics.reach_over_inputs(first - second, alpha, step=step)
         return min(d.low, d.mean - reach), max(d.high, d.mean + reach)
-
-    def _seconds(self, lead: Variant, seeds: Sequence[int]) -> float | None:
-        """Return the mean time of the trainings of a seed, or None if it is not known."""
-        costs = [self.scores[v.name].costs.get(seed) for v in (lead, self.baseline) for seed in seeds]
-        known = [cost.seconds for cost in costs if cost is not None and cost.seconds is not None]
-        return 2 * fmean(known) if known else None

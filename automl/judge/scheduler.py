@@ -24,7 +24,7 @@ from automl.judge.protocol import (
     confirmations,
     study_in,
 )
-from automl.judge.scores import Histories, Scores, collect, find_rise
+from automl.judge.scores import Scores, collect, find_rise
 from automl.judge.statistics import paired
 from automl.judge.stream import Stream
 from automl.judge.variants import CONTROL_ROLES, LONGER, Variant, ablations, best_validated, lengthen
@@ -198,17 +198,13 @@ class ConfirmationScheduler(Callback):
         rule = _judge_noise if self.confirmation.options.noise else rule
         self.verdict = rule(self.design, self.variants, self._scores())
         if self.verdict.complete and self.verdict.finalist is not None:
-            names = (self.verdict.finalist, self.variants[0].name)
-            ours, theirs = (self._histories(name) for name in names)
-            metric, margin = self.design.metric, self.design.margin
-            rises = (find_rise(ours, metric, margin), find_rise(theirs, metric, margin))
-            self.verdict = replace(self.verdict, rises=rises)
-
-    def _histories(self, variant: str) -> Histories:
-        """Return the epochs of a variant's trainings, in the order of the seeds of the verdict."""
-        records = (r for r in self.planned.standing if r.variant == variant and r.state is State.COMPLETE)
-        done = {record.config.seed: record for record in records}
-        return [done[seed].history for seed in self.verdict.used if seed in done]
+            done = [record for record in self.planned.standing if record.state is State.COMPLETE]
+            known = {(record.variant, record.config.seed): record.history for record in done}
+            rises = []
+            for name in (self.verdict.finalist, self.variants[0].name):
+                histories = [known[name, seed] for seed in self.verdict.used if (name, seed) in known]
+                rises.append(find_rise(histories, self.design.metric, self.design.margin))
+            self.verdict = replace(self.verdict, rises=(rises[0], rises[1]))
 
     def _scores(self) -> dict[str, Scores]:
         metric, seeds = self.planned.plan.metric.name, self.design.seeds
@@ -239,7 +235,11 @@ class ConfirmationScheduler(Callback):
             warnings += lost_metrics(winner, self.variants[0], self.planned.standing, verdict.used, metric)
         if self.design.kind.ignores and self.design.equal == "time":
             warnings += self._unseen_work()
-        warnings += self._left_files()
+        done = [record for record in self.planned.standing if record.state is State.COMPLETE]
+        new = [record for record in done if record.number not in self._left]
+        self._left |= {record.number: read_left(self.location / record.folder) for record in new}
+        if names := ", ".join(sorted(set().union(*self._left.values()))[:MAX_NAMES]):
+            warnings.append(f"Check that no run reads what another one left outside of {{out}}: {names}.")
         number = self.confirmation.number
         leading = next(
             (r for r in self.planned.standing if r.variant == verdict.finalist and r.profile), None
@@ -267,16 +267,6 @@ class ConfirmationScheduler(Callback):
             f"the time by the clock, so it seems to work in a container or on another machine."
             for name in sorted(names)
         ]
-
-    def _left_files(self) -> list[str]:
-        """Return a warning if runs of commands left files that others may read."""
-        done = [record for record in self.planned.standing if record.state is State.COMPLETE]
-        new = [record for record in done if record.number not in self._left]
-        self._left |= {record.number: read_left(self.location / record.folder) for record in new}
-        names = ", ".join(sorted(set().union(*self._left.values()))[:MAX_NAMES])
-        return (
-            [f"Check that no run reads what another one left outside of {{out}}: {names}."] if names else []
-        )
 
     def summary(self) -> str:
         lead = self.verdict.lead

@@ -91,7 +91,13 @@ def run_trainings(
                 signal = _train(metadata, scheduler, tracker, callbacks, unit, advice, data, ablate=ablate)
             running = any(record.state is State.RUNNING for record in planned.records.values())
             if scheduler.verdict.complete and not planned.left and not running:
-                _keep_exported(scheduler, tracker)
+                # Only the leading finalist and the baseline may be exported.
+                best = best_of_variant(planned.records.values(), scheduler.variants[0].name, scheduler.design)
+                for record in planned.records.values():
+                    if record not in (best, scheduler.best_of_lead()):
+                        with suppress(OSError):  # It was deleted before, or uses disk space until it is.
+                            (scheduler.location / record.folder).remove(CHECKPOINT_FILE)
+                            tracker.update(record)
         finally:
             postponed = delay > 0 and scheduler.verdict.complete and tracker.postpone()
             missing = 0 if postponed else conclude_in(tracker, metadata.identity, scheduler)
@@ -200,18 +206,6 @@ def conclude_in(
         winner = tracker.runs.get(best.number) if best is not None and scheduler.verdict.winner else None
         missing += tracker.conclude(identity, scheduler.verdict.to_json(), winner)
     return missing
-
-
-def _keep_exported(scheduler: ConfirmationScheduler, tracker: Tracker) -> None:
-    """Delete a finished confirmation's checkpoints, except those of the leading finalist and the baseline."""
-    records = scheduler.planned.records.values()
-    baseline = best_of_variant(records, scheduler.variants[0].name, scheduler.design)
-    kept = (baseline, scheduler.best_of_lead())
-    for record in records:
-        if record not in kept:
-            with suppress(OSError):  # It was deleted before, or uses disk space until it is.
-                (scheduler.location / record.folder).remove(CHECKPOINT_FILE)
-                tracker.update(record)
 
 
 class _VariantRetention(CheckpointRetention):

@@ -131,7 +131,10 @@ def select_variants(
         key=plan.signed_value,
         reverse=True,
     )
-    different = _different(done)
+    different: list[TrialRecord] = []  # the first of those that differ only in the seed
+    for record in done:
+        if all(record.config.change(seed=0) != other.config.change(seed=0) for other in different):
+            different.append(record)
     plain = [r for r in different if space.as_baseline(r.config) == r.config]
     controls = [r for r in different if _types(r.config) == {CONTROL}]
     finalists = [r for r in different if r not in plain and r not in controls][:top]
@@ -149,7 +152,10 @@ def select_variants(
             f"Only {len(finalists)} of {top} finalists are confirmed: the search has no other finished "
             f"trials besides baselines and controls."
         )
-    baselines = [_baseline(record) for record in _near_best(plain, plan, noise or _seed_noise(done, metric))]
+    # Plain trials in reach of the noise between seeds may become the baseline.
+    noise = noise or _seed_noise(done, metric)
+    lowest = plan.signed_value(plain[0]) - (math.inf if noise is None else 2 * math.sqrt(2) * noise)
+    baselines = [_baseline(record) for record in plain[:PLAIN] if plan.signed_value(record) >= lowest]
     variants = [baselines[0]]
     placements = placement_names([record.config for record in finalists])
     for record, placement in zip(finalists, placements, strict=True):
@@ -184,22 +190,6 @@ def select_variants(
             name = f"random placement: {len(drawn)} drawn"
             variants.append(Variant(name=name, role=Role.RANDOM, config=config, placements=drawn))
     return VariantSet(variants=variants, baseline_candidates=baselines[1:], warnings=warnings)
-
-
-def _different(records: Iterable[TrialRecord]) -> list[TrialRecord]:
-    """Return the first of the trials that differ only in the seed."""
-    different: list[TrialRecord] = []
-    for record in records:
-        if all(record.config.change(seed=0) != other.config.change(seed=0) for other in different):
-            different.append(record)
-    return different
-
-
-def _near_best(plain: Sequence[TrialRecord], plan: Plan, noise: float | None) -> list[TrialRecord]:
-    """Return the plain trials that may become the baseline: those in reach of the noise between seeds."""
-    reach = math.inf if noise is None else 2 * math.sqrt(2) * noise
-    scores = [plan.signed_value(record) for record in plain[:PLAIN]]
-    return [record for record, score in zip(plain, scores, strict=False) if scores[0] - score <= reach]
 
 
 def _explaining(what: str, config: TrialConfig, role: Role) -> Variant:

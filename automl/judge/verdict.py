@@ -469,6 +469,12 @@ def word_fields(design: Design, winner: str, lead: Comparison, evidence: Evidenc
         guess = f"{value:.4f}{unit}" if design.metric.scale == 1 else f"{100 * value:.1f} %"
     d, time = lead.difference, lead.time
     less = time is not None and design.equal == "time" and time.high < 1 / NO_LONGER
+    equal, other = "", evidence.equal
+    if other is not None:
+        may = other.difference is not None and other.difference.mean > 0
+        equal = f"{other.name} {'may do' if may else 'does'} as well"
+        if other.difference is None and lead.most_time is not None:
+            equal = f"takes up to {lead.most_time:.2f} times as long"
     return {
         "winner": winner,
         "finalist": design.kind.finalist,
@@ -477,7 +483,7 @@ def word_fields(design: Design, winner: str, lead: Comparison, evidence: Evidenc
         "signed": f"{d.mean:+.{design.decimals}f} {design.signed}{d.ends(design.decimals)}",
         "seeds": d.signs,
         "less_time": f", in {100 * (1 - time.mean):.0f} % less time" if less and time is not None else "",
-        "equal": _equal(evidence, lead),
+        "equal": equal,
         "count": d.count,
         "constant": evidence.constant,
         "metric": design.metric.name,
@@ -486,16 +492,6 @@ def word_fields(design: Design, winner: str, lead: Comparison, evidence: Evidenc
         "inputs": design.inputs,
         "resolution": f"{design.resolution:.2g} {design.unit}",
     }
-
-
-def _equal(evidence: Evidence, lead: Comparison) -> str:
-    """Return the opponent that the leading finalist is not shown to beat, in words."""
-    other = evidence.equal
-    if other is None:
-        return ""
-    if other.difference is None and lead.most_time is not None:
-        return f"takes up to {lead.most_time:.2f} times as long"
-    return f"{other.name} {'may do' if other.difference and other.difference.mean > 0 else 'does'} as well"
 
 
 def confirm_folder(number: int) -> str:

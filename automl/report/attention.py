@@ -70,10 +70,14 @@ def _plot(search: SearchData) -> Plot:
 def _drawn(examples: MapExamples) -> Plot:
     meaning = "the factors of its channels" if examples.of_channels else MEANINGS[examples.kind]
     chosen = "contrast" if examples.gate is None else f"|gate|, {abs(examples.gate):.2g}"
+    kind, first = "code", examples.inputs[0]
+    if isinstance(first, np.ndarray):
+        kind = "images" if first.dtype == np.uint8 else "signals"
+    drawn = [(_html(examples, kind, i), name) for i, name in enumerate(examples.names)]
     return Plot(
         name=NAME,
         title=f"{TITLE} of {examples.spec} @ {examples.site}",
-        figure=_pictures(examples),
+        figure=Pictures(kind=kind, pictures=drawn),
         says=(
             f"{pluralize(len(examples.names), 'inputs')}. This module of the leading finalist has the "
             f"largest {chosen}. The colours are {meaning}."
@@ -92,15 +96,6 @@ def _drawn(examples: MapExamples) -> Plot:
             ],
         ),
     )
-
-
-def _pictures(examples: MapExamples) -> Pictures:
-    first = examples.inputs[0]
-    kind = "code"
-    if isinstance(first, np.ndarray):
-        kind = "images" if first.dtype == np.uint8 else "signals"
-    drawn = [(_html(examples, kind, i), name) for i, name in enumerate(examples.names)]
-    return Pictures(kind=kind, pictures=drawn)
 
 
 def _html(examples: MapExamples, kind: str, i: int) -> str:

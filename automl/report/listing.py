@@ -125,8 +125,13 @@ def repeat(search: SearchData) -> Repeat:
         "code": source.commit or "not from a git checkout",
         "system": f"{source.system or 'unknown'}, Python {source.python or 'unknown'}",
         "hardware": f"{source.cores or '?'} CPU cores, {', '.join(gpus) or 'no GPU'}",
-        "seeds": _seeds(search),
     }
+    lines["seeds"] = f"sampler and trials {metadata.settings.question.seed}"
+    if not metadata.has_trials:
+        lines["seeds"] = ", ".join(sorted({str(trial.config.seed) for trial in search.trials}))
+    elif search.verdicts:
+        seeds = sorted({int(seed) for variant in search.verdicts[-1].variants for seed in variant.scores})
+        lines["seeds"] += f"; confirmation {', '.join(map(str, seeds))}" if seeds else ""
     configs = {}
     for title, trial in (("best trial", search.best), ("best baseline", search.baseline)):
         if trial is not None:
@@ -136,17 +141,6 @@ def repeat(search: SearchData) -> Repeat:
         configs[f"confirmed, {variant.role}: {variant.name}"] = _json(variant.config.to_json() | several)
     configs["all settings of the search"] = _json(to_json(metadata.settings))
     return Repeat(command=shell(source.command), lines=lines, versions=source.versions, configs=configs)
-
-
-def _seeds(search: SearchData) -> str:
-    if not search.metadata.has_trials:
-        return ", ".join(sorted({str(trial.config.seed) for trial in search.trials}))
-    text = f"sampler and trials {search.metadata.settings.question.seed}"
-    if search.verdicts:
-        seeds = sorted({int(seed) for variant in search.verdicts[-1].variants for seed in variant.scores})
-        if seeds:
-            text += f"; confirmation {', '.join(map(str, seeds))}"
-    return text
 
 
 def failures(search: SearchData) -> Table:

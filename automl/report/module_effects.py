@@ -17,7 +17,6 @@ from automl.report.figure import Figure, Plot, Table, absent
 from automl.report.read import SearchData
 from search.placement_effects import Term, parse_placement
 from search.placement_posterior import EffectRow, Posterior, estimate_posterior
-from search.record import TrialRecord
 from search.study import open_study
 
 NAME, TITLE = "parts", "What parts of placements add"
@@ -39,10 +38,18 @@ def parts(search: SearchData) -> Plot:
         return absent(NAME, TITLE, f"{str(error)[0].upper()}{str(error)[1:]}.")
     sites: Sites = {}
     for trial in search.trials:
-        sites |= _sites_of(trial)
+        placement, names = parse_placement(trial.params), list(trial.config.model.placement)
+        if placement is not None and len(names) == len(placement.modules):
+            for module, name in zip(placement.modules, names, strict=True):
+                sites[placement.prefix, module.site] = name
     rows = _name_effects(posterior.effects, sites)
     if not rows:
         return absent(NAME, TITLE, "No trial with attention has completed.")
+    counts = ""
+    if posterior.coefficient is not None:
+        mean, low, high = posterior.coefficient
+        span = f"{mean:.2f} ({low:.2f} to {high:.2f})"
+        counts = f" The layers' sensitivity counts {span}: 1 is fully, 0 not at all."
     scale = search.plan.metric.scale
     table = Table(
         columns=["part", f"adds, {search.plan.metric.gap_unit}", "from", "to", "trials"],
@@ -52,7 +59,7 @@ def parts(search: SearchData) -> Plot:
         name=NAME,
         title=TITLE,
         figure=_draw(search, rows[:SHOWN]),
-        says=f"{_verdict(search, posterior)} {_best(search, posterior, sites)}{_sensitivity(posterior)}",
+        says=f"{_verdict(search, posterior)} {_best(search, posterior, sites)}{counts}",
         warnings=[_audit(posterior)] if _audit(posterior) else [],
         table=table,
         note=(
@@ -82,13 +89,6 @@ def _best(search: SearchData, posterior: Posterior, sites: Sites) -> str:
     return f"Highest expectation: {where or 'no attention'}, {adds} ({span}) in {trials}."
 
 
-def _sensitivity(posterior: Posterior) -> str:
-    if posterior.coefficient is None:
-        return ""
-    mean, low, high = posterior.coefficient
-    return f" The layers' sensitivity counts {mean:.2f} ({low:.2f} to {high:.2f}): 1 is fully, 0 not at all."
-
-
 def _audit(posterior: Posterior) -> str:
     """Return a warning if single scores cannot rank placements."""
     if posterior.reliability >= 0.5:
@@ -103,16 +103,6 @@ def _audit(posterior: Posterior) -> str:
         f"One seed cannot rank these placements: {posterior.reliability:.0%} of the variance of a score is "
         f"the placement's, the rest is the seed's; {how} for half."
     )
-
-
-def _sites_of(trial: TrialRecord) -> Sites:
-    placement = parse_placement(trial.params)
-    names = list(trial.config.model.placement)
-    if placement is None or len(names) != len(placement.modules):
-        return {}
-    return {
-        (placement.prefix, module.site): name for module, name in zip(placement.modules, names, strict=True)
-    }
 
 
 def _name_effects(effects: Sequence[EffectRow], sites: Sites) -> list[tuple[str, EffectRow]]:

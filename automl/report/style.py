@@ -67,14 +67,9 @@ CONFIG: dict[str, Any] = {
 def colours_and_shapes(types: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Return colour and shape, which has an area, of attention types, with spare ones for unknown types."""
     spare = zip(cycle((BLUE, ORANGE, GREEN, RED)), cycle((HEXAGON, HOURGLASS, "triangle-left")), strict=False)
-    return {kind: _find_mark(kind) or next(spare) for kind in sorted(set(types))}
-
-
-def _find_mark(kind: str) -> tuple[str, str] | None:
-    if kind not in ATTENTIONS or not ATTENTIONS[kind].mark:
-        return _KNOWN.get(kind)
-    colour, shape = ATTENTIONS[kind].mark.split()
-    return COLOURS[colour], shape
+    marks = {name: attention.mark.split() for name, attention in ATTENTIONS.items() if attention.mark}
+    known = {**_KNOWN, **{name: (COLOURS[colour], shape) for name, (colour, shape) in marks.items()}}
+    return {kind: known.get(kind) or next(spare) for kind in sorted(set(types))}
 
 
 def order(kinds: Iterable[str]) -> list[str]:
