@@ -5,7 +5,6 @@ name ends in `-small`, on data that come with the package. `automl studies` list
 shows their results beside the published figures. The grids of a task are in its `study`.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -64,19 +63,13 @@ def grid_cells(space: Space) -> list[Cell]:
         if not walk.advance():
             if not cells:
                 raise InputError(f"space {space.name!r} rejected all its combinations (TrialPruned)")
-            return _distinct(cells)
+            if len({cell.label for cell in cells}) < len(cells):  # such as those of 1 and "1"
+                cells = [replace(c, label=f"{c.label} #{number}") for number, c in enumerate(cells, start=1)]
+            return cells
     raise InputError(
         f"--sampler grid takes at most {MOST_CELLS:,} combinations; space {space.name!r} has more. Use "
         f"another sampler"
     )
-
-
-def _distinct(cells: list[Cell]) -> list[Cell]:
-    """Number the labels if two are equal, such as those of 1 and "1"."""
-    counts = Counter(cell.label for cell in cells)
-    if max(counts.values()) == 1:
-        return cells
-    return [replace(cell, label=f"{cell.label} #{number}") for number, cell in enumerate(cells, start=1)]
 
 
 class _Walk(RandomSampler):

@@ -140,8 +140,13 @@ def load_file(name: str) -> Any:
         if _is_unchanged(contents):
             return module
     contents = {path: path.read_bytes() for path in with_imports(file)}
-    _loaded[file] = contents, _module_of(file, contents)
-    return _loaded[file][1]
+    known = [(n, m) for n, m in [*sys.modules.items()] if getattr(m, "__file__", None) == str(file)]
+    # Loading it again would create its classes twice, and these would not be equal.
+    module = next((module for name, module in known if not name.startswith(OWN)), None)
+    if module is None:
+        module = _run(file, hash_files({str(path): content for path, content in contents.items()}))
+    _loaded[file] = contents, module
+    return module
 
 
 def _file_of(path: str) -> tuple[Path, Path]:
@@ -160,13 +165,6 @@ def _file_of(path: str) -> tuple[Path, Path]:
 
 def _is_unchanged(contents: Mapping[Path, bytes]) -> bool:
     return all(path.is_file() and path.read_bytes() == content for path, content in contents.items())
-
-
-def _module_of(file: Path, contents: Mapping[Path, bytes]) -> Any:
-    for name, module in list(sys.modules.items()):
-        if getattr(module, "__file__", None) == str(file) and not name.startswith(OWN):
-            return module  # Loading it again would create its classes twice, and these would not be equal.
-    return _run(file, hash_files({str(path): content for path, content in contents.items()}))
 
 
 @lru_cache(maxsize=32)
@@ -314,7 +312,8 @@ def receive(files: Code) -> None:
     for name in filter(live_objects.is_live, files):
         live_objects.unpack(name, files[name])
     files = {path: content for path, content in files.items() if not live_objects.is_live(path)}
-    if all(_is_here(Path(path), content) for path, content in files.items()):
+    paths = map(Path, files)
+    if _is_unchanged(dict(zip((_received.get(path, path) for path in paths), files.values(), strict=True))):
         return
     folder = Path(tempfile.mkdtemp(prefix="automl-code-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -323,11 +322,6 @@ def receive(files: Code) -> None:
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(content)
         _received[Path(path)] = copy
-
-
-def _is_here(path: Path, content: bytes) -> bool:
-    copy = _received.get(path, path)
-    return copy.is_file() and copy.read_bytes() == content
 
 
 def send_own_objects() -> None:

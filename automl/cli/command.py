@@ -88,7 +88,9 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
             for context in contexts:
                 values[context].params["search"] = same
         for value in values.values():
-            _check_files(value)
+            for each in value if isinstance(value, list | tuple) else [value]:
+                if isinstance(each, str | Path):
+                    check_ends(each)
         with escaped_output(), json_alone() if values.get("as_json") else nullcontext():
             try:
                 function(**{name: values[name] for name in signature.parameters})
@@ -111,12 +113,6 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *more])  # type: ignore[attr-defined]
     run.__annotations__ = {}  # Typer reads the signature
     return run
-
-
-def _check_files(value: Any) -> None:
-    for each in value if isinstance(value, list | tuple) else [value]:
-        if isinstance(each, str | Path):
-            check_ends(each)
 
 
 def declaration_of(parameter: inspect.Parameter) -> Any:

@@ -139,14 +139,6 @@ class Tool:
                 options += [f"{parameter.opts[0]}={text}" for text in texts]
         return [*options, "--", *positional] if positional else options
 
-    def _check_written(self, name: str, text: str) -> None:
-        """Raise InputError if an option names what the server does not allow to write."""
-        if name in self.written and not self.outside and not _is_below(text, Path.cwd()):
-            raise InputError(
-                f"{name} of {self.name} must be in the folder of the server, {Path.cwd()}; got {text!r}. "
-                f"Or ask the user to start automl mcp with --allow-outside"
-            )
-
     def _check(self, name: str, parameter: Any, value: Any) -> list[str]:
         kind, is_list = _kind(parameter)
         _, rule, types = TYPES[kind]
@@ -163,7 +155,11 @@ class Tool:
             raise InputError(f"{name} of {self.name} must be {rule}; got {json.dumps(value)}")
         texts = [str(each) for each in values]
         for text in texts:
-            self._check_written(name, text)
+            if name in self.written and not self.outside and not _is_below(text, Path.cwd()):
+                raise InputError(
+                    f"{name} of {self.name} must be in the folder of the server, {Path.cwd()}; got {text!r}. "
+                    f"Or ask the user to start automl mcp with --allow-outside"
+                )
         return texts
 
 

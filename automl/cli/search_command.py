@@ -43,23 +43,36 @@ def search(
     if resume is not None and resume != "auto":
         begin = _resume(ctx, resume, values, seeds, trust)
     else:
-        settings = _read_settings(values, 1 if seeds is None else seeds, resume=resume is not None)
+        from automl.search.prepare import open_settings
+        from automl.search.run_search import start_or_resume, start_search
+
+        if (trials := values["trials"]) is not None and not trials.removeprefix("-").isdecimal():
+            raise InputError(f"--trials must be a number; got {trials!r}. +N needs --resume")
+        chosen: dict[str, Any] = {"trials": None if trials is None else int(trials)}
+        chosen |= {"space": values["space"] or "", "seeds": 1 if seeds is None else seeds}
+        settings = open_settings({**values, **chosen}, resume=resume is not None)
         if dry_run:
             print_preview(settings, as_json)
             return
-        from automl.search.run_search import start_or_resume, start_search
 
         begin = partial(start_search if resume is None else start_or_resume, settings)
+    confirmed: dict[str, Any] = {}
     if confirm:
+        from automl.cli.judge_commands import print_confirm
+        from automl.judge.run_confirm import run_confirm
         from automl.tracking.process import prepared
         from cluster.connect import keep_ray
 
         with prepared(), keep_ray():
             result = begin()
             print_search(result, values["storage"])
-            confirmed = {} if result.best is None else _confirm(result, values, {**finalists, "trust": trust})
+            if result.best is not None:
+                own = {key: values[key] for key in ("storage", "space", "callbacks")}
+                verdict = run_confirm(result.search, **own, **finalists, trust=trust)
+                print_confirm(verdict, values["storage"])
+                confirmed = {"confirmation": verdict.value}
     else:
-        result, confirmed = begin(), {}
+        result = begin()
         print_search(result, values["storage"])
     if as_json:
         print_json({**to_json(result), **confirmed})
@@ -114,30 +127,6 @@ def print_preview(settings: "ParsedSettings", as_json: bool = False) -> None:
         print(printable(line))
     if as_json:
         print_json(to_json(forecast))
-
-
-def _read_settings(values: dict[str, Any], seeds: int, *, resume: bool) -> "ParsedSettings":
-    """Return the settings of a new search from the options' values."""
-    from automl.search.prepare import open_settings
-
-    trials = values["trials"]
-    if trials is not None and not trials.removeprefix("-").isdecimal():
-        raise InputError(f"--trials must be a number; got {trials!r}. +N needs --resume")
-    chosen: dict[str, Any] = {"trials": None if trials is None else int(trials), "seeds": seeds}
-    return open_settings({**values, "space": values["space"] or "", **chosen}, resume=resume)
-
-
-def _confirm(result: "Search", values: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Confirm the search. Return the verdict for `--json`."""
-    from automl.cli.judge_commands import print_confirm
-    from automl.judge.run_confirm import run_confirm
-
-    storage = values["storage"]
-    confirmed = run_confirm(
-        result.search, storage=storage, space=values["space"], callbacks=values["callbacks"], **options
-    )
-    print_confirm(confirmed, storage)
-    return {"confirmation": confirmed.value}
 
 
 def print_search(result: "Search", storage: str) -> None:

@@ -159,7 +159,12 @@ def normalise(settings: Mapping[str, Any]) -> dict[str, Any]:
         elif key in TEXTS and key.startswith("max_") and type(value) in (int, float):
             values[key] = f"{value:.15g}"
         elif key == "gpus_per_trial" and isinstance(value, str):
-            values[key] = _parse_gpus(value)
+            try:
+                values[key] = None if value == "auto" else float(value)
+            except ValueError:
+                raise InputError(
+                    f"--gpus-per-trial must be auto or a number such as 0.5; got {value!r}"
+                ) from None
     if (train := values.get("train")) is not None:
         values |= _adopt_function(train, values.get("space", ""))
     return values
@@ -175,11 +180,3 @@ def _adopt_function(train: Any, space: Any) -> dict[str, str]:
     if space not in ("", train):
         raise InputError(f"--train is a space of its own; leave out --space {space_name(space)}")
     return {"train": train, "space": train}
-
-
-def _parse_gpus(text: str) -> float | None:
-    """Return the value of `--gpus-per-trial`. None stands for `auto`."""
-    try:
-        return None if text == "auto" else float(text)
-    except ValueError:
-        raise InputError(f"--gpus-per-trial must be auto or a number such as 0.5; got {text!r}") from None

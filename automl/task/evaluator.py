@@ -83,7 +83,10 @@ class ClassificationEvaluator(Evaluator):
         decode: Callable[[Tensor], Tensor] = lambda outputs: outputs,
     ) -> None:
         self.labels, self.device, self.decode = labels, device, decode
-        self.primary, *others = (_class_metric(metric) for metric in (primary, *metrics))
+        others = [metric for metric in (primary, *metrics) if isinstance(metric, ClassMetric)]
+        if wrong := [m.name for m in (primary, *metrics) if not isinstance(m, ClassMetric)]:
+            raise InputError(f"metric {wrong[0]!r} of classes must be a search.class_metrics.ClassMetric")
+        self.primary = others.pop(0)
         if problem := self.primary.problem(counts):
             raise InputError(problem)
         self.inputs = sum(counts)
@@ -125,9 +128,3 @@ class ClassificationEvaluator(Evaluator):
         if not self.labels:
             return Answers(values=values)
         return Answers(labels=self.labels, true=true.numpy(), answered=answered.numpy(), values=values)
-
-
-def _class_metric(metric: Metric) -> ClassMetric:
-    if not isinstance(metric, ClassMetric):
-        raise InputError(f"metric {metric.name!r} of classes must be a search.class_metrics.ClassMetric")
-    return metric

@@ -101,7 +101,14 @@ class MlflowWriter:
         self.run_spec = run_spec
         self.client = client.open_client(create=True)
         name = run_spec.experiment
-        self.experiment = client.find_experiment(self.client, name) or self._create_experiment(name)
+        self.experiment = client.find_experiment(self.client, name) or ""
+        try:
+            if not self.experiment:
+                self.experiment = self.client.create_experiment(name, client.artifact_location(name))
+        except MlflowException:
+            self.experiment = client.find_experiment(self.client, name) or ""
+            if not self.experiment:  # no other process has just created it
+                raise
         self.parent: str | None = None
         self._runs: dict[int, _Run] = {}
         self._has_data = False
@@ -116,15 +123,6 @@ class MlflowWriter:
                 self.read_runs()
         elif run_spec.alone:
             self.read_runs()
-
-    def _create_experiment(self, name: str) -> str:
-        try:
-            identifier: str = self.client.create_experiment(name, client.artifact_location(name))
-        except MlflowException:
-            identifier = client.find_experiment(self.client, name) or ""
-            if not identifier:  # no other process has just created it
-                raise
-        return identifier
 
     def runs(self) -> dict[int, str]:
         """Return the ID of the MLflow run of each trial."""
@@ -166,12 +164,19 @@ class MlflowWriter:
                 name = (
                     f"{trial.config.model.placement_name()} {self.run_spec.alone} {model_name(trial.config)}"
                 )
-            run = self._runs[trial.number] = _Run(self._create(name, self._tags(trial)))
+            tags = {"state": str(State.RUNNING), "role": str(trial.role), TRIAL: str(trial.number)}
+            own = {IDENTITY: self.run_spec.alone, PARENT: self.parent}
+            tags |= {**self.run_spec.source, **{key: value for key, value in own.items() if value}}
+            run = self._runs[trial.number] = _Run(self._create(name, tags))
         params = []
         if not run.state:
             self.client.log_dict(run.run_id, redact_all(trial.config.to_json()), "config.json")
             params = _params(flat(trial.config))
-            self._log_data(run.run_id, trial.config)
+            inputs = datasets(trial.config, self.run_spec.data, self.run_spec.splits)
+            self.client.log_inputs(run.run_id, inputs)
+            if self.parent is not None and not self._has_data:
+                self.client.log_inputs(self.parent, inputs)
+            self._has_data = True
         while len(trial.history) > run.epochs + EPOCHS:
             self._log(run, trial)
         end = {} if trial.state is State.RUNNING else self._end(run, trial)
@@ -181,20 +186,6 @@ class MlflowWriter:
         run.state = end.get("state") or run.state or str(State.RUNNING)
         run.checkpoint = end.get(CHECKPOINT, run.checkpoint)
         return run.run_id
-
-    def _tags(self, trial: TrialRecord) -> dict[str, str]:
-        tags = {"state": str(State.RUNNING), "role": str(trial.role), TRIAL: str(trial.number)}
-        tags |= self.run_spec.source
-        if self.run_spec.alone:
-            tags[IDENTITY] = self.run_spec.alone
-        return {**tags, PARENT: self.parent} if self.parent else tags
-
-    def _log_data(self, run_id: str, config: TrialConfig) -> None:
-        """Log the datasets of a trial's run. With the first trial, also log those of the parent run."""
-        runs = [run_id] if self.parent is None or self._has_data else [run_id, self.parent]
-        for run in runs:
-            self.client.log_inputs(run, datasets(config, self.run_spec.data, self.run_spec.splits))
-        self._has_data = True
 
     def _end(self, run: _Run, trial: TrialRecord) -> dict[str, str]:
         """Return the tags of a trial's end that the run does not have yet."""

@@ -165,17 +165,15 @@ class Keeper:
             synchronise(self.runtime.device)
             seconds = torch.tensor(self._watch.read()[0] / self._steps, device=self.runtime.device)
             self._every = ceil(PERIOD / (float(self.runtime.total(seconds)) / self.runtime.workers))
-        is_leaving = time.monotonic() - self._asked > NOTICE and self._is_leaving()
+        is_leaving = False
+        if time.monotonic() - self._asked > NOTICE:
+            is_leaving = self.leaving()
+            self._asked = inf if is_leaving else time.monotonic()  # one checkpoint is enough
         if is_leaving:
             self.wait()  # for an earlier one: this one may not be left out
         if is_leaving or (self._every is not None and self._steps >= self._every):
             self._steps = 0
             self._keep()
-
-    def _is_leaving(self) -> bool:
-        is_leaving = self.leaving()
-        self._asked = inf if is_leaving else time.monotonic()  # one checkpoint is enough
-        return is_leaving
 
     def _keep(self) -> None:
         values = self.state.values

@@ -25,17 +25,6 @@ from backbones import gates
 from search.record import Metrics
 
 
-def start_average(model: nn.Module, decay: float) -> Any:
-    """Return timm's average of weights and buffers, whose decay grows with the steps up to `decay`.
-
-    If a training has one, its `module`, which has no gradients, is scored and kept.
-    """
-    from timm.utils import ModelEmaV3
-
-    with torch.random.fork_rng(devices=[]):
-        return ModelEmaV3(model, decay=decay, use_warmup=True)
-
-
 class Diverged(ArithmeticError):
     """The loss is not a finite number: these hyperparameters cannot train this model."""
 
@@ -96,7 +85,12 @@ def start(task: Task, model: nn.Module | None = None) -> TrainingState:
         synchronise(model)
     scaler = torch.amp.GradScaler(runtime.device.type, enabled=runtime.dtype == torch.float16)
     training = task.config.training
-    average = start_average(model, training.average) if training.average else None
+    average: Any = None
+    if training.average:  # of weights and buffers. Its decay grows with the steps up to that value.
+        from timm.utils import ModelEmaV3
+
+        with torch.random.fork_rng(devices=[]):
+            average = ModelEmaV3(model, decay=training.average, use_warmup=True)
     return TrainingState(model, build_optimizer(model, training), scaler, average=average)
 
 

@@ -22,7 +22,6 @@ from search.record import CHECKPOINT_FILE, Metrics, Report
 
 if TYPE_CHECKING:
     from automl.config.runtime import Runtime
-    from automl.training.loop import Course
 
 # Minimum number of epochs. With fewer steps, the score does not depend on the placement enough.
 LEAST_EPOCHS = 0.5
@@ -125,7 +124,11 @@ def train_with_loop(job: Job) -> Iterator[list[Metrics]]:
     task = open_task(job.config, runtime)
     course = plan_course(task, *job.equal)
     if course.epochs < job.least_epochs:
-        raise TooSlow(course.epochs, job.least_epochs, _too_slow(course, job.equal[0]))
+        reason = (
+            f"too slow for this budget: {course.total} of the {course.epoch} steps of an epoch and its "
+            f"validation fit into it, at {job.equal[0]:.2g} times the baseline's time; give more --epochs"
+        )
+        raise TooSlow(course.epochs, job.least_epochs, reason)
     # A resumed trial loads its checkpoint. Its initial weights may no longer exist.
     if job.content is None:
         state = start(task)
@@ -161,14 +164,6 @@ def train_with_loop(job: Job) -> Iterator[list[Metrics]]:
                 with job.saving():
                     checkpoint.save(folder, job.config, state, history, job.profile, finished=finished)
             yield history
-
-
-def _too_slow(course: "Course", time_ratio: float) -> str:
-    return (
-        f"too slow for this budget: {course.total} of the {course.epoch} steps "
-        f"of an epoch and its validation fit into it, at {time_ratio:.2g} times the baseline's time; "
-        f"give more --epochs"
-    )
 
 
 class Replaced(Exception):

@@ -65,20 +65,17 @@ class TrainResult:
     metrics: Sequence[Metric] = ()
 
 
-def find_default_site(config: TrialConfig) -> str:
-    """Return the site of SimpleSelfAttention's module, the last branch of stage 1, or raise InputError."""
-    task = open_task(config, Runtime(device=torch.device("cpu")))
-    all_sites = sites(task.model(), task.example(2))
-    names = [site.name for site in all_sites if site.name.startswith("stage1.") and "branch" in site.name]
-    if not names:
-        choices = ", ".join(site.name for site in all_sites)
-        raise InputError(f"{config.model.backbone} has no branch in its first stage; name a site: {choices}")
-    return names[-1]
-
-
 def insert_attention(config: TrialConfig, spec: Spec, site: str | None = None) -> TrialConfig:
     """Return `config` with one attention module, at `site` or at the default site."""
-    return config.change(model={"placement": {site or find_default_site(config): spec}})
+    if site is None:  # that of SimpleSelfAttention's module, the last branch of stage 1
+        task = open_task(config, Runtime(device=torch.device("cpu")))
+        names = [each.name for each in sites(task.model(), task.example(2))]
+        branches = [name for name in names if name.startswith("stage1.") and "branch" in name]
+        if not branches:
+            backbone = config.model.backbone
+            raise InputError(f"{backbone} has no branch in its first stage; name a site: {', '.join(names)}")
+        site = branches[-1]
+    return config.change(model={"placement": {site: spec}})
 
 
 @with_keywords_of(TrainArguments)

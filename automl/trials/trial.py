@@ -144,7 +144,10 @@ def train_trial(
     shared.use(config["data"])
     try:
         stamp = folder.stamp(CHECKPOINT_FILE)
-        content = _read_checkpoint(folder, trial, runtime.device)
+        content = checkpoint.read(folder, runtime.device) if folder.exists(CHECKPOINT_FILE) else None
+        if content is not None and TrialConfig.from_json(content["config"]) != trial:
+            # It belongs to a trial that the study has lost: the driver died before the study was copied.
+            content = None
         if content is not None:
             history, profile = content["history"], content["profile"]
         elif config["profile"]:
@@ -186,14 +189,6 @@ def train_trial(
         return
     empty_cache(runtime.device)
     yield report(history=history, infeasible=reason)
-
-
-def _read_checkpoint(folder: Storage, trial: TrialConfig, device: torch.device) -> dict[str, Any] | None:
-    content = checkpoint.read(folder, device) if folder.exists(CHECKPOINT_FILE) else None
-    if content is not None and TrialConfig.from_json(content["config"]) != trial:
-        # It belongs to a trial that the study has lost: the driver died before the study was copied.
-        return None
-    return content
 
 
 def _measure_costs(trial: TrialConfig, baseline: TrialConfig, runtime: Runtime) -> dict[str, float]:
