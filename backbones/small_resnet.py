@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 
-from torch import nn
+from torch import Tensor, nn
 
 from automl.base.errors import InputError
 
@@ -36,22 +36,30 @@ def small_resnet(*, classes: int, in_channels: int = 3, blocks: str = "3-1", cha
     layers: dict[str, nn.Module] = {"stem": stem}
     for number, count in enumerate(map(int, counts), start=1):
         stride = 1 if number == 1 else 2
-        first = _block(channels, stride * channels, stride)
+        first = _Block(channels, stride * channels, stride)
         channels *= stride
         layers[f"stage{number}"] = nn.Sequential(
-            first, *(_block(channels, channels) for _ in range(count - 1))
+            first, *(_Block(channels, channels) for _ in range(count - 1))
         )
     head = {"pool": nn.AdaptiveAvgPool2d(1), "flatten": nn.Flatten(), "head": nn.Linear(channels, classes)}
     return nn.Sequential(OrderedDict({**layers, **head}))
 
 
-def _convolution(channels: int, out: int) -> list[nn.Module]:
-    return [nn.Conv2d(channels, out, 3, 2, 1, bias=False), nn.BatchNorm2d(out), nn.ReLU(inplace=True)]
+def _convolution(channels: int, out: int, stride: int = 2) -> list[nn.Module]:
+    return [nn.Conv2d(channels, out, 3, stride, 1, bias=False), nn.BatchNorm2d(out), nn.ReLU(inplace=True)]
 
 
-def _block(channels: int, out: int, stride: int = 1) -> nn.Module:
-    from torchvision.models.resnet import BasicBlock  # takes seconds
+class _Block(nn.Module):
+    """Torchvision's `BasicBlock`, as importing that takes each process of a trial seconds."""
 
-    shortcut = nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out))
-    block: nn.Module = BasicBlock(channels, out, stride, shortcut if stride > 1 else None)
-    return block
+    def __init__(self, channels: int, out: int, stride: int = 1) -> None:
+        super().__init__()
+        shortcut = nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+        self.conv1, self.bn1, self.relu = _convolution(channels, out, stride)
+        self.conv2, self.bn2, _ = _convolution(out, out, 1)
+        self.downsample = shortcut if stride > 1 else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        branch = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+        y: Tensor = self.relu(branch + self.downsample(x))
+        return y

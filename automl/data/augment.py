@@ -61,6 +61,8 @@ def draw_boxes(aspect: Tensor, *, scale: float, flip: bool, generator: Generator
 
 def crop_boxes(images: Tensor, boxes: Tensor, size: int, by: Normalisation = IMAGENET) -> Tensor:
     """Cut the box of each image, resize, normalise: uint8 `(B, S, S, 3)` to float32 `(B, 3, size, size)`."""
+    if images.shape[1] == size and bool((boxes == boxes.new_tensor([1, 1, 0, 0])).all()):
+        return normalise(images, by)
     return resample(normalise(images, by), boxes, size)
 
 

@@ -31,7 +31,6 @@ from automl.task import Split, Task
 from automl.tracking.process import MlflowProcess
 from automl.tracking.run_spec import RunSpec, search_run_spec
 from automl.tracking.tracker import PATIENCE, MlflowSilent, Tracker
-from automl.tracking.writer import MlflowWriter
 from automl.trials.session import Stopped
 from search.class_statistics import describe_imbalance
 from search.drawn import Drawn
@@ -275,6 +274,8 @@ def run_sync(search: str | NamedSearch, storage: str | None = None) -> int:
 
 
 def _mirror(records: Sequence[TrialRecord], spec: RunSpec) -> Tracker:
+    from automl.tracking.writer import MlflowWriter  # imports MLflow, which takes seconds
+
     tracker = Tracker(MlflowWriter(spec))
     for record in records:
         tracker.update(record)
