@@ -37,6 +37,7 @@ Write = Callable[[Path, Sequence[Input]], object]
 File = TypeVar("File", bound=ArrowFile)
 SHARED_FOLDER = ".data"  # in the storage, for all searches there
 SHARED_FILE = "data.json"  # in a search's folder
+INDEX = ".index.arrow"  # suffix of the driver's part of a file in shards
 SHARD_BYTES = 32 << 20  # size of a shard in the storage
 LEAST = 64  # shards of a split. The driver decodes fewer before processes on the nodes have started
 AT_ONCE = 4  # shards that are fetched at once
@@ -236,7 +237,7 @@ def write_on_nodes(
     whole, rows = cached_path(key), max(1, SHARD_BYTES // row)
     if _storage is None or not joins_cluster() or len(inputs) < LEAST * rows or kind.is_sound(whole):
         return None
-    target, folder = whole.with_suffix(".index.arrow"), _shards_folder()
+    target, folder = whole.with_suffix(INDEX), _shards_folder()
     chunks = [inputs[start : start + rows] for start in range(0, len(inputs), rows)]
 
     def build(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import resource
+import shutil
 import signal
 import sys
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from filelock import FileLock
 
 from automl.base.errors import InputError
@@ -19,7 +21,7 @@ from automl.data import arrow
 from automl.data import files as digests
 from automl.storage.cache_folder import once
 from automl.tasks.image_classification.data import dataset as caches
-from automl.tasks.image_classification.data.dataset import ImageCache, list_images, open_image_cache
+from automl.tasks.image_classification.data.dataset import ImageCache, Images, list_images, open_image_cache
 
 
 def slow_down() -> None:
@@ -91,6 +93,26 @@ def test_unchanged_files_have_one_cache_file(
     monkeypatch.setattr(digests, "_content", None)
     monkeypatch.setattr(caches, "decode", None)
     assert train(root).path == first.path
+
+
+def test_images_that_would_fill_the_disk_stay_files(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = torch.tensor([3, 249, -1, 0, 3])
+    expected = Images(train(root)).gather(rows)
+    monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "smaller"))
+    needed = 250 * 8 * 8 * 3
+    monkeypatch.setattr(caches, "free_bytes", lambda _: 2 * needed - 1)
+    kept = train(root)
+    assert "250 train images are kept as files" in capsys.readouterr().err
+    assert kept.encoded
+    assert kept.read_file(0) == (root / "train/a/0000.png").read_bytes()
+    assert torch.equal(Images(kept).gather(rows), expected)
+    monkeypatch.setattr(caches, "free_bytes", lambda _: 2 * needed)
+    assert train(root).path == kept.path, "they are not decoded where they are files already"
+    assert "kept as files" not in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "smaller")
+    assert not train(root).encoded
 
 
 def test_damaged_images_are_left_out_or_an_error(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from PIL import Image
 from automl.base.errors import InputError
 from automl.data import shared
 from automl.storage.storage import Storage
-from automl.tasks.image_classification.data import Images, open_split, shared_name
+from automl.tasks.image_classification.data import Images, dataset, open_split, shared_name
 
 SIDE, PER_SHARD = 24, 10
 SPLITS = ("train", "validation")
@@ -82,7 +82,9 @@ def decode(storage: Storage, photos: Path, tmp_path: Path, monkeypatch: pytest.M
     return shared.publish(storage, shared_name("folder", photos, SIDE, SIDE), files, tmp_path)
 
 
+@pytest.mark.parametrize("kept", ["decoded", "files"])
 def test_nodes_decode_and_each_joins_the_shards_once(
+    kept: str,
     storage: Storage,
     photos: Path,
     tmp_path: Path,
@@ -90,6 +92,8 @@ def test_nodes_decode_and_each_joins_the_shards_once(
     computed: list[str],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    if kept == "files":
+        monkeypatch.setattr(dataset, "free_bytes", lambda _: 0)
     enter("alone", tmp_path, monkeypatch)
     expected = {split: opened(photos, split) for split in SPLITS}  # of a machine without a storage
     assert computed == []
@@ -100,6 +104,7 @@ def test_nodes_decode_and_each_joins_the_shards_once(
     assert torch.equal(head.labels, expected["train"].labels)
     assert head.names() == expected["train"].names()
     assert "image" not in head.file.table.column_names
+    assert head.file.encoded == (kept == "files")
     on_head = {path.name for path in (tmp_path / "head").glob("*.arrow")}
     assert all(name.endswith(".index.arrow") for name in on_head), "the driver has no pixels"
     photos.rename(tmp_path / "moved")  # The nodes do not see the folder.

@@ -6,7 +6,8 @@ another file, and trials, processes and users with the same data use one. Column
 side x side x 3 bytes), label (int32), aspect (float32), name (string), content (SHA-256 of the original file,
 32 bytes) and changes (strings, see `Picture.changes`). Labels and numbers also have values (float64, one for
 each output), and the label is the stratum. The metadata holds the target and the names of its outputs, the
-side, the digest and why images were skipped.
+side, the digest and why images were skipped. Where the decoded images would take more than half of the free
+disk, the column image has the original files (binary), which are decoded whenever they are read.
 """
 
 import sys
@@ -25,12 +26,13 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from automl.base.atomic import free_bytes
 from automl.base.errors import InputError, unknown
 from automl.base.process import count_cores
-from automl.base.units import pluralize
+from automl.base.units import format_size, pluralize
 from automl.data import shared
 from automl.data.archive import SUFFIXES, extract_cached, is_archive
-from automl.data.arrow import PIXELS, ArrowFile, map_in_threads, write_rows
+from automl.data.arrow import PIXELS, ArrowFile, cached_path, map_in_threads, write_rows
 from automl.data.digits import read_digits
 from automl.data.download import fetch_files, read_datasets
 from automl.data.files import SIZE, hash_all, hash_contents
@@ -39,6 +41,7 @@ from automl.data.records import ImageRecords, Item, Listing
 from automl.data.remote import local_copy
 from automl.data.splits import SPLITS, hash_names, select_subset
 from automl.data.tally import Tally
+from automl.storage.cache_folder import cache_root
 from automl.tasks.image_classification.data.folders import read_image_folder
 from automl.tasks.image_classification.data.lookup import SHAPES, draw_lookups
 from automl.tasks.image_classification.data.parquet import unpack_images
@@ -150,6 +153,8 @@ MAX_SKIPPED = 0.01  # fraction of the images that may be damaged
 FEW = 5  # images that may be damaged in any case, if they are at most a fifth of all
 EXAMPLES = 5
 UNDECODED = "that cannot be decoded"
+MOST_OF_DISK = 0.5  # of what is free, for decoded images
+ENCODED = b" encoded"  # end of the key of a cache with the images' files
 
 
 class ImageCache(ArrowFile):
@@ -161,7 +166,8 @@ class ImageCache(ArrowFile):
         values: the value of each output, float64 `(N, outputs)`. Classes have none.
         aspect: float32 `(N,)`.
         contents: hashes of the originals, uint8 `(N, 32)`.
-        blocks: uint8 arrays `(rows, side, side, 3)`.
+        encoded: whether the images are the original files.
+        blocks: uint8 arrays `(rows, side, side, 3)`, unless they are.
     """
 
     def __init__(self, path: Path) -> None:
@@ -178,7 +184,8 @@ class ImageCache(ArrowFile):
             self.values = values.reshape(len(self.labels), len(self.classes))
         self.aspect: np.ndarray = self.table["aspect"].to_numpy()
         self.contents = self.read_hashes("content")
-        if not shared.list_shards(self):
+        self.encoded: bool = self.about.get("encoded", False)
+        if not shared.list_shards(self) and not self.encoded:
             _ = self.blocks  # raises ValueError for an incomplete file
         if not ((self.labels >= 0) & (self.labels < len(self.classes)) & (self.aspect > 0)).all():
             raise ValueError("a label or an aspect is out of range")
@@ -192,6 +199,30 @@ class ImageCache(ArrowFile):
     def starts(self) -> np.ndarray:
         """The first row of each block."""
         return np.cumsum([0, *(len(block) for block in self.blocks)])
+
+    @cached_property
+    def _files(self) -> pa.ChunkedArray:
+        return shared.join_shards(self).table[PIXELS]
+
+    def read_file(self, row: int) -> bytes:
+        """Return the original file of a row of an encoded cache."""
+        content: bytes = self._files[row].as_py()
+        return content
+
+    def read(self, rows: np.ndarray, out: np.ndarray) -> None:
+        """Copy the images of these rows, decoded, to `out`, uint8 `(n, side, side, 3)`."""
+        if self.encoded:
+
+            def decode_row(i: int) -> None:
+                out[i] = decode(BytesIO(self.read_file(int(rows[i]))), self.side)[0]
+
+            with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+                list(pool.map(decode_row, range(len(rows))))  # raises their errors
+            return
+        block_of = np.searchsorted(self.starts, rows, side="right") - 1
+        offsets = rows - self.starts[block_of]
+        for i, (block, row) in enumerate(zip(block_of.tolist(), offsets.tolist(), strict=True)):
+            out[i] = self.blocks[block][row]
 
     @property
     def tally(self) -> Tally:
@@ -226,14 +257,39 @@ def open_image_cache(
     )
     if target != ImageClasses.kind:
         schema = schema.append(pa.field("values", pa.list_(pa.float64(), len(classes))))
-    key, row = f"{digest} {side} {FORMAT}".encode(), side * side * 3
+    key, row, needed = f"{digest} {side} {FORMAT}".encode(), side * side * 3, len(items) * side * side * 3
+    if _keeps_files(items, key, needed, name):
+        key += ENCODED
+        about, schema = {**about, "encoded": True}, schema.set(0, pa.field(PIXELS, pa.binary()))
+        needed = sum(item.image.stat().st_size for item in items if isinstance(item.image, Path))
     write, title = partial(_write_images, schema, about, name), f"{name} images"
     write_shard = partial(write, threads=1)  # A node writes one for each core.
     cache = shared.write_on_nodes(ImageCache, key, items, write_shard, load=_load, row=row, title=title)
     if cache is None:
-        cache = ImageCache.open_cached(key, lambda path: write(path, items), needed=len(items) * row)
+        cache = ImageCache.open_cached(key, lambda path: write(path, items), needed=needed)
     _check_skipped(cache.about["skipped"], len(items), name)
     return cache
+
+
+def _keeps_files(items: Sequence[Item], key: bytes, needed: int, name: str) -> bool:
+    """Return whether the cache of a key has the images' files, as decoded images would fill the disk."""
+    if _exists(key) or not all(isinstance(item.image, Path) for item in items):
+        return False
+    free, exists = free_bytes(cache_root()), _exists(key + ENCODED)
+    if not exists and needed > MOST_OF_DISK * free:
+        print(
+            f"{len(items):,} {name} images are kept as files, which each trial decodes: they would take "
+            f"{format_size(needed)} of the {format_size(free)} that are free in {cache_root()}. To decode "
+            f"them once, set AUTOML_CACHE to a folder on a larger disk",
+            file=sys.stderr,
+        )
+    return exists or needed > MOST_OF_DISK * free
+
+
+def _exists(key: bytes) -> bool:
+    """Return whether this machine has the cache file of a key, or its index."""
+    path = cached_path(key)
+    return any(map(ImageCache.is_sound, (path, path.with_suffix(shared.INDEX))))
 
 
 def _write_images(
@@ -246,7 +302,8 @@ def _write_images(
 ) -> str:
     """Decode images into a file. Return a phrase that says so."""
     about = {**about, "skipped": (skipped := dict[str, str]())}
-    write_rows(path, schema, _rows(items, about["side"], name, skipped, threads), about)
+    encoded = "encoded" in about
+    write_rows(path, schema, _rows(items, about["side"], name, skipped, threads, encoded), about)
     if skipped:
         print(f"warning: left out {_list_skipped(skipped)}", file=sys.stderr, flush=True)
     return f"decoded {pluralize(len(items) - len(skipped), f'{name} images')}"
@@ -267,7 +324,12 @@ def _load(items: Sequence[Item]) -> list[Item]:
 
 
 def _rows(
-    items: Sequence[Item], side: int, name: str, skipped: dict[str, str], threads: int | None = None
+    items: Sequence[Item],
+    side: int,
+    name: str,
+    skipped: dict[str, str],
+    threads: int | None = None,
+    encoded: bool = False,
 ) -> Iterator[Mapping[str, Any]]:
     """Decode the images. Those that cannot be decoded are added to `skipped`; a shard may have many."""
     title = f"decoding {name} images"
@@ -280,7 +342,7 @@ def _rows(
             continue
         pixels, aspect, changes = result
         yield {
-            PIXELS: pixels.tobytes(),
+            PIXELS: _read_file(item.image) if encoded else pixels.tobytes(),
             "label": item.label,
             "aspect": aspect,
             "name": item.name,
@@ -288,6 +350,11 @@ def _rows(
             "changes": changes,
             **({"values": item.values} if item.values else {}),
         }
+
+
+def _read_file(image: Any) -> bytes:
+    content: bytes = image.read_bytes() if isinstance(image, Path) else image.getvalue()  # of `_load`
+    return content
 
 
 def _check_skipped(skipped: Mapping[str, str], count: int, name: str) -> None:
@@ -360,12 +427,8 @@ class Images:
     def gather(self, indices: Tensor) -> Tensor:
         """Return copies of the images at `indices` `(n,)`, from -N to N-1, uint8 `(n, side, side, 3)`."""
         rows = self._rows[indices.cpu().numpy()]
-        blocks, starts = self.file.blocks, self.file.starts
-        block_of = np.searchsorted(starts, rows, side="right") - 1
-        offsets = rows - starts[block_of]
         out = np.empty((len(rows), self.side, self.side, 3), np.uint8)
-        for i, (block, row) in enumerate(zip(block_of.tolist(), offsets.tolist(), strict=True)):
-            out[i] = blocks[block][row]
+        self.file.read(rows, out)
         return torch.from_numpy(out)
 
 
