@@ -8,6 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import ray
+import torch
+
 from automl.base.errors import InputError
 from automl.base.process import capture_library_logs
 from automl.config.nouns import Place
@@ -18,7 +21,7 @@ from automl.trials.multi_worker import PLACEMENT_LIMIT, make_trainable
 from automl.trials.session import RAY, Interrupt, Workers, exit_now, record_signals
 from automl.trials.trial import TrialActor, build_assignment, make_sender
 from cluster.connect import ClusterCapacity, connect, list_nodes, wait_for_capacity, watch_head
-from cluster.resources import TrialResources, count_slots
+from cluster.resources import TrialResources, count_slots, joins_cluster
 from search.record import TrialRecord
 from search.trial_scheduler import TrialScheduler
 from search.tuner import run_trials
@@ -78,6 +81,14 @@ class RayWorkers(Workers):
             raise InputError(f"{why}. When there is capacity again, {self.advice}")
 
 
+def import_libraries() -> None:
+    """Import what trials need, which takes seconds, into a process that one will get.
+
+    The driver meanwhile waits for MLflow.
+    """
+    torch.optim.SGD([torch.zeros(1)], lr=1.0)  # Torch's compiler comes with the first optimiser.
+
+
 @contextmanager
 def open_workers(place: Place, log: Path, advice: str) -> Iterator[Workers]:
     """Connect to Ray with capacity for a trial and record signals, inside the block.
@@ -96,6 +107,10 @@ def open_workers(place: Place, log: Path, advice: str) -> Iterator[Workers]:
         if place.concurrent is None:
             count_slots(shape, node_resources)
             wait_for_capacity(shape, PLACEMENT_LIMIT)
+        if not joins_cluster() and not shape.gpus and shape.workers == 1:
+            imports = ray.remote(num_cpus=shape.cpus)(import_libraries)
+            for _ in range(min(count_slots(shape, node_resources), place.concurrent or sys.maxsize)):
+                imports.remote()
         capacity = ClusterCapacity(shape, place.concurrent)
         yield RayWorkers(place=place, shape=shape, capacity=capacity, interrupt=interrupt, advice=advice)
 
