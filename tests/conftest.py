@@ -78,6 +78,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         sort_by_scope(items, known)
 
 
+def pytest_collection_finish() -> None:
+    """Leave what is imported out of garbage collections, of which a whole one takes a second."""
+    gc.freeze()
+
+
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
     return ByFile(config, log)
 

@@ -5,6 +5,7 @@ The truth is planted in every process by a sitecustomize.py: the rest is the rea
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -104,8 +105,9 @@ def plant(classification):
 class Planted:
     """A folder with a space, a truth, a local MLflow, and the command."""
 
-    def __init__(self, folder: Path, truth: str) -> None:
+    def __init__(self, folder: Path, truth: str, store: Path) -> None:
         self.folder = folder
+        shutil.copy(store, folder / "mlflow.db")
         (folder / "space.py").write_text(SPACE)
         (folder / "truth").mkdir()
         (folder / "truth" / "sitecustomize.py").write_text(truth + PLANT)
@@ -148,56 +150,60 @@ class Planted:
 
 
 @pytest.fixture(scope="module")
-def gain(tmp_path_factory):
-    planted = Planted(tmp_path_factory.mktemp("gain"), GAIN)
-    planted.search()
-    return planted
+def gain(tmp_path_factory, empty_store):
+    return Planted(tmp_path_factory.mktemp("gain"), GAIN, empty_store)
 
 
 @pytest.fixture(scope="module")
-def confirmed(gain):
-    """The verdict, and the trials that ended before it was killed half-way, if AUTOML_LONG=1."""
-    options = ("--top", 1, "--seeds", 6)
-    if os.environ.get("AUTOML_LONG"):
-        process = gain.start("confirm", *options)
-        while process.poll() is None and sum(t.state.is_finished() for t in gain.trials()) < 9:
-            time.sleep(0.3)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-    before = {t.number: t for t in gain.trials() if t.state.is_finished()}
-    return gain.run("confirm", *options, "--ablate"), before
+def verdict(gain):
+    """The verdict of a search that is confirmed in the same session of Ray."""
+    return gain.search("--confirm", "--top", 1, "--seeds", 6)["confirmation"]
 
 
-def test_a_planted_gain_is_found_with_its_type_and_place(confirmed):
-    verdict, _ = confirmed
+def test_a_planted_gain_is_found_with_its_type_and_place(verdict):
     assert verdict["verdict"] == "better"
     assert verdict["winner"].startswith("sagan @ stage1.block2.branch")
     assert verdict["interval"][0] < 25 < verdict["interval"][1]
     assert verdict["p"] == pytest.approx(2 / 2**6)
     assert verdict["seeds"] == 6
-    # The plain backbone with the finalist's hyperparameters may be the baseline. Rounding, which differs
-    # between processors, decides which of two plain models is better.
+    check_roles(verdict, "baseline", "control", "finalist", "plain", "random")
+
+
+def check_roles(verdict, *expected):
+    """The plain backbone with the finalist's hyperparameters may be the baseline.
+
+    Rounding, which differs between processors, decides which of two plain models is better.
+    """
     roles = {"plain", *(variant["role"] for variant in verdict["variants"])}
-    assert sorted(roles) == ["ablation", "baseline", "control", "finalist", "plain", "random"]
-    (ablation,) = (c for c in verdict["comparisons"] if c["role"] == "ablation")
-    assert ablation["lead"]["interval"][0] > 10, "without its module the gain is gone"
+    assert sorted(roles) == [*expected]
 
 
 @pytest.mark.slow("the killed referee, whose runs are a confirmation, is always resumed")
-def test_killed_half_way_it_repeats_nothing(gain, confirmed):
-    _, before = confirmed
-    after = gain.trials()
+def test_killed_half_way_it_repeats_nothing(tmp_path, empty_store):
+    planted = Planted(tmp_path, GAIN, empty_store)
+    planted.search()
+    options = ("--top", 1, "--seeds", 6)
+    process = planted.start("confirm", *options)
+    while process.poll() is None and sum(t.state.is_finished() for t in planted.trials()) < 9:
+        time.sleep(0.3)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    before = {t.number: t for t in planted.trials() if t.state.is_finished()}
+    verdict = planted.run("confirm", *options, "--ablate")
+    check_roles(verdict, "ablation", "baseline", "control", "finalist", "plain", "random")
+    (ablation,) = (c for c in verdict["comparisons"] if c["role"] == "ablation")
+    assert ablation["lead"]["interval"][0] > 10, "without its module the gain is gone"
+    after = planted.trials()
     assert len(before) >= 9
     assert all(after[number] == trial for number, trial in before.items())
     assert {trial.state for trial in after} == {TrialState.COMPLETE}
     once = [(t.user_attrs["variant"], t.user_attrs["config"]["seed"]) for t in after]
     assert len(set(once)) == len(once)
-    assert gain.run("confirm")["variants"] == confirmed[0]["variants"]
-    assert len(gain.trials()) == len(after), "a third time trains nothing"
+    assert planted.run("confirm")["variants"] == verdict["variants"]
+    assert len(planted.trials()) == len(after), "a third time trains nothing"
 
 
-def test_its_seeds_are_fresh_and_its_scores_are_of_the_test_split(gain, confirmed):
-    verdict, _ = confirmed
+def test_its_seeds_are_fresh_and_its_scores_are_of_the_test_split(gain, verdict):
     file = gain.folder / "searches" / "s" / "study.journal"
     search = open_study(file.parent, name="s").trials
     seeds = {int(seed) for variant in verdict["variants"] for seed in variant["scores"]}
@@ -208,8 +214,7 @@ def test_its_seeds_are_fresh_and_its_scores_are_of_the_test_split(gain, confirme
     assert not any("test_accuracy" in read_history(t.user_attrs)[-1] for t in search)
 
 
-def test_mlflow_has_it_below_the_search(gain, confirmed):
-    verdict, _ = confirmed
+def test_mlflow_has_it_below_the_search(gain, verdict):
     store = sqlite3.connect(gain.folder / "mlflow.db")
 
     def tagged(key):
@@ -229,8 +234,8 @@ def test_mlflow_has_it_below_the_search(gain, confirmed):
 
 
 @pytest.mark.slow("a whole search")
-def test_where_nothing_differs_nothing_is_better(tmp_path):
-    planted = Planted(tmp_path, IDENTITY)
+def test_where_nothing_differs_nothing_is_better(tmp_path, empty_store):
+    planted = Planted(tmp_path, IDENTITY, empty_store)
     planted.search()
     verdict = planted.run("confirm", "--top", 1, "--seeds", 6)
     assert verdict["verdict"] in ("equivalent", "undecided", "worse")

@@ -22,22 +22,23 @@ UNKNOWN = 0.05  # what a test takes that has no record
 RECORD = "automl/durations"  # the key in the cache
 COMMITTED = Path(__file__).with_name("durations.json")
 
-# Files that share the trained and the exported model of tests/automl/conftest.py, which take long to make, so
-# one process of `make test` runs them all.
+# Files that one process of `make test` runs with those of exports. Some share the trained and exported model
+# of tests/automl/conftest.py, which take long to make, and what all of them import takes eight seconds.
 SHARED = (
-    "test_code_search.py",
-    "test_export.py",
-    "test_model_card.py",
-    "test_predict.py",
-    "test_registry.py",
+    "test_attentions.py",
     "test_checks.py",
+    "test_code_search.py",
+    "test_model_card.py",
+    "test_onnx_program.py",
+    "test_predict.py",
 )
 
 
 def scope_of(nodeid: str) -> str:
     """Return the name of what one process runs as a whole."""
     file = nodeid.split("::")[0]
-    return "shared" if file.rpartition("/")[2] in SHARED else file
+    name = file.rpartition("/")[2]
+    return "shared" if "export" in name or name in SHARED else file
 
 
 def processor_seconds() -> float:

@@ -179,11 +179,11 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.usefixtures("at_work")
-@pytest.mark.heavy("an export")
 def test_differing_form_is_not_exported(
     trained: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(export.formats, "save_mlflow", lambda *args: None)
+    monkeypatch.setattr(export.formats, "save_programs", lambda *args: {})
     monkeypatch.setattr(
         checks, "_forms", lambda *_: {"model.onnx": lambda: {"probabilities": np.full((100, 10), 0.1)}}
     )

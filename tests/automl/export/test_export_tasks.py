@@ -40,11 +40,11 @@ def attended(attention: str) -> dict[str, Any]:
     return {**CNN, "placement": {middle: Spec(attention)}}
 
 
-CASES: dict[str, tuple[dict[str, Any] | None, int]] = {  # the model, and the shortest sequence
+CASES: dict[str, tuple[dict[str, Any] | str | None, int]] = {  # the model, and the shortest sequence
     "larnn, lengths": (LARNN, 5),
     "lstm, lengths": (LSTM, 5),
-    "cnn and ssa": (attended("ssa"), STEPS),
-    "cnn and multihead, lengths": (attended("multihead"), 5),
+    "cnn and ssa": ("ssa", STEPS),
+    "cnn and multihead, lengths": ("multihead", 5),
     "table": (None, 0),
 }
 
@@ -55,6 +55,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if model is None:
         return open_task(tabular.draw(optuna.trial.FixedTrial(tabular.draw.baseline)), HERE)  # type: ignore[attr-defined]
     folder = tmp_path_factory.mktemp("data")
+    model = attended(model) if isinstance(model, str) else model
     return open_task(sequence_config(folder, shortest=shortest, model=model), HERE)
 
 

@@ -1,5 +1,7 @@
 """The space `lookup`: its pictures, its model, and what its free answers leave to a search."""
 
+from functools import cache
+
 import numpy as np
 import torch
 from torchvision.models import ResNet
@@ -11,7 +13,7 @@ from automl.tasks.image_classification.space import list_lookup_sites
 from backbones import build
 from search.space import SPACES
 
-PICTURES = lookup.draw_lookups()
+draw_lookups = cache(lookup.draw_lookups)
 
 
 def read_label(image: np.ndarray) -> str:
@@ -35,15 +37,15 @@ def read_label(image: np.ndarray) -> str:
 
 def test_labels_are_what_an_eye_would_find():
     names = list(lookup.SHAPES)
-    for images, labels in PICTURES.values():
+    for images, labels in draw_lookups().values():
         assert [read_label(image) for image in images[:40]] == [names[label] for label in labels[:40]]
 
 
 def test_no_picture_is_in_two_splits_and_no_class_is_rare():
-    assert {split: len(images) for split, (images, _) in PICTURES.items()} == lookup.COUNTS
-    everything = [image.tobytes() for images, _ in PICTURES.values() for image in images]
+    assert {split: len(images) for split, (images, _) in draw_lookups().items()} == lookup.COUNTS
+    everything = [image.tobytes() for images, _ in draw_lookups().values() for image in images]
     assert len(set(everything)) == len(everything)
-    for _, labels in PICTURES.values():
+    for _, labels in draw_lookups().values():
         assert np.bincount(labels).min() > 0.2 * len(labels)
 
 

@@ -1,3 +1,4 @@
+from itertools import islice
 from typing import Any, get_args
 
 import pytest
@@ -169,7 +170,7 @@ def test_equals_torchs_optimiser_of_all_parameters(optimizer: Optimizer) -> None
             ),
         ),
     )
-    for batch in (*task.batches(0), *task.batches(1)):
+    for batch in islice(task.batches(0), 4):
         for trained, optimiser in pairs:
             optimiser.zero_grad()
             task.loss(trained.train(), batch).backward()
