@@ -10,6 +10,7 @@ host and with it all others, and removes interfaces and mounts with the namespac
 As a program it is the gate before an object store, which logs requests, and refuses or delays them.
 """
 
+import compileall
 import os
 import re
 import shutil
@@ -252,6 +253,12 @@ def make_python(folder: Path, names: set[str], **scripts: str) -> None:
         script = folder / "bin" / name
         script.write_text(f"#!{folder}/bin/python\nimport sys\nfrom {module} import main\nsys.exit(main())\n")
         script.chmod(0o755)
+
+
+def compile_packages(names: Sequence[str]) -> None:
+    """Write missing bytecode of packages. Hosts cannot, and would compile them in each process."""
+    for name in names:
+        compileall.compile_dir(packages_folder() / name, quiet=2, workers=2)
 
 
 def packages_folder() -> Path:

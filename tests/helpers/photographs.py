@@ -1,4 +1,4 @@
-"""A folder of photographs as people have them: two classes, files of every kind, and some that are broken."""
+"""Folders of images: photographs as people have them, with files of every kind and broken ones, and noise."""
 
 import os
 import shutil
@@ -32,6 +32,15 @@ def make_photographs(folder: Path) -> None:
                 pixels[rows] += 150
                 Image.fromarray(pixels.astype(np.uint8)).save(folder / split / kind / f"{i}.png")
     _add_oddities(folder)
+
+
+def make_noise(folder: Path) -> None:
+    """Make a folder with images of noise. In digits, maximum pooling has ties that rounding decides."""
+    draw = np.random.default_rng(0)
+    for i in range(160):
+        class_folder = folder / f"class{int(i % 3 > 0)}"
+        class_folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(draw.integers(0, 256, (32, 32, 3), np.uint8)).save(class_folder / f"{i}.png")
 
 
 def _cut(photograph: np.ndarray, draw: np.random.Generator) -> np.ndarray:

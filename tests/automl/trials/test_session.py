@@ -7,12 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from PIL import Image
 from timm.layers import BatchNormAct2d
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
@@ -29,6 +27,7 @@ from backbones import build
 from backbones.padded import MaskedBatchNorm1d
 from search.config import TrialConfig
 from tests.helpers.automl_cases import CPU, Regression, tiny
+from tests.helpers.photographs import make_noise
 
 # Workers add the sums over a batch in another order, and each step amplifies the differences in float32. At a
 # rate this small they stay far below the update of the weights. A factor of two in a gradient, or a batch
@@ -55,14 +54,8 @@ CASES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def noise(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return a folder with images of noise. In digits, maximum pooling has ties that rounding decides."""
     folder = tmp_path_factory.mktemp("noise")
-    generator = np.random.default_rng(0)
-    for i in range(160):
-        class_folder = folder / f"class{int(i % 3 > 0)}"
-        class_folder.mkdir(exist_ok=True)
-        pixels = generator.integers(0, 256, (32, 32, 3), np.uint8)
-        Image.fromarray(pixels).save(class_folder / f"{i}.png")
+    make_noise(folder)
     return str(folder)
 
 
