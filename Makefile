@@ -1,6 +1,8 @@
 # Everything runs in .venv, which `make` creates; a fresh machine needs Python 3.11 or newer and make.
 PYTHON ?= python3
 BIN := .venv/bin
+# Many containers forbid bytecode. Each of the hundreds of processes would then compile torch again, for five seconds.
+unexport PYTHONDONTWRITEBYTECODE
 QUIET := --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: setup demo test test-all quick test-hosts test-gpu durations mutants check types style house docs prose fix tour backbones-table attention-table bench bench-search bench-cluster bench-time-ratio bench-gpu findings language-findings

@@ -66,7 +66,8 @@ def update(location: Storage, folder: Path) -> None:
             (folder / name).unlink()
         for name, stamp in stamps.items():
             if state["files"].get(name) != stamp or not (folder / name).exists():
-                Storage(str(folder)).write(name, location.read(name))
+                with suppress(FileNotFoundError):  # A trial deletes its progress at its end.
+                    Storage(str(folder)).write(name, location.read(name))
         _write_state(folder, {**state, "files": stamps})
 
 

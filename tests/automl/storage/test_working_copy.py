@@ -103,6 +103,16 @@ def test_copies_are_complete_and_kept(location: Storage, tmp_path: Path) -> None
         assert (here / "log.txt").read_text() == "resumed"
 
 
+def test_file_that_is_deleted_while_it_is_copied_is_left_out(
+    location: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location.write("search.json", b"{}")
+    listed = {**location.files(), "trials/0000/epoch.json": "9 1"}
+    monkeypatch.setattr(Storage, "files", lambda self: listed)
+    update(location, tmp_path / "copy")
+    assert [path.name for path in (tmp_path / "copy").rglob("*.json")] == [".copy.json", "search.json"]
+
+
 def test_unlisted_file_of_a_killed_writer_is_kept(location: Storage, tmp_path: Path) -> None:
     with writing(location, tmp_path / "here"):
         make(tmp_path / "here", "log.txt", "1")
