@@ -117,6 +117,8 @@ def test_failed_trainings_of_finalists():
     verdict = judge(design(), VARIANTS, scored)
     assert (verdict.complete, verdict.outcome) == (True, None)
     assert len(verdict.warnings) == 2
+    twice = judge(design(), VARIANTS, without(BETTER, "ssa", [3, 4], "nan")).warnings
+    assert "ssa failed with seed 3, 4: nan" in twice
     scored = {**BETTER, "ssa": replace(without(BETTER, "ssa", [4])["ssa"], errors={4: "a disk was full"})}
     verdict = judge(design(), VARIANTS, scored)
     assert verdict.final == "better"
