@@ -59,11 +59,10 @@ def test_photographs_are_summed_up(photos: Path, cli: Cli, monkeypatch: pytest.M
     assert code == 0, err
     lines = err.splitlines()
     assert any(line.split()[:1] == ["dog"] for line in lines)
-    start = next(i for i, line in enumerate(lines) if line.startswith("left out"))
-    assert sorted(line[12:] for line in lines[start : start + 2]) == [
-        "1 file of the operating system or hidden: train/cat/._0000.png",
-        "1 that cannot be decoded: train/cat/0003.png",
-    ]
+    assert any(line.endswith(" 1 that cannot be decoded: train/cat/0003.png") for line in lines)
+    assert any(
+        line.endswith("1 file of the operating system or hidden: train/cat/._0000.png") for line in lines
+    )
     assert "inputs      1 turned upright by their EXIF orientation: train/dog/turned.jpg" in lines
     assert any("2 images look like one of another split" in line for line in lines)
     assert "next      automl search --data 'My photos'" in lines

@@ -163,9 +163,7 @@ def test_submodules_are_those_that_are_checked_out(
     assert f"the submodule inner is not checked out in {outer}" in notes[0]
 
 
-def test_a_folder_outside_of_a_repository_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_outside_of_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(GitError, match=r"not a git repository .* Commits need a folder of a git repository"):
         find_root()
