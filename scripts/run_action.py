@@ -38,7 +38,9 @@ def run_action(
     """Run the steps in `folder`, the workspace, until one fails."""
     action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
     if unknown := sorted(inputs.keys() - action["inputs"].keys()):
-        raise ValueError(f"the action has no input {', '.join(unknown)}")
+        raise ValueError(
+            f"the action has no input {', '.join(unknown)}; choose from {', '.join(action['inputs'])}"
+        )
     values = {
         f"inputs.{name}": str(declared.get("default", "")) for name, declared in action["inputs"].items()
     }
@@ -85,7 +87,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--input", action="append", default=[], metavar="NAME=VALUE")
     pairs = (text.partition("=") for text in parser.parse_args().input)
-    ended = run_action({name: value for name, _, value in pairs}, Path.cwd())
+    try:
+        ended = run_action({name: value for name, _, value in pairs}, Path.cwd())
+    except ValueError as error:
+        parser.error(str(error))
     print(ended.printed, file=sys.stderr)
     print(ended.summary)
     print("\n".join(f"{name}: {value}" for name, value in ended.outputs.items()))

@@ -41,7 +41,7 @@ class Metric:
         maximize: True if a higher value is better.
         scale: The factor that values are multiplied by for display.
         unit: The unit of a displayed value, such as `%`.
-        gap: The unit of a displayed difference, such as `points`. By default `unit`.
+        gap: The unit of a displayed difference. By default `unit`, or `points` for `%`.
         margin: The smallest difference that matters, in the unit of a difference.
 
     Raises:
@@ -87,7 +87,7 @@ class Metric:
     @property
     def gap_unit(self) -> str:
         """Return the unit of a difference."""
-        return self.gap or self.unit or self.name
+        return self.gap or ("points" if self.unit == "%" else self.unit) or self.name
 
     def margin_over(self, step: float) -> float:
         """Return the margin where a difference is at least `step`. A metric without a margin keeps none.

@@ -14,6 +14,7 @@ from automl.base.escape import printable
 from automl.base.units import format_duration
 
 KEPT = "\n\r\t"  # progress bars of libraries use \r
+RESET = "\x1b[0m"  # colorama, which Ray uses, writes it to a terminal at the end of the process
 
 
 class EscapedStream:
@@ -27,7 +28,8 @@ class EscapedStream:
 
     def write(self, text: str) -> int:
         encoding = self.plain.encoding or "utf-8"
-        self.plain.write(printable(text, keep=KEPT).encode(encoding, "backslashreplace").decode(encoding))
+        safe = RESET if text == RESET else printable(text, keep=KEPT)
+        self.plain.write(safe.encode(encoding, "backslashreplace").decode(encoding))
         return len(text)
 
     def writelines(self, lines: list[str]) -> None:

@@ -18,11 +18,13 @@ from automl.cli.command import option
 if TYPE_CHECKING:
     from automl.judge.verdict import ConfirmResult, TrainedVariant
     from automl.tasks.command.run_ledger import LedgerResult
+    from search.metric import Metric
 
 xml = later("xml.etree.ElementTree")
 
 SUMMARY = option(None, "Markdown file to append a summary to.", effect=WRITES)
 JUNIT = option(None, "File of test results in JUnit's XML.", effect=WRITES)
+COPY = re.compile(r"/commits/([0-9a-f]{7})-\w{8}\b")  # the hash in the folder of a copy, in `commits`
 NO_XML = re.compile("[\ufffe\uffff]")  # beside control characters
 
 STATES = {"better": "passed", "equivalent": "passed", "worse": "failure"}  # of JUnit, by the outcome
@@ -98,7 +100,7 @@ def report_verdict(result: "ConfirmResult", seconds: float) -> CheckReport:
     others = [*verdict.lines[1:], *verdict.remarks, *filter(None, [verdict.cause, verdict.next_step])]
     others += [f"Warning: {warning}" for warning in verdict.warnings]
     others.append(f"Cost: {pluralize(runs, 'runs')}, {times}.")
-    table = _table(verdict.variants, verdict.design.metric.scale)
+    table = _table(verdict.variants, verdict.design.metric)
     lines = [f"**{_escape(verdict.lines[0])}**", "", *table, "", *(f"- {_escape(line)}" for line in others)]
     message = "\n".join([*verdict.lines, others[-1], result.search])
     name = f"{kind.finalist} against the {kind.baseline}"  # the same for each change, whose history it is
@@ -119,18 +121,23 @@ def report_ledger(result: "LedgerResult") -> CheckReport:
     return CheckReport(title=f"ledger {result.folder}", cases=cases, lines=lines)
 
 
-def _table(variants: Sequence["TrainedVariant"], scale: float) -> Iterator[str]:
+def _table(variants: Sequence["TrainedVariant"], metric: "Metric") -> Iterator[str]:
     """Yield the lines of a table: each variant with its command, its scores, and the time of a run."""
-    yield "| | command | runs | mean | sd | time of a run |"
+    yield f"| | command | runs | mean {_escape(metric.label)} | sd | time of a run |"
     yield "|---|---|---|---|---|---|"
     for variant in variants:
-        scores, seconds = [scale * score for score in variant.scores.values()], variant.mean_cost("seconds")
+        scores, seconds = (
+            [metric.scale * score for score in variant.scores.values()],
+            variant.mean_cost("seconds"),
+        )
         mean = f"{fmean(scores):.4g}" if scores else "-"
         sd = f"{stdev(scores):.2g}" if len(scores) > 1 else "-"
         time = "-" if seconds is None else f"{seconds:.3g} s"
         command = getattr(variant.config.model, "command", "")
         shown = markdown_code(redact(command)).replace("|", "\\|") if command else ""
-        yield f"| {_escape(variant.name)} | {shown} | {len(scores)} | {mean} | {sd} | {time} |"
+        words = [*variant.name.split(), *COPY.findall(variant.config.data.path or "")]
+        name = _escape(" ".join(dict.fromkeys(words)))
+        yield f"| {name} | {shown} | {len(scores)} | {mean} | {sd} | {time} |"
 
 
 def _escape(text: str) -> str:

@@ -54,6 +54,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words of the command line. Raise InputError for a text that is empty."""
+        words = "=".join(args).split("=")  # `args` is emptied
         valued = [each for each in self.params if not getattr(each, "is_flag", False)]
         defaults = {option: each.default for each in valued for option in each.opts}
         for before, word in pairwise(["", *args]):
@@ -69,6 +70,10 @@ class Command(TyperCommand):
             owners = [str(other.name) for other in others if any(name in each.opts for each in other.params)]
             if owners and self.name not in owners:
                 error.message += f", which is an option of {', '.join(owners)}."  # type: ignore[attr-defined]
+            flags = getattr(getattr(error, "param", None), "opts", ())
+            values = [value for flag, value in pairwise(words) if flag in flags]
+            if values and values[-1] not in error.message:  # type: ignore[attr-defined]
+                error.message += f"; got {values[-1]}"  # type: ignore[attr-defined]
             raise
 
 

@@ -21,10 +21,7 @@ def export(
     search: str | None = option(None, "Name of the search, or of a training.", shown="the latest"),
     run: str | None = option(None, "ID of an MLflow run, instead of a search."),
     out: str | None = option(
-        None,
-        "Folder for the exported model.",
-        shown="exports/NAME of the search or run",
-        effect=WRITES,
+        None, "Folder for the exported model.", shown="exports/NAME of the search or run", effect=WRITES
     ),
     storage: str = STORAGE_OPTION,
     trust: bool = TRUST_OPTION,

@@ -73,7 +73,8 @@ def report(
     from automl.report.run_report import run_report
 
     result = run_report(search, out=out, storage=storage)
-    print(f"report    {result.index} ({format_size(result.index.stat().st_size)}, {len(result.plots)} plots)")
+    size = format_size(result.index.stat().st_size)
+    print(f"report    {result.index} ({size}, {pluralize(len(result.plots), 'plots')})")
     if result.run_id is not None:
         print(f"MLflow    run {result.run_id}, artifacts in report/")
     if show and not webbrowser.open(result.index.resolve().as_uri()):

@@ -113,7 +113,7 @@ def _last_lines(result: "ConfirmResult", storage: str) -> Iterator[str]:
         resume = format_command(kind.resume, result.search, storage)
         loss = "; a failed run that is repeated counts as a loss" * kind.own
         yield f"resume    {resume}  (errors are in {result.folder}{loss})"
-        if kind.correct and not any(variant.scores for variant in verdict.variants):
+        if kind.correct and result.logs:
             yield f"          {kind.correct}"
     for i, command in enumerate(_next_commands(result, storage)):
         yield f"{'' if i else 'next':9} {command}"

@@ -1,12 +1,13 @@
 """Copy data at an address, such as `s3://bucket/photos`, into the cache."""
 
 import os
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path, PurePosixPath
 
 from automl.base.errors import InputError
 from automl.data.arrow import map_in_threads
-from automl.data.files import hash_all
+from automl.data.files import hash_all, name_to_text
 from automl.storage.cache_folder import cache_root, once
 from automl.storage.storage import ATTEMPTS, Storage, is_address
 
@@ -20,6 +21,18 @@ def local_copy(path: str | Path) -> Path:
     interrupted continues. Raises InputError if there is nothing at the address, or it cannot be read.
     """
     return _copy(str(path)) if is_address(str(path)) else Path(path).expanduser()
+
+
+def existing_copy(path: str | Path) -> Path:
+    """Return `local_copy`. Raise InputError if nothing is there, which names what is called alike."""
+    found = local_copy(path)
+    if not found.exists():
+        near = get_close_matches(
+            found.name, [name_to_text(each.name) for each in found.parent.glob("*")], n=1
+        )
+        hint = f". Did you mean {found.with_name(near[0])}?" if near else ""
+        raise InputError(f"there is no file or folder {found}; pass --data PATH with one that exists{hint}")
+    return found
 
 
 @cache  # lists the files once in a process

@@ -47,12 +47,12 @@ class Tally:
         return bool(self.left_out or self.kept)
 
     def __str__(self) -> str:
-        """Return a line: `left out    4 that cannot be decoded: a.jpg, ...; used: 2 turned upright ...`."""
-        kept = "; ".join(_text(self.kept))
-        if not self.left_out:
-            return f"{'inputs':11} {kept}" if kept else ""
-        used = f"; used: {kept}" if kept else ""
-        return f"{'left out':11} {'; '.join(_text(self.left_out))}{used}"
+        """Return a line for each kind: `left out    4 that cannot be decoded: a.jpg, ...`."""
+        return "\n".join(
+            f"{'' if i else name:11} {text}"
+            for name, kinds in (("left out", self.left_out), ("inputs", self.kept))
+            for i, text in enumerate(_text(kinds))
+        )
 
 
 def join_examples(names: Sequence[str], separator: str = ", ") -> str:

@@ -104,9 +104,7 @@ def _cheaper(facts: Facts) -> Step:
 
 CAUSES = (
     Cause(
-        name="nothing to explain",
-        applies=lambda f: f.outcome in ("cannot tell", "better"),
-        next=lambda f: "",
+        name="nothing to explain", applies=lambda f: f.outcome in ("cannot tell", "better"), next=lambda f: ""
     ),
     Cause(
         name="fewer steps while it rises",

@@ -24,7 +24,7 @@ class TrainingKind:
         keep: What to do if no finalist is better.
         again: What tests again with more seeds, after the time that this takes.
         untimed: What to do if a finalist is ahead and its opponents cannot be trained as long.
-        correct: What else to do if no training has a score.
+        correct: What else to do if trainings failed.
         exports: True if automl can export the models.
         split: The split of the scores, or empty if only the program knows it.
         splits: The splits that are read.
@@ -92,7 +92,7 @@ COMMANDS = TrainingKind(
     use="Use it.",
     keep="Keep the baseline.",
     untimed="Add {budget}, its length of training, to the baseline, or --any-time if time does not matter.",
-    correct="or correct --metric or --metric-file, if that was wrong, and compare anew",
+    correct="or correct the command or --metric, if that was wrong, and compare anew",
     exports=False,
     own=True,
     ignores=True,

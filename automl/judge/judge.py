@@ -13,15 +13,7 @@ from automl.judge.decision import MAX_PAIRS, detectable, holm_factors, nominal_l
 from automl.judge.design import Design
 from automl.judge.rules import Evidence, Opponent, Rule, decide
 from automl.judge.scores import Scores, most_time, time_ratio, unequal_failures
-from automl.judge.statistics import (
-    ALPHA,
-    NO_LONGER,
-    Difference,
-    Ratio,
-    count_failures,
-    least_pairs,
-    paired,
-)
+from automl.judge.statistics import ALPHA, NO_LONGER, Difference, Ratio, count_failures, least_pairs, paired
 from automl.judge.variants import CONTROL_ROLES, Variant, lengthen
 from automl.judge.verdict import Comparison, TrainedVariant, Verdict, word_fields
 from search.record import Role
@@ -308,8 +300,10 @@ class Judge:
     def _failures(self) -> Iterator[str]:
         for variant in self.variants:
             scores = self.scores[variant.name]
-            for seed, reason in {**scores.failed, **scores.errors}.items():
-                yield f"{variant.name} failed with seed {seed}: {reason}"
+            failed = {**scores.failed, **scores.errors}
+            for reason in dict.fromkeys(failed.values()):
+                seeds = ", ".join(str(seed) for seed, other in failed.items() if other == reason)
+                yield f"{variant.name} failed with seed {seeds}: {reason}"
             again = {seed: n for seed, n in scores.failed_attempts.items() if seed in scores.scores}
             if again and self.design.kind.own:
                 seeds = ", ".join(f"{seed} ({pluralize(n, 'times')})" for seed, n in sorted(again.items()))

@@ -144,10 +144,7 @@ def _check_referee(name: str, storage: str, earlier: Sequence[Confirmation], ref
 
 
 def _check_unchanged(
-    name: str,
-    confirmation: Confirmation,
-    chosen: Mapping[str, Any],
-    finalist: TrialRecord | None,
+    name: str, confirmation: Confirmation, chosen: Mapping[str, Any], finalist: TrialRecord | None
 ) -> None:
     """Raise InputError if the options contradict those that the confirmation began with."""
     began = vars(confirmation.options)

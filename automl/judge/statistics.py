@@ -96,8 +96,8 @@ class Difference:
     def signs(self) -> str:
         """Return at how many seeds the sign is that of the mean."""
         word, same = ("ahead", self.ahead) if self.mean >= 0 else ("behind", self.behind)
-        whole = "all" if same == self.count else f"{same} of"
-        return f"{word} on {whole} {self.count} seeds"
+        whole = f"{same} of" if same < self.count else "all" if same > 1 else "the"
+        return f"{word} on {whole} {pluralize(self.count, 'seeds')}"
 
     def ends(self, decimals: int) -> str:
         """Return the interval in brackets, or nothing if there are too few pairs for one."""

@@ -59,7 +59,10 @@ HOPELESS, UNSHOWN, TIME, SEED = "no gain in sight", "not shown", "unequal time",
 WORDS: Mapping[str, tuple[Outcome, str]] = {
     "": ("undecided", ""),
     ACCEPTED: ("better", "Better by {difference}, {seeds}: {winner} is the new head"),
-    HOPELESS: ("undecided", "Undecided: no gain of {winner} in sight after {count} pairs"),
+    HOPELESS: (
+        "undecided",
+        "Undecided: no gain of {winner} in sight after {count} pairs, {screen} of the screen",
+    ),
     UNSHOWN: ("undecided", "Undecided: no gain of {winner} shown in {count} pairs"),
     TIME: ("undecided", "Undecided: better than the {baseline} by {difference}, but {equal}"),
     STALE: ("cannot tell", "another change became the head meanwhile; compare with that"),
@@ -194,7 +197,10 @@ class Stream:
         evidence = Evidence(
             differences=[shown], opponents=[opponents], level=lambda _: level, constant=constant
         )
-        words = word_fields(design, variants[1].title, lead, evidence) | {"count": len(ended)}
+        words = word_fields(design, variants[1].title, lead, evidence) | {
+            "count": len(ended),
+            "screen": min(self.screen, len(ended)),
+        }
         return Verdict(
             design=design,
             outcome=WORDS[decision.outcome][0],

@@ -135,8 +135,8 @@ class Preview:
             yield f"{'' if i else 'step':11} {ratio:.2f} times the baseline's: {what}"
         reason = "weak trials are pruned" if self.prunes else "no trial is pruned"
         yield (
-            f"trial       {self.epochs:g} epochs in the baseline's time; {self.resource:.2g} on average, "
-            f"as {reason}"
+            f"trial       {pluralize(self.epochs, 'epochs')} in the baseline's time; {self.resource:.2g} on "
+            f"average, as {reason}"
         )
         costs = (
             ""

@@ -77,7 +77,10 @@ def find_root() -> Path:
         return Path(run_git("rev-parse", "--show-toplevel"))
     except GitError as error:
         ignored = ", ".join(name for name in ("GIT_DIR", "GIT_WORK_TREE") if name in os.environ)
-        raise GitError(f"{error}{ignored and f' ({ignored} of the environment is not used)'}") from error
+        unused = ignored and f" ({ignored} of the environment is not used)"
+        raise GitError(
+            f"{error}{unused}. Commits need a folder of a git repository: change to one"
+        ) from error
 
 
 def find_object(name: str) -> str | None:

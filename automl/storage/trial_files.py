@@ -31,12 +31,7 @@ if TYPE_CHECKING:
 ANSWERS_FILE = "answers.npz"
 ORIGINAL_NUMBER = -1  # in place of the number of a trial
 ORIGINAL_FILE = "original.json"  # in the folder of a search or of a confirmation
-COSTS = {
-    "params": "parameters",
-    "memory": "memory",
-    "cache": "cache",
-    "latency": "latency",
-}  # the nouns
+COSTS = {"params": "parameters", "memory": "memory", "cache": "cache", "latency": "latency"}  # the nouns
 LEFT_FILE = "left.json"  # names of files that the run of a command left in the command's folder
 
 log = logging.getLogger("automl")

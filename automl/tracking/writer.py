@@ -37,14 +37,7 @@ from automl.tracking.run_spec import (
     verdict_numbers,
 )
 from search.config import TrialConfig
-from search.record import (
-    CHECKPOINT_FILE,
-    State,
-    TrialRecord,
-    format_options,
-    model_name,
-    model_options,
-)
+from search.record import CHECKPOINT_FILE, State, TrialRecord, format_options, model_name, model_options
 
 NONE: Mapping[str, str] = {}
 DIGEST = 36  # characters that MLflow takes of one
@@ -219,11 +212,7 @@ class MlflowWriter:
         run.epochs += len(new)
 
     def finish(
-        self,
-        best: TrialRecord | None,
-        metric: str | None,
-        counts: Mapping[State, int],
-        stopped: bool,
+        self, best: TrialRecord | None, metric: str | None, counts: Mapping[State, int], stopped: bool
     ) -> None:
         """End the parent run, and the runs of trials that have not ended.
 

@@ -85,6 +85,13 @@ def test_a_page_is_short(page: str) -> None:
         assert len(DOCUMENTS[page].splitlines()) <= (120 if page == "README.md" else LINES)
 
 
+def test_endings_of_searches_are_as_the_command_prints_them() -> None:
+    for page, text in DOCUMENTS.items():
+        assert not re.search(r"^best      (.*?)(?:  \(run.*)?\nbaseline  \1(?:  \(run.*)?$", text, re.M), page
+        for block in re.findall(r"^leading\n((?: {10}\d+ .*\n)+)", text, re.M):
+            assert ", no attention" not in block, page
+
+
 def test_the_glossary_has_few_words() -> None:
     assert (
         20 < len(re.findall(r"^\| [a-z]", DOCUMENTS["docs/glossary.md"], re.MULTILINE)) <= 45 + 5

@@ -7,7 +7,7 @@ from sklearn import metrics as sklearn
 
 from automl.base.errors import InputError
 from search.class_metrics import ACCURACY, AUC, BALANCED_ACCURACY, CLASSIFICATION, LOSS, MACRO_F1, ClassMetric
-from search.metric import GUESSING_RATE, Chance
+from search.metric import GUESSING_RATE, Chance, Metric
 
 
 def drawn(counts: list[int], *, ties: bool = False, seed: int = 0) -> tuple[np.ndarray, torch.Tensor]:
@@ -159,3 +159,7 @@ def test_guessing_seldom_scores_above_its_bound(inputs: int, chance: float) -> N
     assert (draws > bound).mean() <= 1.3 * GUESSING_RATE
     assert (draws > bound - 1 / inputs + 1e-9).mean() > GUESSING_RATE, "and it is no higher than that takes"
     assert bound <= 1
+
+
+def test_differences_of_percentages_are_points() -> None:
+    assert [Metric(name="acc", maximize=True, unit=unit).gap_unit for unit in ("%", "s")] == ["points", "s"]

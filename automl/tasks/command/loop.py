@@ -262,8 +262,12 @@ def _find_printed(training: CommandTraining, printed: Iterable[Path]) -> str:
             )
         if values:
             return values[-1]
-    what = "matches --metric" if training.is_pattern else "is a JSON object with the key"
-    raise InputError(f"{who} printed no metric: no line {what} {training.metric!r}")
+    if training.is_pattern:
+        raise InputError(f"{who} printed no metric: no line matches --metric {training.metric!r}")
+    raise InputError(
+        f"{who} printed no metric: no line is a JSON object with the key {training.metric!r}. For other "
+        f"lines, pass a regular expression with a group, as in --metric '{training.metric}=(.*)'"
+    )
 
 
 def _match(pattern: str, file: Path) -> Iterator[str]:

@@ -18,6 +18,7 @@ from automl.judge.stream import METRIC, describe, find_again
 from automl.storage.folder import exists, find_search
 from automl.storage.user_code import check_trusted, command_in
 from automl.tasks.command import CommandTraining
+from search.metric import Metric
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -55,22 +56,22 @@ class LedgerResult(Summary):
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """Yield the lines that the command prints, as label and text."""
+        training = CommandTraining(metric=self.metric.get("metric", "gain"))
+        unit = Metric(name=training.metric_name, maximize=True, unit=self.metric.get("unit", "")).gap_unit
         for row in self.comparisons:
-            text = f"{row['candidate']}{_gain(row)}, {pluralize(row['trainings'], 'runs')}"
+            text = f"{row['candidate']}{_gain(row, unit)}, {pluralize(row['trainings'], 'runs')}"
             yield "change", f"{row['name']}: {row['outcome']}, {text}"
         yield "head", str(self.heads[-1].program)
         tests = pluralize(self.tests, "tests")
         yield "level", f"{self.left:.0%} left after {tests}, {len(self.heads) - 1} accepted"
         for final in self.finals:
-            yield (
-                "final",
-                f"head {final['head']} against the first baseline: {final['headline']}{_gain(final)}",
-            )
+            gain = f"{final['headline']}{_gain(final, unit)}"
+            yield "final", f"head {final['head']} against the first baseline: {gain}"
 
 
-def _gain(row: Mapping[str, Any]) -> str:
+def _gain(row: Mapping[str, Any], unit: str) -> str:
     interval = "" if row["interval"] is None else " ({:.4g} to {:.4g})".format(*row["interval"])
-    return "" if row["difference"] is None else f", {row['difference']:+.4g}{interval}"
+    return "" if row["difference"] is None else f", {row['difference']:+.4g} {unit}{interval}"
 
 
 def run_ledger(folder: str, *, final: bool = False, trust: bool = False) -> LedgerResult:

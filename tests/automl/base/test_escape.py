@@ -194,8 +194,9 @@ def test_output_of_commands_is_escaped(
 ) -> None:
     with escaped_output():
         print("\x1b[31mred\x1b[0m", "Äpfel", "latin1 \udce9")
+        print("\x1b[0m", end="")  # as colorama at the end of a process
         print("a\tb\rc", file=sys.stderr)
-    assert capsys.readouterr() == ("\\x1b[31mred\\x1b[0m Äpfel latin1 \\udce9\n", "a\tb\rc\n")
+    assert capsys.readouterr() == ("\\x1b[31mred\\x1b[0m Äpfel latin1 \\udce9\n\x1b[0m", "a\tb\rc\n")
     narrow = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     EscapedStream(narrow).write("猫")
     narrow.flush()

@@ -99,6 +99,7 @@ BAD: list[tuple[tuple[str, ...], list[str]]] = [
         ["--epochs 3 cannot be combined with --resume", "--budget"],
     ),
     ((*SEARCH, "digits", "--size", "5000"), ["between 24 and 1024", "got 5000"]),
+    ((*SEARCH, "digits", "--size=big"), ["Invalid value for '--size'", "got big"]),
     ((*SEARCH, "digits", "--gpus-per-trial", "1.5"), ["--gpus-per-trial", "got 1.5"]),
     ((*SEARCH, "digits", "--storage", "/proc/x"), ["--storage /proc/x cannot be written"]),
     # --dry-run

@@ -122,7 +122,7 @@ def test_damaged_images_are_left_out_or_an_error(root: Path, capsys: pytest.Capt
     opened = train(root)
     assert opened.skipped == ("train/a/0003.png", "train/b/0005.png")
     assert opened.labels.tolist() == [0] * 99 + [1] * 149
-    assert "left out 2 images that cannot be decoded: train/a/0003.png (Unid" in capsys.readouterr().err
+    assert "a/0003.png (UnidentifiedImageError: cannot identify image file); " in capsys.readouterr().err
     (root / "train/a/gone.png").symlink_to("nowhere")
     with pytest.raises(InputError, match=r"gone.png cannot be read"):
         train(root)

@@ -32,6 +32,7 @@ from automl.judge.statistics import (
     reach_over_inputs,
     sign_flip,
 )
+from automl.judge.stream import _difference
 from tests.helpers import others_slow
 
 EXPERIMENTS = 8000 if os.environ.get("AUTOML_LONG") else 1500
@@ -373,3 +374,8 @@ def test_intervals_over_images():
 def test_a_difference_within_the_margin_is_seldom_called_equivalent_at_its_edge(noise):
     outcomes = decide_all(experiments(noise, 40, 1, 0.5, count=EXPERIMENTS // 10))
     assert np.mean([outcome == "equivalent" for outcome in outcomes]) <= 0.07
+
+
+def test_signs_in_words():
+    gains = {"ahead on all 2 seeds": [1, 2], "behind on 1 of 2 seeds": [-9, 2], "behind on the 1 seed": [-2]}
+    assert [_difference(np.array(d), None, None).signs for d in gains.values()] == [*gains]

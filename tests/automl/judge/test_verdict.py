@@ -107,6 +107,8 @@ def test_failed_trainings_of_finalists():
     assert verdict.final != "better"
     assert (verdict.complete, verdict.lead.variant, len(verdict.used)) == (True, "sagan", 10)
     assert "ssa failed with seed 4: the training loss became nan" in verdict.warnings
+    twice = judge(design(), VARIANTS, without(BETTER, "ssa", [3, 4], "nan"))
+    assert "ssa failed with seed 3, 4: nan" in twice.warnings
     other = judge(design(), VARIANTS, without(BETTER, "sagan", range(1, 10), "the training loss became nan"))
     assert (other.final, len(other.used)) == ("better", 10)
     assert other.lead.p_holm == pytest.approx(2 * other.lead.difference.p), "there were two finalists"

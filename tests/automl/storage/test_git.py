@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.storage.git import GitError, copy_commit
+from automl.storage.git import GitError, copy_commit, find_root
 
 PROJECT = Path(__file__).parents[3]
 # A hook that copies a commit the first time that git calls it, and notes if a file of the repository changed.
@@ -161,3 +161,9 @@ def test_submodules_are_those_that_are_checked_out(
     git(outer, "submodule", "deinit", "--force", "inner")
     copy, notes = check_out(outer)
     assert f"the submodule inner is not checked out in {outer}" in notes[0]
+
+
+def test_a_folder_outside_of_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(GitError, match=r"not a git repository .* Commits need a folder of a git repository"):
+        find_root()

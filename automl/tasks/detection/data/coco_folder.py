@@ -32,6 +32,7 @@ from automl.data.files import (
     name_to_text,
 )
 from automl.data.records import Listing
+from automl.data.remote import existing_copy
 from automl.data.splits import SPLIT_OF
 from automl.data.tally import Tally, join_examples
 from automl.tasks.detection.data.annotations import Annotations, check_names, read_annotations, read_content
@@ -124,9 +125,7 @@ def read_coco_folder(path: str | Path) -> DetectionListing:
     `labels.csv`. Raises InputError if the path is no such folder, the split of a file is unknown, or images
     are missing, and like `read_annotations`.
     """
-    root = _resolve_root(path)
-    if not root.exists():
-        raise InputError(f"there is no file or folder {path}; pass --data PATH with one that exists")
+    root = _resolve_root(existing_copy(path))
     files: dict[str, AnnotationFile] = {}
     for file in list_annotation_files(root):
         if file.split is None:

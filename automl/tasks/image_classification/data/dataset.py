@@ -38,7 +38,7 @@ from automl.data.download import fetch_files, read_datasets
 from automl.data.files import SIZE, hash_all, hash_contents
 from automl.data.pictures import cache_side, decode
 from automl.data.records import ImageRecords, Item, Listing
-from automl.data.remote import local_copy
+from automl.data.remote import existing_copy
 from automl.data.splits import SPLITS, hash_names, select_subset
 from automl.data.tally import Tally
 from automl.storage.cache_folder import cache_root
@@ -122,9 +122,7 @@ def list_images(source: str, path: str | Path | None, size: int) -> Listing[Item
             raise InputError(f"{source} comes with its library and takes no path, not {path}; drop --data")
         return BUNDLED[source]()
     if path is not None:
-        if not (folder := local_copy(path)).exists():
-            raise InputError(f"there is no file or folder {folder}; pass --data PATH with one that exists")
-        if not folder.is_dir():
+        if not (folder := existing_copy(path)).is_dir():
             if not is_archive(folder):
                 suffixes = ", ".join(SUFFIXES)
                 raise InputError(f"{folder} is neither a folder nor an archive; choose from {suffixes}")
@@ -375,7 +373,8 @@ def _try_decode(item: Item, side: int) -> tuple[np.ndarray, float, list[str]] | 
     except MemoryError:
         raise
     except Exception as error:  # Pillow raises nearly any error for a damaged file.
-        return f"{type(error).__name__}: {error}".replace(repr(item.image), item.name)
+        text = f"{type(error).__name__}: {error}"
+        return text.replace(f" {item.image!r}", "").replace(f" {str(item.image)!r}", "")
 
 
 def _list_skipped(skipped: Mapping[str, str]) -> str:

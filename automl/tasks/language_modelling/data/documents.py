@@ -29,7 +29,7 @@ from automl.data.arrow import write_rows
 from automl.data.files import OTHERS, SIZE, hash_contents, name_to_text, unreadable_error, walk
 from automl.data.pictures import SUFFIXES as IMAGES
 from automl.data.records import RecordFile
-from automl.data.remote import local_copy
+from automl.data.remote import existing_copy, local_copy
 from automl.data.splits import SPLIT_OF, SPLITS
 from automl.data.tally import Tally
 
@@ -83,10 +83,8 @@ def find_text_files(path: str | Path) -> TextFiles:
 
     Raises InputError if nothing exists at `path`, if a file cannot be read, and if no file holds text.
     """
-    root = local_copy(path)
+    root = existing_copy(path)
     check_ends(root)
-    if not root.exists():
-        raise InputError(f"there is no file or folder {root}; pass --data PATH with one that exists")
     if not root.is_dir():
         if (kind := _kind_of_binary(root)) not in ("", BINARY):
             raise InputError(f"{root} has text {kind}")

@@ -26,7 +26,7 @@ from automl.data.csv_table import read_groups, read_labels, read_table
 from automl.data.download import read_datasets
 from automl.data.files import find_on_disk, is_clutter, is_file, list_files, list_folders, name_to_text, walk
 from automl.data.pictures import open_picture, read_channel
-from automl.data.remote import local_copy
+from automl.data.remote import existing_copy, local_copy
 from automl.data.splits import SPLITS
 
 COLUMNS = ("left", "right", "disparity")
@@ -82,9 +82,7 @@ def find_pairs(path: str | Path) -> list[Pair]:
 
     Raises InputError if there are none, if a file is missing, and for an invalid CSV.
     """
-    path = local_copy(path)
-    if not path.exists():
-        raise InputError(f"there is no file or folder {path}; pass --data PATH with one that exists")
+    path = existing_copy(path)
     pairs = (
         sorted(_list_in_folder(path), key=lambda pair: pair.name) if path.is_dir() else list(_read_csv(path))
     )

@@ -29,6 +29,7 @@ from automl.report.run_report import run_report
 from automl.storage.folder import find_search
 from automl.tasks.command import CommandTraining
 from automl.tasks.command.referee import run_referee
+from automl.tasks.command.run_ledger import run_ledger
 from automl.trials.session import Stopped
 from tests.helpers import others_slow
 from tests.helpers.confirm_cases import FakeCommands
@@ -217,6 +218,8 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
 def test_mistakes(at_work: Any) -> None:
     at_work(FakeCommands(gain(-9)))
     result = compare()
+    assert result.verdict.headline.endswith("in sight after 2 pairs, 2 of the screen")
+    assert "seed {seed}, -9 acc, 4 runs" in str(run_ledger("runs"))
     assert Ledger(Path("runs")).rows(TEST) == {}
     assert "The screen spent nothing of the level; 100% of the level is left." in result.verdict.remarks
     asked = {"baseline": BASELINE, "candidates": CANDIDATE, "metric": "acc=(.*)", "ledger": "runs"}

@@ -156,5 +156,6 @@ def test_the_action_on_pull_requests_of_the_example(bench: Any, tmp_path: Path) 
         ended = run_action(inputs, clone, environment)
         assert (ended.code, ended.outputs["verdict"]) == (code, outcome), ended.printed
         assert f": {outcome}\n\n**{outcome.title()} by " in ended.summary
+        assert re.search(r"mean acc, points .*\n.*\n\| baseline [0-9a-f]{7} \|", ended.summary)
         assert re.search(r"Cost: \d+ runs, \d+s of training, ", ended.summary)
         assert ("<failure" in (clone / "tests.xml").read_text()) == (code == 3)

@@ -109,7 +109,7 @@ def test_metric_in_a_file(tmp_path: Path, content: str, key: str) -> None:
     ("command", "training", "reason"),
     [
         (prints("loss=3"), {}, r"printed no metric: no line matches --metric 'acc=\(\.\*\)'"),
-        (prints("loss=3"), {"metric": "acc"}, "no line is a JSON object with the key 'acc'"),
+        (prints("loss=3"), {"metric": "acc"}, r"JSON object with the key 'acc'. .* --metric 'acc=\(\.\*\)'$"),
         (prints("acc=1", "acc=2"), {}, r"printed --metric .* 2 times \(1, ..., 2\); .* add --last"),
         (prints("acc=1.2e-05 s"), {"metric": r"acc=([\d.]+)"}, r"cuts off the exponent of 1.2e-05; use"),
         ("no-such-program {seed} db://me:pw@host", {}, r"^cannot start .* db://\*\*\*@host': No such"),

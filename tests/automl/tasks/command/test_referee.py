@@ -212,6 +212,7 @@ def test_a_seed_that_fails_leaves_the_verdict_open(at_work: Any, cli: Any) -> No
     assert "warning   candidate failed with seed 3: exit code 1: boom" in out
     assert "          | boom" in out
     assert "resume    automl referee --resume mine" in out
+    assert "or correct the command or --metric, if that was wrong, and compare anew" in out
     assert read_status("mine").state == "stopped"
     workers = at_work(FakeCommands(gain(9)))
     code, out, _ = cli("referee", "--resume", "mine")

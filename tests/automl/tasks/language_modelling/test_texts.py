@@ -187,7 +187,8 @@ TEXT = "\n\n".join(f"Line {i}." for i in range(100))
 @pytest.mark.parametrize(
     ("files", "path", "options", "message"),
     [
-        ({}, "no", {}, "there is no file or folder .*; pass --data PATH with one that exists"),
+        ({}, "no", {}, "there is no file or folder .*; pass --data PATH with one that exists$"),
+        ({"poems.txt": TEXT}, "Poems.txt", {}, r"with one that exists\. Did you mean .*/poems\.txt\?$"),
         ({"a.txt": "x\n" * 9000 + "\0"}, "a.txt", {}, "a.txt must be text; byte 18000 is zero, so it is"),
         ({"a.txt": b"a" * 2**20 + b"\xc3"}, "a.txt", {}, "it is not at byte 1048576"),
         ({"a.txt": TEXT}, "a.txt", {"context": 600}, r"data.context must be at most 2\d\d, since the \w+"),
