@@ -47,7 +47,6 @@ def test_the_table_of_names_is_whole_and_light(tmp_path: Path) -> None:
 @pytest.mark.slow("imports Ray and torch")
 @pytest.mark.parametrize("module", ["automl.search.driver", "automl.trials.trial"])
 def test_a_search_starts_without_imports_of_seconds(module: str, tmp_path: Path) -> None:
-    """Torchvision brings torch's compiler, for which each process of a trial would pay."""
     models = "[build(name, classes=2) for name in ('xresnet18', 'small-resnet')]"
     seen = "print([n for n in ('torchvision', 'mlflow', 'sklearn') if n in sys.modules])"
     run = python(f"import {module}; from backbones import build; {models}; {seen}", tmp_path)

@@ -183,16 +183,9 @@ class Cluster:
 
     def observe(self, code: str, *arguments: object) -> str:
         """Run Python in the network of the store, with the files of this machine."""
+        program = ["nsenter", f"--target={self.store.pid}", "--net", sys.executable, "-c", code]
         done = subprocess.run(
-            [
-                "nsenter",
-                f"--target={self.store.pid}",
-                "--net",
-                sys.executable,
-                "-c",
-                code,
-                *map(str, arguments),
-            ],
+            [*program, *map(str, arguments)],
             env={**os.environ, **self.keys, "AUTOML_CACHE": str(self.folder / "cache")},
             capture_output=True,
             text=True,
@@ -286,12 +279,7 @@ def serve(host: Host, store: ObjectStore) -> None:
         "rclone", "serve", "s3", "--addr", "127.0.0.1:9001", "--config", "/dev/null", ":memory:", log="s3"
     )
     host.popen(sys.executable, ROOT / "tests/helpers/hosts.py", 9000, 9001, "/tmp/home", log="gate")
-    database = [
-        "--backend-store-uri",
-        "sqlite:////tmp/home/mlflow.db",
-        "--artifacts-destination",
-        "/tmp/home/a",
-    ]
+    database = ["--backend-store-uri=sqlite:////tmp/home/mlflow.db", "--artifacts-destination=/tmp/home/a"]
     reached = ["--host", host.address, "--port", 5000, "--allowed-hosts", "*", "--workers", 1]
     host.popen("mlflow", "server", *reached, *database, log="mlflow")
 
