@@ -44,7 +44,7 @@ class Overview(SimpleNamespace):
             if text:
                 yield f"{label:11} {text}" if label else text
         if self.tally:
-            yield str(self.tally)
+            yield from str(self.tally).splitlines()
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures by name."""

@@ -11,6 +11,7 @@ import pytest
 
 import automl.judge.trainings
 import automl.search.driver
+import automl.tracking.writer
 import automl.trials.session
 from automl.base.errors import InputError
 from automl.base.serialise import to_json
@@ -407,7 +408,7 @@ def test_winner_is_logged_to_mlflow_and_synced_to_another(search, at_work, store
     assert "automl.confirmed_run" not in store.get_run(parent.info.run_id).data.tags
 
     # `automl sync` brings it to another, empty MLflow.
-    monkeypatch.setattr(automl.search.driver, "MlflowWriter", Recorder)
+    monkeypatch.setattr(automl.tracking.writer, "MlflowWriter", Recorder)
     assert run_sync("mine") == 4 + 6 * 5
     (of_search, of_confirmation) = Recorder.all
     assert (len(of_search.written), len(of_confirmation.written)) == (4, 6 * 5)

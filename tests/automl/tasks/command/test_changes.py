@@ -219,7 +219,7 @@ def test_mistakes(at_work: Any) -> None:
     at_work(FakeCommands(gain(-9)))
     result = compare()
     assert result.verdict.headline.endswith("in sight after 2 pairs, 2 of the screen")
-    assert "seed {seed}, -9 acc, 4 runs" in str(run_ledger("runs"))
+    assert re.search(r"'train --wide --seed \{seed\}', -[\d.]+ acc, 4 runs", str(run_ledger("runs")))
     assert Ledger(Path("runs")).rows(TEST) == {}
     assert "The screen spent nothing of the level; 100% of the level is left." in result.verdict.remarks
     asked = {"baseline": BASELINE, "candidates": CANDIDATE, "metric": "acc=(.*)", "ledger": "runs"}
