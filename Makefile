@@ -23,7 +23,7 @@ setup: .venv/ready
 
 # The main job where the placement of attention decides: a search, its verdict, the exported winner, a report.
 demo: setup
-	$(BIN)/python -m automl.search --space lookup --trials 26 --confirm --top 1 --seeds 6 --name demo-$$(date +%Y%m%d-%H%M%S)
+	$(BIN)/python -m automl.search --space lookup --trials 32 --confirm --top 1 --seeds 6 --name demo-$$(date +%Y%m%d-%H%M%S)
 	$(BIN)/automl export --best --out exports/demo
 	$(BIN)/automl predict exports/demo docs/images/lookup.png
 	$(BIN)/automl report

@@ -25,14 +25,12 @@ def local_copy(path: str | Path) -> Path:
 
 def existing_copy(path: str | Path) -> Path:
     """Return `local_copy`. Raise InputError if nothing is there, which names what is called alike."""
-    found = local_copy(path)
-    if not found.exists():
-        near = get_close_matches(
-            found.name, [name_to_text(each.name) for each in found.parent.glob("*")], n=1
-        )
-        hint = f". Did you mean {found.with_name(near[0])}?" if near else ""
-        raise InputError(f"there is no file or folder {found}; pass --data PATH with one that exists{hint}")
-    return found
+    copy = local_copy(path)
+    if not copy.exists():
+        near = get_close_matches(copy.name, [name_to_text(each.name) for each in copy.parent.glob("*")], n=1)
+        hint = f". Did you mean {copy.with_name(near[0])}?" if near else ""
+        raise InputError(f"there is no file or folder {copy}; pass --data PATH with one that exists{hint}")
+    return copy
 
 
 @cache  # lists the files once in a process
