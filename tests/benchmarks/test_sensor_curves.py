@@ -32,25 +32,17 @@ def write_windows(path: Path, *, train: int, test: int, steps: int) -> Path:
     return path
 
 
-def check(curves: ModuleType, data: Path, out: Path, epochs: int, *options: str) -> dict[str, float]:
-    """Run the script with one seed and return the last test accuracy of each model."""
-    file = out / "curves.csv"
-    curves.main(["--data", str(data), "--epochs", str(epochs), "--seeds", "1", "--out", str(file), *options])
-    rows = list(csv.DictReader(file.open()))
-    assert [(row["model"], row["epoch"]) for row in rows] == [
-        (model, str(epoch)) for model in curves.configurations() for epoch in range(1, epochs + 1)
-    ]
-    assert all(0 <= float(row[split]) <= 100 for row in rows for split in ("train", "validation", "test"))
-    return {row["model"]: float(row["test"]) for row in rows}
-
-
 def test_prints_each_models_curve(
     curves: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = write_windows(tmp_path / "windows.npz", train=60, test=12, steps=16)
-    check(curves, data, tmp_path, 2, "--batch-size", "24")
+    out = tmp_path / "curves.csv"
+    options = ["--epochs", "2", "--seeds", "1", "--batch-size", "24"]
+    curves.main(["--data", str(data), "--out", str(out), *options])
+    rows = list(csv.DictReader(out.open()))
+    models = list(curves.configurations())
+    assert [(row["model"], row["epoch"]) for row in rows] == [(m, str(e)) for m in models for e in (1, 2)]
+    assert all(0 <= float(row[split]) <= 100 for row in rows for split in ("train", "validation", "test"))
     table = capsys.readouterr().out.split("\n\n")[-1].splitlines()
     assert table[0] == "| model | runs | epoch 1 | epoch 2 | peak | train | minutes |"
-    assert [line.split(" | ")[:2] for line in table[2:]] == [
-        [f"| {model}", "1"] for model in curves.configurations()
-    ]
+    assert [line.split(" | ")[:2] for line in table[2:]] == [[f"| {model}", "1"] for model in models]

@@ -32,21 +32,6 @@ def search(new_search):
     return new_search("--space", "digits", *size)
 
 
-@pytest.mark.heavy("a killed search")
-@pytest.mark.timeout(2400)
-def test_the_driver_is_killed(search):
-    moments = random.Random(7)
-    for _ in range(KILLS):
-        search.start()
-        # From before Ray is up to the middle of the training.
-        time.sleep(moments.uniform(5, 8))
-        search.until("ray::TrialActor")
-        time.sleep(moments.uniform(0, 4))
-        search.kill()
-    search.start()
-    search.finish(TRIALS)
-
-
 @pytest.mark.slow("another search")
 @pytest.mark.timeout(1200)
 def test_trials_processes_are_killed(search):

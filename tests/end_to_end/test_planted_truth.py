@@ -18,6 +18,7 @@ import pytest
 from optuna.trial import TrialState
 
 from search.study import open_study, read_history
+from tests.helpers.killable import left, processes_of
 
 AUTOML = Path(sys.executable).parent / "automl"
 pytestmark = pytest.mark.heavy("a planted gain is found")
@@ -102,6 +103,9 @@ def plant(classification):
 """
 
 
+SEARCH = ["--space", "space.py:little", "--name", "s", "--trials", 5, "--equal", "epochs", "--concurrent", 1]
+
+
 class Planted:
     """A folder with a space, a truth, a local MLflow, and the command."""
 
@@ -137,11 +141,6 @@ class Planted:
             assert noise not in out + err
         return json.loads(out)
 
-    def search(self, *arguments: object) -> dict:
-        """Search the baseline and what is published, in one process, whose start takes longest."""
-        options = "--space space.py:little --name s --trials 5 --equal epochs --concurrent 1"
-        return self.run("search", *options.split(), *arguments)
-
     def trials(self) -> list[optuna.trial.FrozenTrial]:
         folder = self.folder / "searches" / "s" / "confirm"
         if not (folder / "verdict.json").exists():
@@ -156,8 +155,29 @@ def gain(tmp_path_factory, empty_store):
 
 @pytest.fixture(scope="module")
 def verdict(gain):
-    """The verdict of a search that is confirmed in the same session of Ray."""
-    return gain.search("--confirm", "--top", 1, "--seeds", 6)["confirmation"]
+    """The verdict of a search that was killed, with which its Ray goes, and is resumed and confirmed."""
+    confirm = ("--confirm", "--top", 1, "--seeds", 6)
+    process = gain.start("search", *SEARCH, *confirm)
+    while not any(gain.folder.glob("searches/s/trials/*/checkpoint.pt")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    below = processes_of(process.pid)
+    process.kill()
+    process.communicate()
+    assert left(below) == []
+    return gain.run("search", "--resume", "s", *confirm)["confirmation"]
+
+
+def test_killed_it_loses_no_trial_and_counts_none_twice(gain, verdict):
+    trials = open_study(gain.folder / "searches" / "s", name="s").trials
+    assert [trial.number for trial in trials] == list(range(5))
+    assert {trial.state for trial in trials} == {TrialState.COMPLETE}
+    assert [[record["epoch"] for record in read_history(trial.user_attrs)] for trial in trials] == [[1]] * 5
+    store = sqlite3.connect(gain.folder / "mlflow.db")
+    below = """select value from tags where key = 'automl.trial' and value <> '-1' and run_uuid in (
+        select run_uuid from tags where key = 'mlflow.parentRunId' and value = (
+            select run_uuid from tags where key = 'automl.search'))"""
+    assert sorted(int(number) for (number,) in store.execute(below)) == list(range(5)), "a run a trial"
 
 
 def test_a_planted_gain_is_found_with_its_type_and_place(verdict):
@@ -181,7 +201,7 @@ def check_roles(verdict, *expected):
 @pytest.mark.slow("the killed referee, whose runs are a confirmation, is always resumed")
 def test_killed_half_way_it_repeats_nothing(tmp_path, empty_store):
     planted = Planted(tmp_path, GAIN, empty_store)
-    planted.search()
+    planted.run("search", *SEARCH)
     options = ("--top", 1, "--seeds", 6)
     process = planted.start("confirm", *options)
     while process.poll() is None and sum(t.state.is_finished() for t in planted.trials()) < 9:
@@ -236,7 +256,7 @@ def test_mlflow_has_it_below_the_search(gain, verdict):
 @pytest.mark.slow("a whole search")
 def test_where_nothing_differs_nothing_is_better(tmp_path, empty_store):
     planted = Planted(tmp_path, IDENTITY, empty_store)
-    planted.search()
+    planted.run("search", *SEARCH)
     verdict = planted.run("confirm", "--top", 1, "--seeds", 6)
     assert verdict["verdict"] in ("equivalent", "undecided", "worse")
     assert verdict["winner"] is None

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -45,8 +46,9 @@ COMMAND = f"{shlex.quote(sys.executable)} -S train.py {{seed}}"
 
 
 @pytest.fixture
-def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
+def begin(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
     """Return a function that starts the script in the test's folder and MLflow. It writes to `output`."""
+    shutil.copy(empty_store, tmp_path / "mlflow.db")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
 
     def begin(*arguments: str) -> subprocess.Popen[str]:
