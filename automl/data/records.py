@@ -1,14 +1,18 @@
 """The inputs of a dataset by number, decoded or not, and their splits."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from automl.base.errors import InputError
+from automl.base.process import count_cores
 from automl.data.arrow import ArrowFile
 from automl.data.manifest import Manifest
 from automl.data.splits import (
@@ -225,6 +229,20 @@ class Item:
 
 
 ItemType = TypeVar("ItemType", bound=Item)
+
+
+def load_files(items: Sequence[ItemType]) -> list[ItemType]:
+    """Return the images with the content of their files, since another machine may not see these."""
+
+    def load(item: ItemType) -> ItemType:
+        with suppress(OSError):  # It is reported as any image that cannot be decoded.
+            if isinstance(item.image, Path):
+                content = BytesIO(item.image.read_bytes())
+                return replace(item, image=content)  # type: ignore[arg-type]  # what decodes takes open files
+        return item
+
+    with ThreadPoolExecutor(count_cores()) as pool:
+        return list(pool.map(load, items))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,10 @@ from PIL import Image
 from automl.base.errors import InputError
 from automl.data import shared
 from automl.storage.storage import Storage
+from automl.tasks.detection import DetectionData
+from automl.tasks.detection import data as detection
 from automl.tasks.image_classification.data import Images, dataset, open_split, shared_name
+from tests.helpers.detection_cases import few_scenes, write_scenes
 
 SIDE, PER_SHARD = 24, 10
 SPLITS = ("train", "validation")
@@ -202,21 +205,40 @@ def test_damaged_images_of_all_shards_are_counted(
         opened(photos)
 
 
-def test_small_data_stay_with_the_driver(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, computed: list[str]
+@pytest.mark.parametrize("why", ["small", "one machine"])
+def test_the_driver_decodes_what_is_small_or_alone(
+    why: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, computed: list[str]
 ) -> None:
-    monkeypatch.setattr(shared, "LEAST", 6)
+    if why == "small":
+        monkeypatch.setattr(shared, "LEAST", 6)
+    else:
+        monkeypatch.delenv("RAY_ADDRESS")
     decode(Storage(str(tmp_path / "kept")), photos, tmp_path, monkeypatch)
     assert computed == []
     assert "image" in opened(photos).file.table.column_names
 
 
-def test_one_machine_decodes_as_before(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, computed: list[str]
+def test_nodes_decode_photos_with_objects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, computed: list[str]
 ) -> None:
-    monkeypatch.delenv("RAY_ADDRESS")
-    decode(Storage(str(tmp_path / "kept")), photos, tmp_path, monkeypatch)
-    assert computed == []
+    data, storage = DetectionData(source="coco", path=str(tmp_path), size=32), Storage(str(tmp_path / "kept"))
+    with few_scenes(12, 2):
+        write_scenes(tmp_path, {"train": 12, "validation": 2, "test": 2})
+    enter("alone", tmp_path, monkeypatch)
+    expected = detection.open_split(data, "train")
+    enter("head", tmp_path, monkeypatch)
+    shared.use_saved(None, storage)
+    head = detection.open_split(data, "train")
+    assert len(computed) > 1
+    assert "image" not in head.file.table.column_names
+    sent = shared.publish(storage, detection.shared_name(data), {"train": head.file.path}, tmp_path)
+    enter("node", tmp_path, monkeypatch)
+    shared.use(sent)
+    joined = detection.open_split(data, "train")
+    assert joined.file.path.name == expected.file.path.name, "the file of a single machine"
+    for i in range(len(expected)):
+        assert np.array_equal(joined.image(i), expected.image(i))
+        assert joined.objects(i).masks == expected.objects(i).masks
 
 
 def test_size_and_time_of_shards(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

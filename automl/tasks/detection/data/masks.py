@@ -96,7 +96,7 @@ def scale_size(width: int, height: int, size: int) -> tuple[int, int]:
     return max(1, round(width * scale)), max(1, round(height * scale))
 
 
-def describe_undecodable(image: Path, error: Exception) -> str:
+def describe_undecodable(image: Path | str, error: Exception) -> str:
     """Return a message about an image that cannot be decoded."""
     why = f"{type(error).__name__}: {error}"
     return f"{image} cannot be decoded ({why}); repair it, or remove it and its annotations"

@@ -14,7 +14,6 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from io import BytesIO
@@ -28,7 +27,6 @@ from torch import Tensor
 
 from automl.base.atomic import free_bytes
 from automl.base.errors import InputError, unknown
-from automl.base.process import count_cores
 from automl.base.units import format_size, pluralize
 from automl.data import shared
 from automl.data.archive import SUFFIXES, extract_cached, is_archive
@@ -37,7 +35,7 @@ from automl.data.digits import read_digits
 from automl.data.download import fetch_files, read_datasets
 from automl.data.files import SIZE, hash_all, hash_contents
 from automl.data.pictures import cache_side, decode
-from automl.data.records import ImageRecords, Item, Listing
+from automl.data.records import ImageRecords, Item, Listing, load_files
 from automl.data.remote import existing_copy
 from automl.data.splits import SPLITS, hash_names, select_subset
 from automl.data.tally import Tally
@@ -262,7 +260,7 @@ def open_image_cache(
         needed = sum(item.image.stat().st_size for item in items if isinstance(item.image, Path))
     write, title = partial(_write_images, schema, about, name), f"{name} images"
     write_shard = partial(write, threads=1)  # A node writes one for each core.
-    cache = shared.write_on_nodes(ImageCache, key, items, write_shard, load=_load, row=row, title=title)
+    cache = shared.write_on_nodes(ImageCache, key, items, write_shard, load=load_files, row=row, title=title)
     if cache is None:
         cache = ImageCache.open_cached(key, lambda path: write(path, items), needed=needed)
     _check_skipped(cache.about["skipped"], len(items), name)
@@ -307,20 +305,6 @@ def _write_images(
     return f"decoded {pluralize(len(items) - len(skipped), f'{name} images')}"
 
 
-def _load(items: Sequence[Item]) -> list[Item]:
-    """Return the images with the content of their files, since another machine may not see these."""
-
-    def load(item: Item) -> Item:
-        with suppress(OSError):  # It is reported as any image that cannot be decoded.
-            if isinstance(item.image, Path):
-                content = BytesIO(item.image.read_bytes())
-                return replace(item, image=content)  # type: ignore[arg-type]  # `decode` takes open files
-        return item
-
-    with ThreadPoolExecutor(count_cores()) as pool:
-        return list(pool.map(load, items))
-
-
 def _rows(
     items: Sequence[Item],
     side: int,
@@ -351,7 +335,7 @@ def _rows(
 
 
 def _read_file(image: Any) -> bytes:
-    content: bytes = image.read_bytes() if isinstance(image, Path) else image.getvalue()  # of `_load`
+    content: bytes = image.read_bytes() if isinstance(image, Path) else image.getvalue()  # of `load_files`
     return content
 
 
