@@ -104,7 +104,7 @@ def choose(search: str, storage: str, *, baseline: bool = False) -> Chosen:
         # Only then, since the export of a confirmed winner survives damage to the records of the search.
         return replace(chosen, spent=_spent(read_records(folder, metadata.name)) if is_free else "")
     records = read_records(folder, metadata.name, plan.needed)
-    check_not_lost(folder, metadata)
+    check_not_lost(folder, metadata.location)
     done = rank_trials(records, plan)
     if baseline:
         done = [record for record in done if record.role is Role.BASELINE]

@@ -87,7 +87,7 @@ def run_confirm(*search: Any, **options: Any) -> ConfirmResult:
     with old_folder(name, storage) as (folder, metadata):
         shared.use_saved(folder, Storage(storage))
         records = read_records(folder, metadata.name, metadata.plan.needed)
-        check_not_lost(folder, metadata)
+        check_not_lost(folder, metadata.location)
         if asked.callbacks is not None:
             settings = metadata.settings.change(place={"callbacks": asked.callbacks})
             metadata = replace(metadata, settings=settings)

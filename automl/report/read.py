@@ -193,7 +193,7 @@ def read_search(
     folder, metadata = find_search(name, storage)
     data = read_folder(folder, storage)
     if not data.trials:
-        check_not_lost(folder, metadata)
+        check_not_lost(folder, metadata.location)
         resume = metadata.resume_command
         raise InputError(
             f"search {metadata.name!r} has no trials yet, so there is nothing to report; wait for its first "

@@ -250,7 +250,7 @@ def run_sync(search: str | NamedSearch, storage: str | None = None) -> int:
     name, storage = resolve_search(search, storage)
     with old_folder(name, storage) as (folder, metadata):
         records = read_records(folder, metadata.name, metadata.plan.needed)
-        check_not_lost(folder, metadata)
+        check_not_lost(folder, metadata.location)
         trials = len(records)
         missing = 0
         if metadata.has_trials:

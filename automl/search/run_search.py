@@ -255,7 +255,7 @@ def resume_search(
     with old_folder(name, storage) as (folder, metadata):
         records = read_records(folder, metadata.name, metadata.plan.needed)
         if metadata.location.local is not None:  # in a store, checkpoints may precede the study
-            check_not_lost(folder, metadata)
+            check_not_lost(folder, metadata.location)
         check_trusted(f"search {name!r}", user_code(metadata.settings.user_code(), records), trust=trust)
         earlier = metadata.settings.question
         if isinstance(space, str) and space in SPACES and space != earlier.space:

@@ -319,7 +319,7 @@ def run_solve(
     limits = {name: limit for name, limit in asdict(terms.limits).items() if limit is not None}
     name, storage = resolve_search(search, storage)
     folder, metadata = find_model_search(name, storage)
-    check_not_lost(folder, metadata)
+    check_not_lost(folder, metadata.location)
     shared.use_saved(folder, Storage(storage))
     records = read_records(folder, metadata.name, metadata.plan.needed)
     _check_names(name, metadata.settings.question, records, space, trust)

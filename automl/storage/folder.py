@@ -290,12 +290,12 @@ def is_lost(folder: Path, location: Storage) -> bool:
     return (folder / TRIALS_FOLDER).exists() or bool((location / TRIALS_FOLDER).files())
 
 
-def check_not_lost(folder: Path, metadata: SearchMetadata) -> None:
+def check_not_lost(folder: Path, location: Storage) -> None:
     """Raise InputError if there are files of trials, but the study is missing or empty."""
-    if is_lost(folder, metadata.location):
+    if is_lost(folder, location):
         raise InputError(
             f"{folder / STUDY_FILE} is missing or empty, but trials were started; restore it from a backup, "
-            f"or delete the search with its folder, {metadata.location}"
+            f"or delete the search with its folder, {location}"
         )
 
 
