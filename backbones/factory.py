@@ -34,14 +34,18 @@ from backbones.libraries import IMAGENET, LIBRARIES, PublishedFile
 COUNT = ("classes", "num_classes")  # Names of the parameter for the number of labels, in order of preference.
 
 
-def find(name: str) -> Backbone:
-    """Return the backbone called `name`, or raise InputError if there is none."""
+def find(name: str, dimensions: int | None = None) -> Backbone:
+    """Return the backbone called `name`. Raise InputError if there is none.
+
+    The message lists the backbones for inputs with so many spatial `dimensions`, or all of the table.
+    """
     if name in BACKBONES:
         return BACKBONES[name]
     library, colon, model = name.partition(":")
     if not colon:
+        fitting = [key for key, known in BACKBONES.items() if dimensions in (None, known.dimensions)]
         raise InputError(
-            f"{unknown('backbone', name, BACKBONES)} Or take torchvision:NAME, timm:NAME or your own as "
+            f"{unknown('backbone', name, fitting)} Or take torchvision:NAME, timm:NAME or your own as "
             f"file.py:Net."
         )
     for models in contributions("models"):  # a task may have a library of its own

@@ -215,6 +215,11 @@ def _spaces_of(tasks: Iterable[tuple[str, TaskSpec]]) -> Mapping[str, Space]:
     return spaces
 
 
+def task_of_space(name: str) -> TaskSpec | None:
+    """Return the declaration of the task that a space belongs to, or None for one of the user."""
+    return next((spec for task, spec in TASKS.items() if name in _spaces_of([(task, spec)])), None)
+
+
 # The spaces of all tasks, built in or installed. The tasks are imported on first use.
 SPACES = LazyTable(lambda: _spaces_of(TASKS.items()))
 

@@ -115,6 +115,13 @@ def _stop(number: int, frame: FrameType | None = None) -> NoReturn:
     sys.exit(128 + number)
 
 
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with suppress(OSError):  # the terminal is closed
+        print("stopping", file=sys.stderr, flush=True)  # now, as ends of threads and of Ray take seconds
+    raise KeyboardInterrupt
+
+
 def run(
     arguments: Sequence[str] | None = None, program: typer.Typer = app, name: str | None = None
 ) -> NoReturn:
@@ -124,6 +131,8 @@ def run(
     """
     status: object = 0
     signal.signal(signal.SIGTERM, _stop)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not in the background
+        signal.signal(signal.SIGINT, _interrupt)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as by nohup
         signal.signal(signal.SIGHUP, _stop)
     try:

@@ -33,7 +33,7 @@ from search.config import TrialConfig
 from search.config.sections import ClassWeights
 from search.config.tasks import declare_metric
 from search.metric import Metric
-from search.space import GRID, SPACES, Space, SpaceFunction, load_space, space_name
+from search.space import GRID, SPACES, Space, SpaceFunction, load_space, space_name, task_of_space
 
 if TYPE_CHECKING:
     from automl.config.runtime import Runtime
@@ -186,6 +186,8 @@ class Question(declared.QuestionOptions):
         for name in [*([] if backbone is None else [backbone]), *(types or [])]:
             loading.freeze_code(name)
         if self.train is None:
+            if isinstance(self.space, str) and (spec := task_of_space(self.space)):
+                spec.check_early(metric=self.metric, size=self.size)
             space = load_space(self.space, backbone, self.size, options)
             space = space.fine_tuned() if self.weights and space.fine_tuned else space
             space = space if self.full is None else space.with_full(self.full)

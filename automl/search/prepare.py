@@ -241,6 +241,7 @@ def fit(
     backbone: str | None = None,
     size: int | None = None,
     weights: str | None = None,
+    metric: str | None = None,
     is_text: bool = False,
 ) -> Fit:
     """Choose settings for the data at the path `data`.
@@ -249,12 +250,14 @@ def fit(
     of a language model instead of functions to search. `backbone`, `size` and `weights` are kept if they are
     set.
 
-    Raise InputError if an archive cannot be extracted, or a folder is not a dataset.
+    Raise InputError if an archive cannot be extracted, a folder is not a dataset, or the task has no such
+    `metric` or `size`.
     """
     spec = task_of_data(data)
     if is_text and spec is not None and spec.as_text:
         spec = TASKS[spec.as_text]
     spec = spec or TASKS[TrialConfig.task]  # data that no task recognises
+    spec.check_early(metric=metric, size=size)
     if not spec.fit:
         return Fit(settings={"space": spec.space})
     chosen: Fit = resolve(spec.fit)(data, backbone=backbone, size=size, weights=weights)
@@ -284,7 +287,8 @@ def open_settings(values: Mapping[str, Any], *, resume: bool = False) -> ParsedS
     is_text = str(options.get("backbone", "")).startswith("hf:") or bool(
         {"full", "max_cache", "context", "distil"} & options.keys()
     )
-    of_user = {key: options.get(key) for key in ("backbone", "size", "weights")}
+    of_user = {key: options.get(key) for key in ("backbone", "size", "weights", "metric")}
+    _ = Settings(**{**values, "space": "folder"})  # raises InputError for an invalid value
     default = fit(fspath(data), **of_user, is_text=is_text)
     if default.why:
         print(f"chosen    {default.why}", file=sys.stderr)

@@ -54,26 +54,34 @@ class Stopped(SystemExit):
 
 @dataclass
 class Interrupt:
-    """Record of the first signal received: its number, or None."""
+    """Record of the first signal received.
+
+    Attributes:
+        signal: Its number, or None.
+        waits: True once trials run, which a signal ends in order. Before, it ends the run at once.
+    """
 
     signal: int | None = None
+    waits: bool = False
 
 
 @contextmanager
 def record_signals(advice: str) -> Iterator[Interrupt]:
     """Record a first signal of `SIGNALS` inside the block. At a second one, print `advice` and exit.
 
-    All results so far are already on disk.
+    All results so far are already on disk. While no trial runs yet, the first one raises Stopped.
     """
     interrupt = Interrupt()
 
     def record(number: int, frame: FrameType | None) -> None:
-        if interrupt.signal is None:
-            interrupt.signal = number
-            with suppress(OSError):  # the terminal is closed
-                print("stopping; once more to stop at once", file=sys.stderr, flush=True)
-        else:
+        if interrupt.signal is not None:
             exit_now(advice, number)
+        interrupt.signal = number
+        what = "stopping; once more to stop at once" if interrupt.waits else f"stopping; {advice}"
+        with suppress(OSError):  # the terminal is closed
+            print(what, file=sys.stderr, flush=True)
+        if not interrupt.waits:
+            raise Stopped(number)
 
     kept = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()  # by nohup
     with handle_signals({number: record for number in SIGNALS if number not in kept}):
@@ -149,6 +157,7 @@ class Workers(ABC):
             return stop() or self.interrupt.signal is not None
 
         (folder / TRIALS_FOLDER).mkdir(exist_ok=True)
+        self.interrupt.waits = True
         with self._report_full_disk(folder):
             self._run(scheduler, trainings, folder, stops)
 

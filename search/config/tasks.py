@@ -16,8 +16,9 @@ from keyword import iskeyword
 from typing import Any
 
 from automl.base import loading
-from automl.base.errors import InputError
+from automl.base.errors import InputError, unknown
 from automl.base.lazy import declaration, declarations, installed_tasks, resolve, task_packages
+from automl.base.serialise import join_problems
 from search.config.sections import Data, Model, Training
 from search.metric import Metric
 
@@ -144,6 +145,24 @@ class TaskSpec:
             The metric.
         """
         return next(metric for metric in self.metrics if name in ("", metric.name))
+
+    def check_early(self, *, metric: str | None, size: int | None) -> None:
+        """Check `--metric` and `--size` of a search before its data are read and its models built.
+
+        Args:
+            metric: The name of the metric, or None for the default.
+            size: The side of images or the length of texts, or None for the default.
+
+        Raises:
+            InputError: No search of the task can have them.
+        """
+        names, sized = [each.name for each in self.metrics], self.data.OPTIONS.get("size", "size")
+        values: dict[str, Any] = {sized: size}
+        problems = [] if metric in (None, *names) else [str(unknown("metric", metric, names))]
+        if size is not None and sized in self.data.__dataclass_fields__:
+            problems += self.data(**values).problems()
+        if problems:
+            raise InputError(join_problems("configuration", problems))
 
     def detects(self, path: str) -> bool:
         """Return True if `path` holds data of the task.

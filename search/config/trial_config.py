@@ -71,10 +71,10 @@ class TrialConfig:
                 object.__setattr__(self, name, kind())
             elif not isinstance(value, base if issubclass(kind, OPEN) else kind):
                 problems.append(f"{name} of task {self.task} must be a {kind.__name__}; got {value!r}")
-        for section in () if problems else (self.data, self.model, self.training):
-            problems += section.problems()
-        if isinstance(self.model, Model) and ":" not in self.model.backbone:
-            problems += self._misfits(spec)
+        if not problems:
+            misfits = [] if ":" in self.model.backbone else self._misfits(spec)
+            problems += [*self.data.problems(), *(misfits or self.model.problems())]
+            problems += self.training.problems()
         names = [metric.name for metric in spec.metrics]
         if isinstance(self.training, Training) and self.training.reported is not None:
             names = [self.training.reported.name]
@@ -88,13 +88,13 @@ class TrialConfig:
             raise InputError(join_problems("configuration", problems))
 
     def _misfits(self, spec: TaskSpec) -> list[str]:
-        """Return a list of at most one problem: the backbone does not fit the inputs of the task."""
+        """Return a list of at most one problem: the backbone is unknown or for other inputs."""
         if spec.dimensions is None or WITHOUT_TORCH.get() or self.model.changed():
             return []
         try:
-            dimensions = backbones.find(self.model.backbone).dimensions
-        except InputError:  # `Model.misuses` reports it
-            return []
+            dimensions = backbones.find(self.model.backbone, spec.dimensions).dimensions
+        except InputError as error:
+            return [str(error)]
         if dimensions == spec.dimensions:
             return []
         fitting = [name for name, other in backbones.BACKBONES.items() if other.dimensions == spec.dimensions]
@@ -144,7 +144,9 @@ class TrialConfig:
             return self
         spec = load_spec(self.task)
         config = replace(self, model=self.model.identified())  # whose sections have the task's types
-        problems = [*config.model.misuses(), *config._misfits(spec)] if ":" in self.model.backbone else []
+        problems: list[str] = []
+        if ":" in self.model.backbone:
+            problems += config._misfits(spec) or config.model.misuses()
         if problems:
             raise InputError(join_problems("configuration", problems))
         return config

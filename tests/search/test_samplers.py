@@ -14,13 +14,7 @@ from search.drawn import Drawn
 from search.record import State
 from search.samplers import SAMPLERS, check_sampler, choose_sampler, load_sampler
 from search.space import SPACES, Space, load_space
-from tests.helpers.search_cases import (
-    SMALL,
-    make_engine,
-    make_plan,
-    make_study,
-    report,
-)
+from tests.helpers.search_cases import SMALL, make_engine, make_plan, make_study, report
 
 
 def numbers(trial: optuna.Trial) -> TrialConfig:

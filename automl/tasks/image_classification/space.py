@@ -19,7 +19,7 @@ from attention.options import OptionValue
 from attention.spec import Spec
 from automl.base import loading
 from automl.base.errors import InputError
-from automl.tasks.image_classification import ImageData, ImageTraining
+from automl.tasks.image_classification import SPEC, ImageData, ImageTraining
 from search import choices
 from search.config import Model, TrialConfig
 from search.space import Space
@@ -52,6 +52,7 @@ def list_sites(
 def _list_sites(backbone: str, size: int, options: str, code: str) -> list["Site"]:
     import torch  # takes seconds
 
+    backbones.find(backbone, SPEC.dimensions)  # raises InputError for an unknown one
     model = backbones.build(backbone, classes=_CLASSES, size=size, **json.loads(options))
     images = torch.zeros(2, 3, size, size)
     sites = [site for site in backbones.sites(model, images) if site.positions > 1]

@@ -26,17 +26,8 @@ from tests.helpers.automl_cases import Cli
 
 SCREEN = 50  # lines of 80 columns
 COMMANDS = tuple(typer.main.get_command(app).commands)
-DIGITS = (
-    "train",
-    "--dataset",
-    "digits",
-    "--size",
-    "24",
-    "--subset",
-    "0.1",
-    "--set",
-    "model.options.width=0.25",
-)
+QUARTER = "model.options.width=0.25"
+DIGITS = ("train", "--dataset", "digits", "--size", "24", "--subset", "0.1", "--set", QUARTER)
 
 
 @pytest.mark.parametrize("command", [(), *[(name,) for name in COMMANDS]], ids=" ".join)
@@ -310,13 +301,6 @@ def test_code_of_the_user_and_a_second_interrupt_end_in_order(tmp_path: Path) ->
         [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False
     )
     assert (result.returncode, result.stderr) == (130, "")
-
-
-def test_user_code_that_ends_the_program_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text("import sys\n\ndef stop():\n    sys.exit(0)\n")
-    stop = load_object("model", "function", f"{tmp_path}/net.py:stop", ())
-    with pytest.raises(InputError, match=r"ended the program: SystemExit: 0 \(net\.py, line 4\)"):
-        as_command(stop)()
 
 
 @pytest.mark.parametrize(

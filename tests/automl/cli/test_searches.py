@@ -27,14 +27,7 @@ from automl.trials.session import Stopped
 from search.record import State
 from tests.helpers import others_slow
 from tests.helpers.automl_cases import Cli
-from tests.helpers.confirm_cases import (
-    CONV,
-    RECORDS,
-    SSA,
-    FakeWorkers,
-    fake_search,
-    record,
-)
+from tests.helpers.confirm_cases import CONV, RECORDS, SSA, FakeWorkers, fake_search, record
 
 WHOLE = [*RECORDS, record(4, 0.5, SSA), record(5, 0.5, CONV)]
 

@@ -99,23 +99,17 @@ def test_class_may_have_the_name_of_a_split(
 def test_other_and_hidden_files_are_ignored(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
     root = make_folder(tmp_path / "d", {"cat": 5, "dog": 5, ".hidden": 2, "dog/.cache": 2, "__MACOSX": 1})
     (root / "notes").mkdir()
-    for name in (
-        "notes/a.txt",
-        "cat/labels.csv",
-        "cat/._0000.png",
-        "dog/Thumbs.db",
-        "README.md",
-        "loose.png",
-    ):
+    for name in ("notes/a.txt", "cat/labels.csv", "cat/._0.png", "dog/Thumbs.db", "README.md", "loose.png"):
         (root / name).write_text("x")
+    (root / "cat" / "gone.png").symlink_to("moved.png")
     listing = list_images("folder", root, 32)
     assert listing.classes == ("cat", "dog")
     assert sum(counts(listing).values()) == 10
     assert left_out(listing) == {
         "images outside of the folders of classes": ["loose.png"],
-        "files that cannot be read as images": ["cat/labels.csv", "notes/a.txt"],
+        "files that cannot be read as images": ["cat/gone.png", "cat/labels.csv", "notes/a.txt"],
         "folders without images": ["notes"],
-        "files of the operating system or hidden": ["cat/._0000.png", "dog/Thumbs.db"],
+        "files of the operating system or hidden": ["cat/._0.png", "dog/Thumbs.db"],
     }
 
 

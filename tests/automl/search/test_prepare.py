@@ -11,7 +11,9 @@ import automl
 from automl.base.errors import InputError
 from automl.config.nouns import Question
 from automl.config.settings import ParsedSettings, Settings
-from automl.search.prepare import fit, fit_epochs, prepare
+from automl.search.prepare import fit, fit_epochs, open_settings, prepare
+from automl.tasks.image_classification.space import list_sites
+from search.config import Model, TrialConfig
 from tests.helpers.automl_cases import Cli, opened
 
 
@@ -69,6 +71,33 @@ def test_training_with_few_steps_gets_more_epochs(
         assert fitted.settings == {"epochs": epochs}
         assert "steps of" in fitted.why
         assert "set another number with --epochs" in fitted.why
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"metric": "acuracy"}, "unknown metric 'acuracy'; .* Did you mean 'accuracy'"),
+        ({"size": 4}, "data.size must lie between 24 and 1024 pixels; got 4"),
+        ({"augment": "strog"}, "unknown augmentation 'strog'"),
+    ],
+)
+def test_mistakes_are_reported_before_data_are_read_and_models_built(
+    setting: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("fit.open_image_records", "space.list_sites"):
+        monkeypatch.setattr(f"automl.tasks.image_classification.{name}", None)
+    with pytest.raises(InputError, match=message):
+        open_settings({"data": str(tmp_path), **setting})
+    with pytest.raises(InputError, match=message):
+        open_settings({"space": "folder", "backbone": "vit", **setting}).question.open().baseline  # noqa: B018
+
+
+def test_only_backbones_of_images_are_offered_for_images() -> None:
+    for build in (lambda name: TrialConfig(model=Model(backbone=name)), lambda name: list_sites(name, 32)):
+        with pytest.raises(
+            InputError, match="unknown backbone 'resnet19'; choose from small-resnet, vit, xres"
+        ):
+            build("resnet19")
 
 
 def test_chosen_epochs_are_printed(

@@ -19,7 +19,7 @@ from automl.storage.cache_folder import once
 from automl.storage.storage import Storage
 from automl.trials.job import Job, Replaced, Trainings, classify_error
 from automl.trials.ray_workers import RayWorkers, _report_lost_head
-from automl.trials.session import SIGNALS, Interrupt, record_signals
+from automl.trials.session import SIGNALS, Interrupt, Stopped, record_signals
 from cluster.connect import ClusterCapacity
 from cluster.resources import TrialResources
 from search.config import TrialConfig
@@ -98,12 +98,15 @@ def test_a_full_disk_or_cache_is_a_fault_of_the_node(tmp_path: Path, monkeypatch
 def test_the_first_signal_is_recorded(number: int, capsys: pytest.CaptureFixture[str]) -> None:
     before = [signal.getsignal(each) for each in SIGNALS]
     with record_signals("resume with: x") as interrupt:
+        interrupt.waits = True
         assert interrupt.signal is None
         os.kill(os.getpid(), number)
-        assert interrupt.signal is not None
         assert interrupt.signal == number
     assert [signal.getsignal(each) for each in SIGNALS] == before
     assert capsys.readouterr().err == "stopping; once more to stop at once\n"
+    with pytest.raises(Stopped, match=str(128 + number)), record_signals("resume with: x"):
+        os.kill(os.getpid(), number)
+    assert capsys.readouterr().err == "stopping; resume with: x\n"
 
 
 def test_the_second_signal_or_the_end_of_ray_after_one_ends_the_process(
@@ -111,7 +114,8 @@ def test_the_second_signal_or_the_end_of_ray_after_one_ends_the_process(
 ) -> None:
     """Slurm and systemd send a signal to the processes of Ray, too."""
     monkeypatch.setattr(os, "_exit", sys.exit)
-    with record_signals("resume with: x"):
+    with record_signals("resume with: x") as interrupt:
+        interrupt.waits = True
         os.kill(os.getpid(), signal.SIGINT)
         with pytest.raises(SystemExit, match="143"):
             os.kill(os.getpid(), signal.SIGTERM)
@@ -137,7 +141,8 @@ run((), program=lambda *_, **options: os.kill(os.getpid(), {number}))
         command = [sys.executable, "-c", code, *["nohup"] * nohup]
         process = subprocess.run(command, capture_output=True, text=True, timeout=60)
         ignored = nohup and number == signal.SIGHUP
-        expected = (0, "") if ignored else (128 + number, "stopped\n")
+        first = "stopping\n" if number == signal.SIGINT else ""
+        expected = (0, "") if ignored else (128 + number, f"{first}stopped\n")
         assert (process.returncode, process.stderr) == expected
 
 
@@ -168,3 +173,4 @@ def test_full_disk_is_reported_with_advice(
             callbacks=[],
             summary=str,
         )
+    assert workers.interrupt.waits
