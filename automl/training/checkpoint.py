@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from math import ceil, inf
+from math import ceil
 from typing import Any
 
 import torch
@@ -138,9 +138,9 @@ class Keeper:
     """Keeps checkpoints within the epochs of a training, every few minutes.
 
     The training waits for a copy of its tensors alone. A thread writes and uploads that, and where this takes
-    longer than the time between two checkpoints, one is left out. Several workers keep one at the same step:
-    its values are over all of them, and the first writes. A single worker also keeps one once its node is
-    `leaving`, which is asked every few seconds.
+    longer than the time between two checkpoints, one is left out. One is also kept once a node is `leaving`,
+    which is asked every few seconds. Several workers ask and keep at the same steps: the values are over all
+    of them, and the first writes.
     """
 
     def __init__(
@@ -151,9 +151,10 @@ class Keeper:
         leaving: Callable[[], bool] = lambda: False,
     ) -> None:
         self.runtime, self.state, self.write, self.leaving = runtime, state, write, leaving
-        self._asked = time.monotonic() if runtime.workers == 1 else inf
+        self._asked, self._left = time.monotonic(), False
         self._steps = 0  # since the last checkpoint
         self._every: int | None = None  # steps between two, known after `FIRST`
+        self._ask = 0  # steps between two questions of several workers, known then
         self._watch = Stopwatch()
         self._writing: Future[None] | None = None
         self._thread = ThreadPoolExecutor(1, "checkpoint")
@@ -164,16 +165,27 @@ class Keeper:
         if self._every is None and self._steps >= FIRST:
             synchronise(self.runtime.device)
             seconds = torch.tensor(self._watch.read()[0] / self._steps, device=self.runtime.device)
-            self._every = ceil(PERIOD / (float(self.runtime.total(seconds)) / self.runtime.workers))
-        is_leaving = False
-        if time.monotonic() - self._asked > NOTICE:
-            is_leaving = self.leaving()
-            self._asked = inf if is_leaving else time.monotonic()  # one checkpoint is enough
+            step = float(self.runtime.total(seconds)) / self.runtime.workers
+            self._every, self._ask = ceil(PERIOD / step), max(1, ceil(NOTICE / step))
+        is_leaving = self._is_leaving()
         if is_leaving:
             self.wait()  # for an earlier one: this one may not be left out
         if is_leaving or (self._every is not None and self._steps >= self._every):
             self._steps = 0
             self._keep()
+
+    def _is_leaving(self) -> bool:
+        """Return True once if the node of a worker is leaving, as one checkpoint is enough."""
+        if self.runtime.workers == 1:
+            is_due = time.monotonic() - self._asked > NOTICE
+        else:
+            is_due = self._ask > 0 and self._steps % self._ask == 0
+        if not is_due or self._left:
+            return False
+        self._asked = time.monotonic()
+        answer = torch.tensor(float(self.leaving()), device=self.runtime.device)
+        self._left = bool(self.runtime.total(answer))
+        return self._left
 
     def _keep(self) -> None:
         values = self.state.values

@@ -1,6 +1,8 @@
 import math
 import pickle
 from contextlib import closing
+from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from threading import Event
@@ -12,6 +14,7 @@ from torch import Tensor, nn
 
 from attention import ATTENTIONS, Spec
 from automl.base.errors import InputError
+from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
 from automl.task import Task, open_task
 from automl.training import checkpoint
@@ -143,15 +146,18 @@ def test_an_epoch_is_resumed_at_its_exact_step(
         assert are_equal(resumed.model.state_dict(), whole.model.state_dict())
 
 
-def test_a_checkpoint_is_kept_once_when_the_node_is_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_is_kept_once_when_a_node_is_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "NOTICE", 0.0)
-    asked, written = iter([False, False, True]), list[dict[str, Any]]()
-    task = opened()
-    state = start(task)
-    with closing(checkpoint.Keeper(HERE, state, written.append, lambda: next(asked))) as keep:
-        list(fit(task, state, keep=keep))
-    (content,) = written
-    assert len(content["unfinished"]["values"]) == 3
+    monkeypatch.setattr(checkpoint, "FIRST", 1)
+    monkeypatch.setattr(Runtime, "total", lambda self, values: values)
+    for runtime in (HERE, replace(HERE, workers=2)):
+        asked, written = iter([False, False, True]), list[dict[str, Any]]()
+        task = opened()
+        state = start(task)
+        with closing(checkpoint.Keeper(runtime, state, written.append, partial(next, asked))) as keep:
+            list(fit(task, state, keep=keep))
+        (content,) = written
+        assert len(content["unfinished"]["values"]) == 3
 
 
 def test_a_leaving_node_waits_for_an_earlier_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
