@@ -311,3 +311,11 @@ def error_of(trial: "Trial") -> BaseException | None:
     """Return the last error of one of Tune's trials, or None if Ray has not kept it. See `error_text`."""
     file = trial.pickled_error_file
     return ray.cloudpickle.loads(Path(file).read_bytes()) if file and Path(file).exists() else None
+
+
+def worker_failure(error: Exception) -> Exception:
+    """Return the error of a worker of Ray Train, which wraps that of an actor that died.
+
+    Why: the id of the actor tells on which node it was. Otherwise the loss of a node counts as a crash.
+    """
+    return cast(Exception, getattr(error, "health_check_failure", error))

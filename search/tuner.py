@@ -16,7 +16,14 @@ from ray.train import WorkerGroupError
 from ray.tune.experiment import Trial as TuneTrial
 
 from cluster.connect import ClusterCapacity
-from cluster.ray_internals import end_process, error_of, error_text, prepare_tune, skip_first_result
+from cluster.ray_internals import (
+    end_process,
+    error_of,
+    error_text,
+    prepare_tune,
+    skip_first_result,
+    worker_failure,
+)
 from search.record import Report, TrialRecord
 from search.trial_scheduler import TrialScheduler
 
@@ -29,7 +36,7 @@ Assignment = Mapping[str, Any]
 
 
 def run_trials(
-    trainable: type[tune.Trainable] | Callable[[dict[str, Any]], None],
+    trainable: type[tune.Trainable],
     scheduler: TrialScheduler,
     *,
     assign: Callable[[TrialRecord], Assignment],
@@ -41,9 +48,8 @@ def run_trials(
     """Run the scheduler's trials, as many at a time as there is capacity for, until it has no more.
 
     Args:
-        trainable: An actor class that reports an epoch per step and is reused for several trials, or a
-            function that does so in separate processes. Each result holds a `Report` as `report`. It resumes
-            from the files of an earlier process of the same trial.
+        trainable: An actor class that reports an epoch per step and is reused for several trials. Each result
+            holds a `Report` as `report`. It resumes from the files of an earlier process of the same trial.
         scheduler: The scheduler.
         assign: Returns the config of a trial's process.
         resources: The resources of a trial, in Ray's names.
@@ -65,7 +71,7 @@ def run_trials(
             search_alg=searcher,
             scheduler=_Scheduler(searcher),
             num_samples=-1,  # the scheduler ends the run
-            reuse_actors=isinstance(trainable, type),
+            reuse_actors=True,
             trial_name_creator=_name,
             trial_dirname_creator=_name,
         ),
@@ -75,10 +81,8 @@ def run_trials(
             callbacks=[_Callback(searcher)],
             stop=_Stopper(scheduler, stop),
             failure_config=tune.FailureConfig(max_failures=0),  # the searcher restarts trials
-            # A trial writes its own checkpoints. Tune asks classes for one by default.
-            checkpoint_config=tune.CheckpointConfig(
-                checkpoint_at_end=False if isinstance(trainable, type) else None
-            ),
+            # A trial writes its own checkpoints. Tune asks for one by default.
+            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             verbose=0,
         ),
     )
@@ -236,9 +240,8 @@ def _dead_actor(trial: TuneTrial) -> str | None:
     error = error_of(trial)
     cause = error.cause if isinstance(error, RayTaskError) else error
     workers = cause.worker_failures.values() if isinstance(cause, WorkerGroupError) else ()
-    return next(
-        (failure.actor_id for failure in (cause, *workers) if isinstance(failure, RayActorError)), None
-    )
+    failures = (cause, *map(worker_failure, workers))
+    return next((failure.actor_id for failure in failures if isinstance(failure, RayActorError)), None)
 
 
 class _Stopper(_InDriver, tune.Stopper):

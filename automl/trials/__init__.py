@@ -2,7 +2,7 @@
 
 trial          One trial: the code of each training process, and the actor that Ray Tune reuses
 job            A trial in its process: the job, the common loop that trains it, the error that ends it
-multi_worker   Trainings on several devices: a TorchTrainer, inside a Tune function or without Tune
+multi_worker   Trainings on several devices: a TorchTrainer whose workers take one training after the other
 session        Workers of a run, its signals, and the pool of commands that use one machine
 ray_workers    Ray with capacity for trials of one shape, and a run of trials on it
 nodes          Computes on the nodes of a cluster before the trials start

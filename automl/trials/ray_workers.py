@@ -10,6 +10,7 @@ from typing import Any
 
 import ray
 import torch
+from ray import tune
 
 from automl.base.errors import InputError
 from automl.base.process import capture_library_logs
@@ -17,7 +18,7 @@ from automl.config.nouns import Place
 from automl.storage.metadata import write_gpu_fraction
 from automl.trials.job import Trainings
 from automl.trials.measurements import find_fraction, trial_resources
-from automl.trials.multi_worker import PLACEMENT_LIMIT, make_trainable
+from automl.trials.multi_worker import PLACEMENT_LIMIT, GroupActor
 from automl.trials.session import RAY, Interrupt, Workers, exit_now, record_signals
 from automl.trials.trial import TrialActor, build_assignment, make_sender
 from cluster.connect import ClusterCapacity, connect, list_nodes, wait_for_capacity, watch_head
@@ -61,17 +62,17 @@ class RayWorkers(Workers):
     def _run(
         self, scheduler: TrialScheduler, trainings: Trainings, folder: Path, stop: Callable[[], bool]
     ) -> None:
-        """Run trials with Ray Tune: on one worker in an actor that is reused, or in a function of several."""
+        """Run trials with Ray Tune, in actors that are reused. Each trains, or waits for its workers."""
         location, alone, send = trainings.location, self.shape.workers == 1, make_sender()
 
         def assign(record: TrialRecord) -> Mapping[str, Any]:
             return build_assignment(record.config, location / record.folder, trainings, send)
 
         run_trials(
-            TrialActor if alone else make_trainable(self.shape),
+            TrialActor if alone else tune.with_parameters(GroupActor, shape=self.shape),
             scheduler,
             assign=assign,
-            # A trial of several workers is a function that waits for them. Ray needs some resource.
+            # Ray Train reserves the resources of several workers. Ray needs some resource.
             resources=self.shape.bundle if alone else {"memory": 2.0**20},
             capacity=self.capacity,
             folder=folder / RAY,

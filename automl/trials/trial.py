@@ -11,7 +11,7 @@ configuration of a trial many times, so large code goes through Ray's object sto
 import gc
 import os
 import sys
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -42,6 +42,7 @@ from search.tuner import NODE, REPORT
 # Ray's own folder of a job that brings its files, or of a cluster. Tune then moves to a temporary one.
 ORIGINAL = os.getcwd()
 
+OUT_OF_MEMORY = "out of memory"  # begins the reason of such a trial
 SMALL = 1 << 16  # largest code in a configuration [bytes]
 LARGE = 100 << 20  # size from which a message says so [bytes]
 
@@ -108,14 +109,20 @@ class TrialActor(tune.Trainable):
 
 
 def is_draining() -> bool:
-    """Return whether the node of this process is being taken back, as a machine of a spot market is.
+    """Return whether the node of this process is being taken back."""
+    return find_draining([ray.get_runtime_context().get_node_id()]) is not None
 
-    It is False if Ray does not say, as when the head is away: a trial trains on.
+
+def find_draining(nodes: Sequence[str]) -> str | None:
+    """Return one of the nodes that is being taken back, as a machine of a spot market is, or None.
+
+    It is None if Ray does not say, as when the head is away: a trial trains on.
     """
     try:
-        return ray.get_runtime_context().get_node_id() in draining_nodes()
+        draining = draining_nodes()
     except Exception:  # Ray raises errors of several kinds.
-        return False
+        return None
+    return next((node for node in nodes if node in draining), None)
 
 
 def train_trial(
@@ -177,7 +184,7 @@ def train_trial(
         if not is_out_of_memory(error):
             raise
         check_memory_of_others(runtime.device, runtime.memory_fraction)
-        reason = f"out of memory: {error_line(error)}"
+        reason = f"{OUT_OF_MEMORY}: {error_line(error)}"
     except Diverged as error:
         reason = str(error)
     except Replaced as error:

@@ -3,7 +3,6 @@
 AUTOML_KILLS sets how often: once by default, 20 for a soak.
 """
 
-import json
 import os
 import random
 import signal
@@ -18,7 +17,6 @@ import torch
 from automl.storage.storage import Storage
 from automl.training import checkpoint
 from search.record import CHECKPOINT_FILE
-from search.study import read_records
 from tests.helpers.automl_cases import timeless
 from tests.helpers.killable import left, open_to_others
 
@@ -133,29 +131,7 @@ def test_a_training_is_killed_within_its_epoch(tmp_path):
 
 
 def start_training(folder, *arguments):
-    environment = {
-        **os.environ,
-        "AUTOML_CHECKPOINT_SECONDS": "0.2",
-        "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/m.db",
-    }
-    return subprocess.Popen([sys.executable, "-m", "automl", *arguments], cwd=folder, env=environment)
-
-
-@pytest.mark.timeout(600)
-@pytest.mark.slow("a whole search")
-def test_a_trial_survives_the_death_of_a_worker(new_search):
-    epochs = 3  # enough that one can be lost half-way
-    size = ["--trials", 1, "--epochs", epochs, "--subset", 0.25]
-    search = new_search("--space", "digits", *size, "--workers-per-trial", 2)
-    search.start()
-    search.until_record(lambda record: record.history)
-    victims = search.children("RayTrainWorker")
-    assert len(victims) == 2
-    # The store by which torch's workers find each other knows no address but all.
-    assert [name for name, _ in open_to_others(search.process.pid)] == ["ray::RayTrainWorker"]
-    victims[1].kill()
-    search.finish(1)
-    result = json.loads((search.search_folder / "result.json").read_text())
-    assert (result["completed"], result["errors"]) == (1, 0)
-    (plain,) = read_records(search.search_folder, search.name)
-    assert [metrics["epoch"] for metrics in plain.history] == list(range(1, epochs + 1))
+    more = {"AUTOML_CHECKPOINT_SECONDS": "0.2", "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/m.db"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "automl", *arguments], cwd=folder, env={**os.environ, **more}
+    )

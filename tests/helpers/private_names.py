@@ -52,6 +52,9 @@ RAY: dict[str, dict[str, Any]] = {
     "ray.tune.experiment.trial:Trial": {"attributes": ["temporary_state", "run_metadata"]},
     "ray.tune.experiment.trial:Trial.error_file": {},
     "ray.tune.experiment.trial:Trial.pickled_error_file": {},
+    "ray.train.v2._internal.exceptions:WorkerHealthCheckFailedError": {
+        "attributes": ["health_check_failure"]
+    },
     "ray.tune.experiment.trial:_TemporaryTrialState": {"attributes": ["ray_actor"]},
     "ray.tune.experiment.trial:_TrainingRunMetadata": {"attributes": ["last_result"]},
     # automl/base/loading.py, which does not import Ray, knows the name of this folder.

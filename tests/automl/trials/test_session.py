@@ -59,9 +59,10 @@ def noise(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-def train(config: TrialConfig, rank: int = 0, workers: int = 1) -> dict[str, Any]:
+def train(rank: int, workers: int, config: dict[str, Any]) -> dict[str, Any]:
     torch.set_num_threads(1)
-    task = open_task(config, Runtime(device=CPU, precision="fp32", rank=rank, workers=workers))
+    runtime = Runtime(device=CPU, precision="fp32", rank=rank, workers=workers)
+    task = open_task(TrialConfig.from_json(config), runtime)
     state = start(task)
     first = [tensor.clone() for tensor in next(task.batches(0))]
     initial = {name: value.clone() for name, value in state.model.state_dict().items()}
@@ -69,27 +70,24 @@ def train(config: TrialConfig, rank: int = 0, workers: int = 1) -> dict[str, Any
     return {"start": initial, "weights": state.model.state_dict(), "history": history, "batch": first}
 
 
-def _process(rank: int, port: int, folder: str, workers: int, config: dict[str, Any]) -> None:
+def _process(rank: int, port: int, folder: str, function: Callable[..., Any], *arguments: Any) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    dist.init_process_group("gloo", rank=rank, world_size=workers)
-    result = train(TrialConfig.from_json(config), rank, workers)
-    torch.save(result, Path(folder) / f"{rank}.pt")
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    torch.save(function(rank, 2, *arguments), Path(folder) / f"{rank}.pt")
     dist.destroy_process_group()
 
 
-def run_in_processes(function: Callable[..., None], workers: int, folder: Path, *arguments: Any) -> list[Any]:
-    """Run `function(rank, port, folder, *arguments)` in processes, and return their results `{rank}.pt`."""
+def run_in_two_processes(folder: Path, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """Run `function(rank, 2, *arguments)` in two processes, and return their results."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     # All processes are forks of one that has done the imports, which take seconds.
     mp.get_context("forkserver").set_forkserver_preload([__name__, "fastai.vision.models.xresnet"])
-    mp.start_processes(function, (port, str(folder), *arguments), nprocs=workers, start_method="forkserver")
-    return [torch.load(folder / f"{rank}.pt") for rank in range(workers)]
-
-
-def train_on_two_workers(config: TrialConfig, folder: Path) -> list[dict[str, Any]]:
-    return run_in_processes(_process, 2, folder, 2, config.to_json())
+    mp.start_processes(
+        _process, (port, str(folder), function, *arguments), nprocs=2, start_method="forkserver"
+    )
+    return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
 
 
 def compute_drift(single: dict[str, Any], double: dict[str, Any]) -> float:
@@ -124,7 +122,8 @@ def test_two_workers_train_like_one(case: str, noise: str, tmp_path: Path) -> No
         config = tiny(data=data, seed=seed, **CASES[case])
         folder = tmp_path / str(seed)
         folder.mkdir()
-        single, double = train(config), train_on_two_workers(config, folder)
+        single = train(0, 1, config.to_json())
+        double = run_in_two_processes(folder, train, config.to_json())
         # Each worker has half of the same batch.
         for whole, *halves in zip(single["batch"], *(result["batch"] for result in double), strict=True):
             joined = torch.stack(halves, dim=1).flatten(0, 1)  # workers take every second image
@@ -162,18 +161,11 @@ def accumulate(rank: int, workers: int) -> dict[str, Any]:
     return {"weights": state.model.state_dict(), "counts": counts}
 
 
-def _accumulate(rank: int, port: int, folder: str, workers: int) -> None:
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    dist.init_process_group("gloo", rank=rank, world_size=workers)
-    torch.save(accumulate(rank, workers), Path(folder) / f"{rank}.pt")
-    dist.destroy_process_group()
-
-
 @pytest.mark.slow("trains in several processes")
 def test_accumulated_gradients_are_reduced_once_a_group(tmp_path: Path) -> None:
     """The last group of an epoch is incomplete, and has the gradients of all workers, too."""
     expected = accumulate(0, 1)["weights"]
-    for result in run_in_processes(_accumulate, 2, tmp_path, 2):
+    for result in run_in_two_processes(tmp_path, accumulate):
         assert result["counts"] == [0, 0, 1, 1]
         for name, weight in result["weights"].items():
             torch.testing.assert_close(weight, expected[name], msg=name)
@@ -196,19 +188,15 @@ def test_batches_are_shared_and_statistics_are_means(monkeypatch: pytest.MonkeyP
     assert sorted(reduced) == [(3, 4), (3, 4), (8,), (8,)]
 
 
-def _norm_process(
-    rank: int, port: int, folder: str, kind: type[nn.Module], x: Tensor, mask: Tensor | None
-) -> None:
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    dist.init_process_group("gloo", rank=rank, world_size=2)
+def normalise(
+    rank: int, workers: int, kind: type[nn.Module], x: Tensor, mask: Tensor | None
+) -> dict[str, Any]:
     norm = synchronise(kind(3))
-    inputs = x[rank::2].clone().requires_grad_()
-    with padding(None if mask is None else mask[rank::2]):
+    inputs = x[rank::workers].clone().requires_grad_()
+    with padding(None if mask is None else mask[rank::workers]):
         y = norm(inputs)
     y.backward(y.detach().sin())
-    result = {"y": y.detach(), "dx": inputs.grad, "dw": norm.weight.grad, "state": norm.state_dict()}
-    torch.save(result, Path(folder) / f"{rank}.pt")
-    dist.destroy_process_group()
+    return {"y": y.detach(), "dx": inputs.grad, "dw": norm.weight.grad, "state": norm.state_dict()}
 
 
 # One worker has more real positions than the other.
@@ -223,7 +211,7 @@ def test_synchronised_norm_equals_the_norm_of_the_whole_batch(kind: str, tmp_pat
     whole = norm(3)
     x = 3 * torch.randn(8, 3, *((5, 5) if kind == "images" else (6,))) + 10
     mask = torch.arange(6) < LENGTHS[:, None] if kind == "padded sequences" else None
-    halves = run_in_processes(_norm_process, 2, tmp_path, norm, x, mask)
+    halves = run_in_two_processes(tmp_path, normalise, norm, x, mask)
     x.requires_grad_()
     with padding(mask):
         y = whole(x)

@@ -3,11 +3,12 @@ import re
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
+import ray.train.torch
 import torch
 from mlflow import MlflowClient
 from ray.exceptions import RayActorError
@@ -24,6 +25,7 @@ from cluster.connect import Node
 from cluster.resources import TrialResources
 from search.config import TrialConfig
 from search.record import Metrics, Report
+from search.tuner import RETRIES
 from tests.helpers.automl_cases import CPU, HERE, Cli, timeless, tiny
 from tests.helpers.confirm_cases import RECORDS, fake_search
 from tests.helpers.imitated_gpus import Driver
@@ -232,19 +234,12 @@ def test_several_workers_are_started_and_followed(
 
 def test_the_files_of_ray_train_stay_on_the_node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """In an object store they would need markers of folders, which some stores reject."""
-    folders: list[Path] = []
-
-    def make_trainer(config: Any, shape: TrialResources, folder: str, **options: Any) -> Any:
-        folders.append(Path(folder))
-        return SimpleNamespace(fit=lambda: (Path(folder) / options["name"]).mkdir())
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(multi_worker, "make_trainer", make_trainer)
-    monkeypatch.setattr(multi_worker, "TuneReportCallback", object)
-    trainable = multi_worker.make_trainable(TrialResources(workers=2))
-    trainable({"number": 3, "labels": {}, "folder": "s3://bucket/searches/x/trials/0003"})
-    assert folders[0].parent == tmp_path
-    assert not folders[0].exists()
+    trainer = Mock()
+    monkeypatch.setattr(ray.train.torch, "TorchTrainer", trainer)
+    multi_worker.WorkerGroup(TrialResources(workers=2), str(tmp_path))._fit(None, None)
+    folder = Path(trainer.call_args.kwargs["run_config"].storage_path)
+    assert folder.parent == tmp_path
+    assert not folder.exists()
 
 
 def test_workers_have_devices_and_may_be_killed(
@@ -258,7 +253,9 @@ def test_workers_have_devices_and_may_be_killed(
     assert multi_worker.plan_resources(4, cuda) == TrialResources(cpus=1, gpus=1, workers=4)
     with pytest.raises(InputError, match="a trial asks for 5 workers of 1 CPUs and 1 GPUs each"):
         multi_worker.plan_resources(5, cuda)
-    error = WorkerGroupError("forty lines", {0: RayActorError()})
-    cause = multi_worker._find_cause(error, tmp_path / "mine")
-    assert isinstance(cause, InputError)
-    assert "log.txt. Continue it: automl train --resume mine" in str(cause)
+    train = Mock(side_effect=WorkerGroupError("forty lines", {0: RayActorError()}))
+    monkeypatch.setattr(multi_worker.WorkerGroup, "train", train)
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(InputError, match=r"log\.txt\. Continue it: automl train --resume mine"):
+        list(multi_worker._reports(tiny(), tmp_path / "mine", TrialResources(workers=2), HERE))
+    assert train.call_args_list == [train.call_args_list[0]] * (RETRIES + 1)
