@@ -169,5 +169,5 @@ def test_load_is_not_called_a_gain(tmp_path):
     assert all(is_estimated or 1.0 <= time_ratio <= 1.15 for time_ratio, is_estimated in paces), paces
 
     # The reported time is that of the trainings.
-    low, high = verdict["time"]["interval"]
+    low, high = verdict["time"]["low"], verdict["time"]["high"]
     assert f"({low:.2f} to {high:.2f}) of the baseline's" in verdict["cost"]

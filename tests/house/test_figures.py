@@ -56,7 +56,7 @@ def test_unresolved_ratios_are_marked_and_the_language_page_is_current() -> None
     for line, match in rows:
         ratio, low, high = map(float, match.groups()) if match else (1, 1, 1)
         assert (low <= 1 <= high and max(high / ratio, ratio / low) > 1.03) == ("not resolved" in line), line
-    assert sum("not resolved" in line for line, _ in rows) > 2
+    assert any("not resolved" in line for line, _ in rows)
     page = language_page.PAGE.read_text(encoding="utf-8")
     titles = re.findall(r"^## (.*)", page, re.M)
     records = sorted(language_page.read_records(), key=lambda record: titles.index(record["title"]))
