@@ -17,14 +17,8 @@ from tests.helpers.private_names import actor_manager, keep_tune, load_without, 
 
 NODES = [{"NodeID": key, "Resources": {"CPU": 2.0}, "Alive": key != "dead"} for key in ("a", "b", "dead")]
 # Where these are missing, Ray does not call or read what replaces them, so that nothing can be noticed.
-SILENT = {
-    "_actor_task_failed",
-    "_serialize",
-    "get_node",
-    "last_result",
-    "tag_callbacks",
-    "wait_for_persisted_port",
-}
+SILENT = {"_actor_task_failed", "_serialize", "get_node", "health_check_failure", "last_result"}
+SILENT |= {"tag_callbacks", "wait_for_persisted_port"}
 
 
 @pytest.fixture

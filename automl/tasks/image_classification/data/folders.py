@@ -268,7 +268,7 @@ def _walk_images(folder: Path, above: Path, walked: _Walk) -> tuple[list[Path], 
     ):
         for name in files:
             file = path / name
-            (images if is_file(file) and is_image(file) else others).append(file)  # or a link to no file
+            (images if is_image(file) else others).append(file)
     return sorted(images), sorted(others)
 
 
