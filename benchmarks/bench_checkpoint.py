@@ -4,7 +4,7 @@ A training with a checkpoint every `OFTEN` seconds and one with none are run in 
 default period costs the measured seconds of one checkpoint, divided by the period. The copies, the thread
 that writes, and what its work slows down are all in it.
 
-    python benchmarks/bench_checkpoint.py    # about eight minutes on one core
+    python benchmarks/bench_checkpoint.py    # ten minutes for the smaller model on one core
 """
 
 import statistics

@@ -37,7 +37,9 @@ def assign(folder, epochs):
 
 
 def workers():
-    return [p for p in psutil.Process().children(recursive=True) if "RayTrainWorker" in " ".join(p.cmdline())]
+    below = psutil.Process().children(recursive=True)
+    # A process that has ended and is not waited for has no command line.
+    return [p for p in below if "RayTrainWorker" in " ".join(p.as_dict(["cmdline"])["cmdline"] or [])]
 
 
 @pytest.mark.timeout(300 + 60 * STOPS)
