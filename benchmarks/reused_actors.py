@@ -57,7 +57,9 @@ def run_trials(
         run_config=tune.RunConfig(
             storage_path=str(Path.cwd() / "reused"),
             verbose=0,
-            checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=int(is_tracked), num_to_keep=1),
+            checkpoint_config=tune.CheckpointConfig(
+                checkpoint_frequency=int(is_tracked), checkpoint_at_end=is_tracked, num_to_keep=1
+            ),
             callbacks=[callback] if is_tracked else [],
         ),
     ).fit()
