@@ -23,13 +23,14 @@ import pyarrow.compute as pc
 
 from automl.base.process import count_cores
 from automl.base.terminal import progress
+from automl.base.units import pluralize
 from automl.data.files import SIZE
 from automl.data.tally import Tally
 from automl.storage.cache_folder import cache_root, once
 
 METADATA = b"automl"  # key of a file's metadata, as JSON
 SHARDS, WHOLE = "shards", "whole"  # keys in the metadata of an index: its shards, and its whole file's name
-PIXELS = "image"  # the column that an index lacks
+PIXELS = "image"  # the column of pictures
 BATCH_BYTES = 64 << 20
 AHEAD = 4  # inputs per core that are prepared in advance
 
@@ -163,6 +164,20 @@ def write_rows(
         yield pa.RecordBatch.from_pylist(pending, schema=schema)
 
     write_batches(path, schema, batches(), about)
+
+
+def write_mapped(
+    title: str,
+    schema: pa.Schema,
+    about: Mapping[str, Any],
+    make_row: Callable[[Item], Mapping[str, Any]],
+    path: Path,
+    inputs: Sequence[Item],
+    threads: int | None = None,
+) -> str:
+    """Write an `ArrowFile` with a row for each input, called `title`. Return a phrase that says so."""
+    write_rows(path, schema, map_in_threads(f"decoding {title}", inputs, make_row, threads=threads), about)
+    return f"decoded {pluralize(len(inputs), title)}"
 
 
 def map_in_threads(

@@ -9,7 +9,11 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from io import BytesIO
 from pathlib import Path, PurePath
+from typing import TypeVar
 
 import numpy as np
 
@@ -18,6 +22,8 @@ from automl.base.process import count_cores
 from automl.base.terminal import progress
 from automl.base.text import is_special
 from automl.storage.cache_folder import cache_root, once
+
+Input = TypeVar("Input")
 
 
 def is_file(path: Path) -> bool:
@@ -144,6 +150,33 @@ def find_labels_of_images(folder: Path) -> tuple[str, str, list[Path]] | None:
         if images and (files := list_files(folders[name])):
             return images[0], name, files
     return None
+
+
+class LoadedFile(BytesIO):
+    """The content of a file, for a machine that does not see it. Messages show its path."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path.read_bytes())
+        self.path = str(path)
+
+    read_bytes = BytesIO.getvalue
+
+    def __repr__(self) -> str:
+        return self.path
+
+
+def load_files(inputs: Sequence[Input]) -> list[Input]:
+    """Return dataclasses with a `LoadedFile` for each path, since another machine may not see the files."""
+
+    def load(item: Input) -> Input:
+        values = getattr(item, "__dict__", {}).items()  # A number or a drawn scene has none.
+        with suppress(OSError):  # It is reported as any file that cannot be read.
+            files = {key: LoadedFile(value) for key, value in values if isinstance(value, Path)}
+            return replace(item, **files) if files else item  # type: ignore[type-var]
+        return item
+
+    with ThreadPoolExecutor(count_cores()) as pool:
+        return list(pool.map(load, inputs))
 
 
 SIZE = 32  # bytes of a SHA-256

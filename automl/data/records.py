@@ -1,20 +1,16 @@
 """The inputs of a dataset by number, decoded or not, and their splits."""
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from io import BytesIO
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from automl.base.errors import InputError
-from automl.base.process import count_cores
-from automl.data.arrow import ArrowFile
 from automl.data.manifest import Manifest
+from automl.data.shared import ShardedFile
 from automl.data.splits import (
     FRACTION,
     HALF,
@@ -30,7 +26,7 @@ from automl.data.tally import Tally
 TOLERANCE = 1.75  # factor by which the fraction of a split of groups may differ from that asked for
 
 
-class RecordFile(ArrowFile):
+class RecordFile(ShardedFile):
     """An opened file of N inputs of all splits.
 
     Its columns are those of its kind and name, content (the SHA-256 of each input), split (int8) and group
@@ -229,20 +225,6 @@ class Item:
 
 
 ItemType = TypeVar("ItemType", bound=Item)
-
-
-def load_files(items: Sequence[ItemType]) -> list[ItemType]:
-    """Return the images with the content of their files, since another machine may not see these."""
-
-    def load(item: ItemType) -> ItemType:
-        with suppress(OSError):  # It is reported as any image that cannot be decoded.
-            if isinstance(item.image, Path):
-                content = BytesIO(item.image.read_bytes())
-                return replace(item, image=content)  # type: ignore[arg-type]  # what decodes takes open files
-        return item
-
-    with ThreadPoolExecutor(count_cores()) as pool:
-        return list(pool.map(load, items))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,11 +9,12 @@ written.
 """
 
 import hashlib
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -25,21 +26,21 @@ from automl.base.lazy import resolve
 from automl.base.serialise import from_json, parse_json, read_file, write_json
 from automl.base.terminal import progress
 from automl.base.units import format_size
-from automl.data.arrow import PIXELS, SHARDS, WHOLE, ArrowFile, cached_path, map_in_threads, write_tables
-from automl.data.files import hash_file
+from automl.data.arrow import SHARDS, WHOLE, ArrowFile, cached_path, map_in_threads, write_tables
+from automl.data.files import SIZE, hash_file, load_files
 from automl.data.splits import RULE
 from automl.storage.cache_folder import cache_root, once
 from automl.storage.storage import ATTEMPTS, Storage
 from cluster.resources import joins_cluster
 
 Input = TypeVar("Input")
-Write = Callable[[Path, Sequence[Input]], object]
-File = TypeVar("File", bound=ArrowFile)
+File = TypeVar("File", bound="ShardedFile")
 SHARED_FOLDER = ".data"  # in the storage, for all searches there
 SHARED_FILE = "data.json"  # in a search's folder
 INDEX = ".index.arrow"  # suffix of the driver's part of a file in shards
 SHARD_BYTES = 32 << 20  # size of a shard in the storage
 LEAST = 64  # shards of a split. The driver decodes fewer before processes on the nodes have started
+HASH, BYTES = pa.binary(SIZE), re.compile(r"((large|fixed_size)_)?binary")  # types of columns
 AT_ONCE = 4  # shards that are fetched at once
 TRIES = 3  # fetches of a file that arrives damaged
 
@@ -64,6 +65,15 @@ class SharedData:
 
     address: str
     sets: Mapping[str, Mapping[str, SharedFile]] = field(default_factory=dict)
+
+
+class ShardedFile(ArrowFile):
+    """An opened file, or the index of one in shards, which lacks the columns of bytes that are no hashes."""
+
+    @cached_property
+    def whole(self) -> pa.Table:
+        """All columns. Those that an index lacks are fetched from the storage."""
+        return join_shards(self).table
 
 
 _shared_data: SharedData | None = None
@@ -215,37 +225,36 @@ def join_shards(file: File) -> File:
     return type(file)(once(whole, join, type(file).is_sound, needed=size))
 
 
-def write_on_nodes(
+def open_written(
     kind: type[File],
     key: bytes,
     inputs: Sequence[Input],
-    write: Write[Input],
+    write: Callable[..., str],
     *,
-    load: Callable[[Sequence[Input]], Sequence[Input]],
     row: int,
     title: str,
-) -> File | None:
-    """Let the nodes of the cluster write the cache file of this key, and return its index.
+    needed: float | None = None,
+    check: Callable[[Sequence[Input]], object] = len,
+) -> File:
+    """Open the cache file of this key, as `ArrowFile.open_cached`.
 
-    `write` writes inputs to an `ArrowFile`, with metadata of which only dictionaries differ by the inputs.
-    `load` returns inputs with all that another machine needs of them. `row` is the size of a row [bytes].
-    Shards that the storage has are kept.
+    If it is missing or damaged, this process writes it. But where it drives a search on other machines, their
+    nodes write a large file, and the index of that is returned. Shards that the storage has are kept.
 
-    Return None if this process writes the file: it drives no search on other machines, or the file is small
-    or in its cache.
+    `write(path, inputs, threads)` writes inputs, with metadata of which only dictionaries differ by the
+    inputs. `row` is the size of a row [bytes], and `needed` that of the file if rows are of another size.
+    `check` raises InputError for inputs that cannot be read, before hours of decoding.
     """
     whole, rows = cached_path(key), max(1, SHARD_BYTES // row)
-    if _storage is None or not joins_cluster() or len(inputs) < LEAST * rows or kind.is_sound(whole):
-        return None
-    target, folder = whole.with_suffix(INDEX), _shards_folder()
-    chunks = [inputs[start : start + rows] for start in range(0, len(inputs), rows)]
+    index, chunks = whole.with_suffix(INDEX), [inputs[i : i + rows] for i in range(0, len(inputs), rows)]
+
+    def load(i: int) -> tuple[Any, ...]:
+        check(chunks[i])
+        return str(_shards_folder()), f"{whole.stem}-{i:05}.arrow", write, load_files(chunks[i])
 
     def build(path: Path) -> None:
         begin, listed, about = time.monotonic(), list[dict[str, Any]](), dict[str, Any]()
-        arguments = (
-            (str(folder), f"{whole.stem}-{i:05}.arrow", write, load(chunk)) for i, chunk in enumerate(chunks)
-        )
-        results = map_on_nodes(write_shard, arguments)
+        results = map_on_nodes(write_shard, map(load, range(len(chunks))))
 
         def read(chunk: Sequence[Input]) -> pa.Table:
             file, table, facts = next(results)
@@ -259,20 +268,27 @@ def write_on_nodes(
             about |= {SHARDS: listed, WHOLE: whole.name}
             write_tables(path, map(read, chunks), about)
         size, seconds = sum(shard["size"] for shard in listed), time.monotonic() - begin
-        shards = f"{len(listed)} shards in {folder}, {format_size(size)}, in {seconds:.1f} s"
+        shards = f"{len(listed)} shards in {_shards_folder()}, {format_size(size)}, in {seconds:.1f} s"
         print(f"decoded {len(inputs)} {title} on the nodes into {shards}", file=sys.stderr, flush=True)
 
     def is_complete(path: Path) -> bool:
         return kind.is_sound(path) and _has_shards(kind(path))
 
-    if is_complete(target):
-        return kind(target)
-    with resolve("automl.trials.nodes:open_nodes")() as map_on_nodes:
-        return map_on_nodes and kind(once(target, build, is_complete))
+    def check_and_write(path: Path) -> str:
+        check(inputs)
+        return write(path, inputs)
+
+    if _storage is not None and joins_cluster() and len(inputs) >= LEAST * rows and not kind.is_sound(whole):
+        if is_complete(index):
+            return kind(index)
+        with resolve("automl.trials.nodes:open_nodes")() as map_on_nodes:
+            if map_on_nodes:
+                return kind(once(index, build, is_complete))
+    return kind.open_cached(key, check_and_write, needed=row * len(inputs) if needed is None else needed)
 
 
 def write_shard(
-    address: str, name: str, write: Write[Input], inputs: Sequence[Input]
+    address: str, name: str, write: Callable[..., str], inputs: Sequence[Input]
 ) -> tuple[SharedFile, pa.Table, dict[str, Any]]:
     """Write a shard into the storage unless it is there. Return it, its other columns and its metadata."""
     storage = Storage(address, attempts=ATTEMPTS)
@@ -281,11 +297,12 @@ def write_shard(
         if storage.exists(name):
             storage.fetch(name, path)
         if not ArrowFile.is_sound(path):
-            write(path, inputs)
+            write(path, inputs, threads=1)  # A node writes one for each core.
             storage.send(path, name)
         file = SharedFile(name=name, size=path.stat().st_size, sha256=_hash(path))
         shard = ArrowFile(path)
-        return file, shard.table.drop_columns([PIXELS]), shard.about
+        columns = [c.name for c in shard.table.schema if c.type == HASH or not BYTES.match(str(c.type))]
+        return file, shard.table.select(columns), shard.about
 
 
 def publish(storage: Storage, name: str, files: Mapping[str, Path], folder: Path | None) -> dict[str, Any]:

@@ -14,10 +14,11 @@ pixels that do not count), aspect (original width / height) and labels (of the w
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +31,7 @@ from automl.base.text import read_text
 from automl.base.units import pluralize
 from automl.data import digits as scenes
 from automl.data import shared
-from automl.data.arrow import map_in_threads, write_rows
+from automl.data.arrow import write_mapped
 from automl.data.csv_table import read_groups, read_labels
 from automl.data.files import SIZE, find_labels_of_images, hash_contents, list_files, name_to_text
 from automl.data.pictures import Picture, is_image, open_picture, read_channel
@@ -54,7 +55,8 @@ SCHEMA = pa.schema(
 Row = dict[str, Any]  # a value for each column
 
 
-class Sample(NamedTuple):
+@dataclass(frozen=True)
+class Sample:
     """An image and its mask. `split` is an index of SPLITS, -1 if the dataset defines none."""
 
     name: str
@@ -62,6 +64,7 @@ class Sample(NamedTuple):
     group: str | None = None
     image: Path = Path()
     mask: Path = Path()
+    content: bytes = b""  # the SHA-256 of both, once it is known
 
 
 class LabelledImages(Records[RecordFile]):
@@ -88,7 +91,7 @@ class LabelledImages(Records[RecordFile]):
 
     def tensors(self, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return images `(B, size, size, 3)` and the labels of their pixels `(B, size, size)`, uint8."""
-        size, columns = self.file.about["size"], self.file.table.select(["image", "mask"]).take(rows.numpy())
+        size, columns = self.file.about["size"], self.file.whole.select(["image", "mask"]).take(rows.numpy())
         images, masks = (
             torch.frombuffer(bytearray(b"".join(columns[name].to_pylist())), dtype=torch.uint8)
             for name in ("image", "mask")
@@ -123,25 +126,23 @@ def _open_file(file: Path, subset: float) -> LabelledImages:
 
 
 def _open_cache(data: SegmentationData) -> RecordFile:
-    names = ["background", *map(str, range(10))]
-    count, hashes = sum(scenes.COUNTS.values()), [json.dumps([*scenes.COUNTS.items()]).encode()]
-    rows: Iterable[Row] = (_draw_row(scene, data.size) for scene in scenes.draw_scenes())
-    if data.path is not None:
+    if data.path is None:
+        names, hashes = ["background", *map(str, range(10))], [json.dumps([*scenes.COUNTS.items()]).encode()]
+        inputs, make_row = list[Any](scenes.draw_scenes()), partial(_draw_row, size=data.size)
+    else:
         root = local_copy(data.path)
         samples, file = find_samples(root), root / CLASSES
-        names, count = read_text(file).splitlines() if file.is_file() else [], len(samples)
+        names = read_text(file).splitlines() if file.is_file() else []
         hashes = hash_contents([path for sample in samples for path in (sample.image, sample.mask)])
-        items = list(zip(samples, hashes[::2], hashes[1::2], strict=True))
-        rows = map_in_threads("reading images and masks", items, lambda item: _read_row(*item, data, names))
-        hashes.append(json.dumps([data.ignore_index, [sample[:3] for sample in samples]]).encode())
+        both = zip(samples, hashes[::2], hashes[1::2], strict=True)
+        inputs = [replace(sample, content=hashlib.sha256(i + m).digest()) for sample, i, m in both]
+        make_row = partial(_read_row, data=data, names=names)
+        hashes.append(json.dumps([data.ignore_index, [(s.name, s.split, s.group) for s in samples]]).encode())
     about = {"size": data.size, "root": data.path, "names": names}
-
-    def write(target: Path) -> str:
-        write_rows(target, SCHEMA, rows, about)
-        return f"read {pluralize(count, 'images')} and masks"
-
     key = f"segmentation {FORMAT} {json.dumps([data.size, names])}".encode() + b"".join(hashes)
-    return RecordFile.open_cached(key, write, needed=count * data.size**2 * 4)
+    row, title = data.size**2 * 4, "images and masks"
+    write = partial(write_mapped, title, SCHEMA, about, make_row)
+    return shared.open_written(RecordFile, key, inputs, write, row=row, title=title)
 
 
 def find_samples(root: Path) -> list[Sample]:
@@ -173,7 +174,7 @@ def find_samples(root: Path) -> list[Sample]:
             f"{join_examples(missing)}"
         )
     groups = read_groups(root, read_labels(root))
-    return [sample._replace(group=groups.get(sample.image, sample.group)) for sample in samples]
+    return [replace(sample, group=groups.get(sample.image, sample.group)) for sample in samples]
 
 
 def _find_folders(root: Path) -> list[Path]:
@@ -196,11 +197,15 @@ def _draw_row(scene: scenes.Scene, size: int) -> Row:
     mask = np.zeros(scene.image.shape[:2], np.uint8)
     for category, where in zip(scene.categories, scene.masks, strict=True):
         mask[where] = category
-    sample, image = Sample(scene.name, SPLITS.index(scene.split)), Image.fromarray(scene.image)
-    return _make_row(sample, image.tobytes() + mask.tobytes(), Picture(image, image.size, 8, ()), mask, size)
+    content = hashlib.sha256(scene.image.tobytes() + mask.tobytes()).digest()
+    sample, image = (
+        Sample(scene.name, SPLITS.index(scene.split), content=content),
+        Image.fromarray(scene.image),
+    )
+    return _make_row(sample, Picture(image, image.size, 8, ()), mask, size)
 
 
-def _read_row(sample: Sample, image: bytes, mask: bytes, data: SegmentationData, names: Sequence[str]) -> Row:
+def _read_row(sample: Sample, data: SegmentationData, names: Sequence[str]) -> Row:
     labels = read_channel(sample.mask, ("1", "L", "P"), LABELS).astype(np.uint8)
     size = labels.shape[::-1]
     if (picture := open_picture(sample.image, annotated=size)).size != size:
@@ -213,18 +218,17 @@ def _read_row(sample: Sample, image: bytes, mask: bytes, data: SegmentationData,
             f"{sample.mask} has label {largest}, but {CLASSES} names {len(names)} classes, from 0 to "
             f"{len(names) - 1}. Name all classes, or label pixels that do not count {data.ignore_index}"
         )
-    return _make_row(sample, image + mask, picture, labels, data.size)
+    return _make_row(sample, picture, labels, data.size)
 
 
-def _make_row(sample: Sample, content: bytes, picture: Picture, mask: np.ndarray, size: int) -> Row:
+def _make_row(sample: Sample, picture: Picture, mask: np.ndarray, size: int) -> Row:
     return {
         "image": picture.image.resize((size, size), Image.Resampling.BILINEAR).tobytes(),
         "mask": Image.fromarray(mask).resize((size, size), Image.Resampling.NEAREST).tobytes(),
         "aspect": picture.size[0] / picture.size[1],
         "labels": np.unique(mask[mask != IGNORE]),
         "changes": picture.changes,
-        "content": hashlib.sha256(content).digest(),
-        **dict(zip(("name", "split", "group"), sample[:3], strict=True)),
+        **{column: getattr(sample, column) for column in ("name", "split", "group", "content")},
     }
 
 

@@ -261,29 +261,14 @@ def test_extracted_once_into_a_folder_named_by_content(name: str, tmp_path: Path
 
 @pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize(
-    ("member", "message"),
-    [
-        (("../out.png", b"x"), "leads outside"),
-        (("a/../../out.png", b"x"), "leads outside"),
-        (("/tmp/out.png", b"x"), "leads outside"),
-        (("C:\\out.png", b"x"), "leads outside"),
-        (("..\\out.png", b"x"), "leads outside"),
-        (("link", None), "is a link"),
-    ],
-)
-def test_members_that_could_write_elsewhere_are_refused(
-    name: str, member: tuple[str, bytes | None], message: str, tmp_path: Path
-) -> None:
-    archive = MAKERS[name](tmp_path / name, ("good.png", b"x"), member)
-    with pytest.raises(InputError, match=message):
-        extract(archive, tmp_path / "into" / "here")
-    assert [path.name for path in (tmp_path / "into").iterdir()] == ["here.lock"]
-
-
-@pytest.mark.parametrize("name", MAKERS)
-@pytest.mark.parametrize(
     ("names", "message"),
     [
+        (["../out.png"], "leads outside"),
+        (["a/../../out.png"], "leads outside"),
+        (["/tmp/out.png"], "leads outside"),
+        (["C:\\out.png"], "leads outside"),
+        (["..\\out.png"], "leads outside"),
+        (["link"], "is a link"),
         (["a/" + "x" * 300], "more than 255 bytes"),
         (["\N{CJK UNIFIED IDEOGRAPH-732B}" * 100], "more than 255 bytes"),
         (["d/" * 2_000 + "a.png"], "nested in more than 100 folders"),
@@ -294,8 +279,9 @@ def test_members_that_could_write_elsewhere_are_refused(
     ],
     ids=lambda value: value[-1][:12] if isinstance(value, list) else "",
 )
-def test_invalid_file_names_are_refused(name: str, names: list[str], message: str, tmp_path: Path) -> None:
-    archive = MAKERS[name](tmp_path / name, ("good.png", b"x"), *((member, b"x") for member in names))
+def test_invalid_members_are_refused(name: str, names: list[str], message: str, tmp_path: Path) -> None:
+    members = ((member, None if member == "link" else b"x") for member in names)
+    archive = MAKERS[name](tmp_path / name, ("good.png", b"x"), *members)
     with pytest.raises(InputError, match=message) as error:
         extract(archive, tmp_path / "into" / "here")
     assert len(str(error.value)) < 500

@@ -14,14 +14,22 @@ from PIL import Image
 
 from automl.base.errors import InputError
 from automl.data import shared
+from automl.data.records import Records
 from automl.storage.storage import Storage
 from automl.tasks.detection import DetectionData
 from automl.tasks.detection import data as detection
 from automl.tasks.image_classification.data import Images, dataset, open_split, shared_name
+from automl.tasks.segmentation import SegmentationData
+from automl.tasks.segmentation import data as segmentation
+from automl.tasks.stereo import StereoData
+from automl.tasks.stereo import data as stereo
 from tests.helpers.detection_cases import few_scenes, write_scenes
+from tests.helpers.segmentation_cases import write_folder
 
 SIDE, PER_SHARD = 24, 10
 SPLITS = ("train", "validation")
+Enter = Callable[[str], Path]
+Decode = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
@@ -63,10 +71,15 @@ def photos(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
-def enter(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Use the cache of another machine."""
-    monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / name))
-    return tmp_path / name
+@pytest.fixture
+def enter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Enter:
+    """Return a function that uses the cache of another machine."""
+
+    def use(name: str) -> Path:
+        monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / name))
+        return tmp_path / name
+
+    return use
 
 
 def opened(photos: Path, split: str = "train") -> Images:
@@ -77,12 +90,18 @@ def pixels(images: Images) -> torch.Tensor:
     return images.gather(torch.arange(len(images)))
 
 
-def decode(storage: Storage, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Decode as the driver of a search does. Return what its trials get."""
-    enter("head", tmp_path, monkeypatch)
-    shared.use_saved(None, storage)
-    files = {split: opened(photos, split).file.path for split in SPLITS}
-    return shared.publish(storage, shared_name("folder", photos, SIDE, SIDE), files, tmp_path)
+@pytest.fixture
+def decode(photos: Path, tmp_path: Path, enter: Enter) -> Decode:
+    """Return a function that decodes as the driver of a search does. It returns what its trials get."""
+
+    def fill(storage: Storage | None = None) -> dict[str, Any]:
+        storage = storage or Storage(str(tmp_path / "kept"))
+        enter("head")
+        shared.use_saved(None, storage)
+        files = {split: opened(photos, split).file.path for split in SPLITS}
+        return shared.publish(storage, shared_name("folder", photos, SIDE, SIDE), files, tmp_path)
+
+    return fill
 
 
 @pytest.mark.parametrize("kept", ["decoded", "files"])
@@ -90,17 +109,18 @@ def test_nodes_decode_and_each_joins_the_shards_once(
     kept: str,
     storage: Storage,
     photos: Path,
-    tmp_path: Path,
+    enter: Enter,
+    decode: Decode,
     monkeypatch: pytest.MonkeyPatch,
     computed: list[str],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     if kept == "files":
         monkeypatch.setattr(dataset, "free_bytes", lambda _: 0)
-    enter("alone", tmp_path, monkeypatch)
+    enter("alone")
     expected = {split: opened(photos, split) for split in SPLITS}  # of a machine without a storage
     assert computed == []
-    sent = decode(storage, photos, tmp_path, monkeypatch)
+    sent = decode(storage)
     assert len(computed) == sum(-(-len(images) // PER_SHARD) for images in expected.values())
     assert len({*computed}) == len(computed)
     head = opened(photos)
@@ -108,11 +128,11 @@ def test_nodes_decode_and_each_joins_the_shards_once(
     assert head.names() == expected["train"].names()
     assert "image" not in head.file.table.column_names
     assert head.file.encoded == (kept == "files")
-    on_head = {path.name for path in (tmp_path / "head").glob("*.arrow")}
+    on_head = {path.name for path in photos.with_name("head").glob("*.arrow")}
     assert all(name.endswith(".index.arrow") for name in on_head), "the driver has no pixels"
-    photos.rename(tmp_path / "moved")  # The nodes do not see the folder.
+    photos.rename(photos.with_name("moved"))  # The nodes do not see the folder.
     for name in ("first", "second"):
-        folder = enter(name, tmp_path, monkeypatch)
+        folder = enter(name)
         shared.use(sent)
         for split, images in expected.items():
             joined = opened(photos, split)
@@ -126,21 +146,24 @@ def test_nodes_decode_and_each_joins_the_shards_once(
     assert len({*computed}) == len(computed), "no shard twice"
 
 
-def test_the_driver_gets_pixels_when_it_needs_them(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    decode(Storage(str(tmp_path / "kept")), photos, tmp_path, monkeypatch)
+def test_the_driver_gets_pixels_when_it_needs_them(photos: Path, enter: Enter, decode: Decode) -> None:
+    decode()
     of_head = pixels(opened(photos))
-    enter("alone", tmp_path, monkeypatch)
+    enter("alone")
     shared.use(None)
     assert torch.equal(of_head, pixels(opened(photos)))
 
 
 @pytest.mark.parametrize("times", [2, 3])
 def test_damaged_shard_is_fetched_again(
-    times: int, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, computed: list[str]
+    times: int,
+    photos: Path,
+    enter: Enter,
+    decode: Decode,
+    monkeypatch: pytest.MonkeyPatch,
+    computed: list[str],
 ) -> None:
-    sent = decode(Storage(str(tmp_path / "kept")), photos, tmp_path, monkeypatch)
+    sent = decode()
     damaged, fetch = [computed[1]] * times, Storage.fetch
 
     def damage(self: Storage, name: str, path: Path) -> None:
@@ -150,7 +173,7 @@ def test_damaged_shard_is_fetched_again(
             path.write_bytes(path.read_bytes()[:-1] + b"?")
 
     monkeypatch.setattr(Storage, "fetch", damage)
-    folder = enter("node", tmp_path, monkeypatch)
+    folder = enter("node")
     shared.use(sent)
     if times == shared.TRIES:
         with pytest.raises(InputError, match=f"{computed[1]} are damaged .*Delete the file"):
@@ -164,13 +187,14 @@ def test_damaged_shard_is_fetched_again(
 def test_missing_shard_is_decoded_again(
     storage: Storage,
     photos: Path,
-    tmp_path: Path,
+    enter: Enter,
+    decode: Decode,
     monkeypatch: pytest.MonkeyPatch,
     computed: list[str],
 ) -> None:
-    sent = decode(storage, photos, tmp_path, monkeypatch)
+    sent = decode(storage)
     (storage / shared.SHARED_FOLDER).remove(computed[1])
-    enter("node", tmp_path, monkeypatch)
+    enter("node")
     shared.use(sent)
     with pytest.raises(InputError, match=f"{computed[1]} cannot be fetched"):
         opened(photos)
@@ -179,22 +203,22 @@ def test_missing_shard_is_decoded_again(
     monkeypatch.setattr(
         Storage, "send", lambda self, path, name: written.append(name) or send(self, path, name)
     )
-    enter("head", tmp_path, monkeypatch)
-    shared.use_saved(tmp_path, storage)  # the search is resumed
+    enter("head")
+    shared.use_saved(photos.parent, storage)  # the search is resumed
     opened(photos)
     assert written == [computed[1]], "the others are kept"
-    enter("node", tmp_path, monkeypatch)
+    enter("node")
     shared.use(sent)
     assert len(pixels(opened(photos)))
 
 
 def test_damaged_images_of_all_shards_are_counted(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    photos: Path, decode: Decode, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = sorted(photos.rglob("*.jpg"))
     for number, file in enumerate(files[::12]):
         file.write_bytes(f"no picture {number}".encode())
-    decode(Storage(str(tmp_path / "kept")), photos, tmp_path, monkeypatch)
+    decode()
     head, errors = opened(photos), capsys.readouterr().err
     assert len(head.file.skipped) > 1
     assert "Unidentified" in errors
@@ -207,43 +231,96 @@ def test_damaged_images_of_all_shards_are_counted(
 
 @pytest.mark.parametrize("why", ["small", "one machine"])
 def test_the_driver_decodes_what_is_small_or_alone(
-    why: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, computed: list[str]
+    why: str, photos: Path, decode: Decode, monkeypatch: pytest.MonkeyPatch, computed: list[str]
 ) -> None:
     if why == "small":
         monkeypatch.setattr(shared, "LEAST", 6)
     else:
         monkeypatch.delenv("RAY_ADDRESS")
-    decode(Storage(str(tmp_path / "kept")), photos, tmp_path, monkeypatch)
+    decode()
     assert computed == []
     assert "image" in opened(photos).file.table.column_names
 
 
-def test_nodes_decode_photos_with_objects(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, computed: list[str]
+Opened = dict[str, tuple[Any, list[str]]]  # the file and the names of each split
+Case = tuple[str | None, Callable[[], Opened]]
+
+
+def objects(root: Path) -> Case:
+    with few_scenes(30, 2):
+        write_scenes(root, {"train": 30})
+    data = DetectionData(source="coco", path=str(root), size=32, subset=0.5)
+    return detection.shared_name(data), lambda: {
+        split: ((images := detection.open_split(data, split)).file, images.names()) for split in SPLITS
+    }
+
+
+def masks(root: Path) -> Case:
+    data = SegmentationData(path=str(write_folder(root, 12)), size=32, subset=0.5)
+    return segmentation.shared_name(data), lambda: names(segmentation.open_labelled_images(data))
+
+
+def pairs(root: Path) -> Case:
+    rng, rows = np.random.default_rng(0), ["left,right,disparity"]
+    for i in range(12):
+        for name in ("left", "right"):  # of 16 bits, so that both may be read twice
+            Image.fromarray(rng.integers(0, 9 << i, (12, 16), np.uint16)).save(root / f"{name}{i}.png")
+        Image.fromarray(rng.uniform(0, 9, (12, 16)).astype(np.float32)).save(root / f"{i}.pfm")
+        rows.append(f"left{i}.png,right{i}.png,{i}.pfm")
+    (root / "pairs.csv").write_text("\n".join(rows))
+    data = StereoData(source="pairs", path=str(root / "pairs.csv"), subset=0.5)
+    return stereo.shared_name(data), lambda: names(stereo.open_pairs(data))
+
+
+def names(records: Records[Any]) -> Opened:
+    return {s: (records.file, [records.file.names[row] for row in records.rows(s)]) for s in SPLITS}
+
+
+@pytest.mark.parametrize(
+    ("make", "lacking"),
+    [(objects, {"image"}), (masks, {"image", "mask"}), (pairs, {"left", "right", "disparity"})],
+)
+def test_nodes_decode_other_pictures(
+    make: Callable[[Path], Case], lacking: set[str], tmp_path: Path, enter: Enter, computed: list[str]
 ) -> None:
-    data, storage = DetectionData(source="coco", path=str(tmp_path), size=32), Storage(str(tmp_path / "kept"))
-    with few_scenes(12, 2):
-        write_scenes(tmp_path, {"train": 12, "validation": 2, "test": 2})
-    enter("alone", tmp_path, monkeypatch)
-    expected = detection.open_split(data, "train")
-    enter("head", tmp_path, monkeypatch)
-    shared.use_saved(None, storage)
-    head = detection.open_split(data, "train")
+    (root := tmp_path / "data").mkdir()
+    name, open_splits = make(root)
+    enter("alone")
+    expected = open_splits()
+    assert computed == []
+    enter("head")
+    shared.use_saved(None, storage := Storage(str(tmp_path / "kept")))
+    head, (file, _) = open_splits(), expected["train"]
     assert len(computed) > 1
-    assert "image" not in head.file.table.column_names
-    sent = shared.publish(storage, detection.shared_name(data), {"train": head.file.path}, tmp_path)
-    enter("node", tmp_path, monkeypatch)
+    assert {*file.table.column_names} - {*head["train"][0].table.column_names} == lacking
+    assert head["train"][0].whole.equals(file.table)
+    sent = shared.publish(storage, str(name), {s: file.path for s, (file, _) in head.items()}, tmp_path)
+    root.rename(tmp_path / "moved")  # The nodes do not see the folder.
+    enter("node")
     shared.use(sent)
-    joined = detection.open_split(data, "train")
-    assert joined.file.path.name == expected.file.path.name, "the file of a single machine"
-    for i in range(len(expected)):
-        assert np.array_equal(joined.image(i), expected.image(i))
-        assert joined.objects(i).masks == expected.objects(i).masks
+    for split, (joined, used) in open_splits().items():
+        file, kept = expected[split]
+        assert joined.path.name == file.path.name, "the file of a single machine"
+        assert joined.table.equals(file.table)
+        assert used == kept
 
 
-def test_size_and_time_of_shards(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    storage = Storage(str(tmp_path / "kept"))
-    decode(storage, photos, tmp_path, monkeypatch)
+def test_messages_of_nodes_name_the_file_of_the_driver(
+    tmp_path: Path, enter: Enter, computed: list[str]
+) -> None:
+    enter("head")
+    _, open_splits = masks(tmp_path)
+    (tmp_path / "masks" / "0011.png").write_bytes(b"no picture")
+    shared.use_saved(None, Storage(str(tmp_path / "kept")))
+    with pytest.raises(
+        InputError, match=rf"^{tmp_path}/masks/0011.png cannot be read \(cannot .* {tmp_path}/m"
+    ):
+        open_splits()
+    assert computed
+
+
+def test_size_and_time_of_shards(photos: Path, decode: Decode) -> None:
+    decode()
     head = opened(photos)
     size, seconds = shared.measure_fetch([head.file.path])
     assert size == sum(shard.size for shard in shared.list_shards(head.file))

@@ -27,13 +27,13 @@ def forget() -> Iterator[None]:
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the splits that were decoded."""
     done: list[str] = []
-    rows = image_cache._rows
+    write = image_cache._write_images
 
-    def count(items: Any, side: int, what: str, *further: Any) -> Any:
+    def count(schema: Any, about: Any, what: str, *further: Any) -> Any:
         done.append(what)
-        return rows(items, side, what, *further)
+        return write(schema, about, what, *further)
 
-    monkeypatch.setattr(image_cache, "_rows", count)
+    monkeypatch.setattr(image_cache, "_write_images", count)
     return done
 
 

@@ -1,6 +1,5 @@
 """Test groups in every kind of data: members of a group are in one split, and other inputs do not move."""
 
-import json
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -14,16 +13,12 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from automl.base.errors import InputError
-from automl.data import shared
 from automl.data.manifest import compare_manifests
 from automl.data.records import Records
 from automl.data.splits import FRACTION, SPLITS, hash_names, hold_out_split
-from automl.storage.storage import Storage
 from automl.tasks.code_retrieval.data import open_texts
 from automl.tasks.detection import DetectionData
 from automl.tasks.detection.data import open_detection_records as open_detection
-from automl.tasks.detection.data import open_split as open_detection_split
-from automl.tasks.detection.data import shared_name as shared_name_of_detection
 from automl.tasks.detection.data.dataset import summarise_detection
 from automl.tasks.image_classification.data import open_image_records
 from automl.tasks.image_classification.data.overview import summarise_folder
@@ -221,11 +216,8 @@ def test_group_in_two_given_splits_is_reported(kind: str, tmp_path: Path) -> Non
     splits = ["train"] * 40 + ["validation"] * 20 + ["test"] * 20
     groups[41] = groups[60] = "p0"
     path = write(tmp_path / "d", groups, splits)
-    assert {split: len(rows) for split, rows in opened(path).whole.items()} == {
-        "train": 40,
-        "validation": 20,
-        "test": 20,
-    }, "given splits stay unchanged"
+    counts = {split: len(rows) for split, rows in opened(path).whole.items()}
+    assert counts == dict(zip(SPLITS, (40, 20, 20), strict=True)), "given splits stay unchanged"
     (line,) = (line for line in OVERVIEWS[kind](path).lines() if "several splits" in line)
     assert "1 group" in line or "1 subject" in line
     assert line.endswith(
@@ -253,30 +245,6 @@ def test_other_groups_change_the_manifest(kind: str, tmp_path: Path) -> None:
     assert compare_manifests(before, after).moved
     shutil.rmtree(tmp_path / "d")
     assert opened(write(tmp_path / "d", groups_of("a{}"), None)).manifest().digest == before.digest
-
-
-def test_node_with_only_the_decoded_files_has_the_same_splits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = str(coco(tmp_path / "d", groups_of("a{}"), None))
-    data = DetectionData(source="coco", path=path, size=64, subset=0.5)
-
-    def opened() -> dict[str, Any]:
-        return {s: open_detection_split(data, s) for s in SPLITS}
-
-    name = shared_name_of_detection(data)
-    expected = opened()
-    files = {split: images.file.path for split, images in expected.items()}
-    files_in_storage = shared.publish(Storage(str(tmp_path / "kept")), name, files, tmp_path)
-    shutil.rmtree(path)
-    monkeypatch.setenv("AUTOML_CACHE", str(tmp_path / "node"))
-    shared.use(json.loads(json.dumps(files_in_storage)))
-    try:
-        assert {s: images.names() for s, images in opened().items()} == {
-            s: e.names() for s, e in expected.items()
-        }
-    finally:
-        shared.use(None)
 
 
 @pytest.mark.parametrize(

@@ -155,16 +155,15 @@ def _read_categories(file: Path, listed: Sequence[Mapping[str, Any]]) -> dict[in
     for entry in listed:
         number, name = entry.get("id"), entry.get("name")
         if not _is_number(number):
-            raise InputError(
-                f"{file}: a category must have an `id`, a whole number; got {_shorten(dict(entry))}"
-            )
-        if not (isinstance(name, str) and name.strip()):
-            raise InputError(f"{file}: category {number} must have a `name`; got {_shorten(name)}")
-        if number in categories:
-            raise InputError(
-                f"{file}: category {number} is listed twice: {categories[number]!r} and {name!r}"
-            )
-        categories[number] = normalise_nfc(name)
+            fault = f"a category must have an `id`, a whole number; got {_shorten(dict(entry))}"
+        elif not (isinstance(name, str) and name.strip()):
+            fault = f"category {number} must have a `name`; got {_shorten(name)}"
+        elif number in categories:
+            fault = f"category {number} is listed twice: {categories[number]!r} and {name!r}"
+        else:
+            categories[number] = normalise_nfc(name)
+            continue
+        raise InputError(f"{file}: {fault}")
     return dict(sorted(categories.items()))
 
 
@@ -184,29 +183,25 @@ def _read_images(file: Path, listed: Sequence[Mapping[str, Any]]) -> Iterator[Li
     seen: set[int] = set()
     for entry in listed:
         number, name = entry.get("id"), entry.get("file_name")
-        if not _is_number(number) or number in seen:
-            raise InputError(
-                f"{file}: an image must have an `id`, a whole number of its own; got {_shorten(number)} of "
-                f"{_shorten(name)}"
-            )
-        path = PureWindowsPath(name if isinstance(name, str) else "")  # accepts / and \\ as separators
-        if not path.parts or path.root or ".." in path.parts:
-            raise InputError(
-                f"{file}: image {number} must have a `file_name` below the folder of images; "
-                f"got {_shorten(name)}"
-            )
-        if any(len(part.encode("utf-8", "surrogatepass")) > LONGEST_NAME for part in path.parts):
-            raise InputError(
-                f"{file}: image {number} has a `file_name` of more than {LONGEST_NAME} bytes, which no file "
-                f"can have: {_shorten(name)}"
-            )
         size = entry.get("width"), entry.get("height")
-        if not all(_is_number(side) and side > 0 for side in size):
-            raise InputError(
-                f"{file}: image {number} ({name}) must have `width` and `height`; got {_shorten(size)}"
+        path = PureWindowsPath(name if isinstance(name, str) else "")  # accepts / and \\ as separators
+        image, shown = f"image {number}", _shorten(name)
+        if not _is_number(number) or number in seen:
+            fault = (
+                f"an image must have an `id`, a whole number of its own; got {_shorten(number)} of {shown}"
             )
-        seen.add(number)
-        yield ListedImage(number=number, name=name, width=size[0], height=size[1], annotations=[])  # type: ignore[arg-type]
+        elif not path.parts or path.root or ".." in path.parts:
+            fault = f"{image} must have a `file_name` below the folder of images; got {shown}"
+        elif any(len(part.encode("utf-8", "surrogatepass")) > LONGEST_NAME for part in path.parts):
+            length = f"more than {LONGEST_NAME} bytes, which no file can have"
+            fault = f"{image} has a `file_name` of {length}: {shown}"
+        elif not all(_is_number(side) and side > 0 for side in size):
+            fault = f"{image} ({name}) must have `width` and `height`; got {_shorten(size)}"
+        else:
+            seen.add(number)
+            yield ListedImage(number=number, name=name, width=size[0], height=size[1], annotations=[])  # type: ignore[arg-type]
+            continue
+        raise InputError(f"{file}: {fault}")
 
 
 def _find_fault(

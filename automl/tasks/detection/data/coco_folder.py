@@ -81,7 +81,9 @@ def is_coco(path: str | Path) -> bool:
 
 def list_annotation_files(root: Path) -> list[AnnotationFile]:
     """Return the annotation files of the first layout that matches `root`; an empty list if none does."""
-    return list(_list_coco(root)) or list(_list_roboflow(root)) or list(_list_label_studio(root))
+    files = {root / name / ROBOFLOW: split for name, split in FOLDERS.items()}
+    roboflow = [AnnotationFile(file, split, (file.parent,)) for file, split in files.items() if is_file(file)]
+    return list(_list_coco(root)) or roboflow or list(_list_label_studio(root))
 
 
 def _list_coco(root: Path) -> Iterator[AnnotationFile]:
@@ -92,12 +94,6 @@ def _list_coco(root: Path) -> Iterator[AnnotationFile]:
         folders = [folder / base for base in names for folder in (root, root / "images")]
         split = None if prefix is None else SPLIT_PREFIXES[prefix]
         yield AnnotationFile(file, split, (*folders, root / "images", root))
-
-
-def _list_roboflow(root: Path) -> Iterator[AnnotationFile]:
-    for name, split in FOLDERS.items():
-        if is_file(file := root / name / ROBOFLOW):
-            yield AnnotationFile(file, split, (file.parent,))
 
 
 def _list_label_studio(root: Path) -> Iterator[AnnotationFile]:

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,12 @@ from PIL import Image
 from automl.base.errors import InputError, unknown
 from automl.base.units import pluralize
 from automl.data import shared
-from automl.data.arrow import PIXELS, ArrowFile, map_in_threads, write_rows
+from automl.data.arrow import PIXELS, write_mapped
 from automl.data.digits import COUNTS, SIDE, Scene, draw_scenes
 from automl.data.files import SIZE
 from automl.data.overview import Overview
 from automl.data.pictures import describe_sizes, read_picture
-from automl.data.records import ImageRecords, load_files
+from automl.data.records import ImageRecords
 from automl.data.splits import SPLITS, select_subset
 from automl.data.tally import Tally, join_examples
 from automl.tasks.detection import DetectionData
@@ -61,7 +61,7 @@ SCHEMA = pa.schema(
 )
 
 
-class DetectionCache(ArrowFile):
+class DetectionCache(shared.ShardedFile):
     """An opened file of N images.
 
     Attributes:
@@ -81,11 +81,6 @@ class DetectionCache(ArrowFile):
         self.keys = self.read_hashes("key")
         if not ((self.rows > 0) & (self.columns > 0)).all():
             raise ValueError("a side is out of range")
-
-    @cached_property
-    def pixels(self) -> pa.ChunkedArray:
-        """The stored images. The index of a file on the nodes of a cluster fetches them from the storage."""
-        return shared.join_shards(self).table[PIXELS]
 
     def __len__(self) -> int:
         return len(self.width)
@@ -108,43 +103,13 @@ def open_detection_cache(
     for photo in photos:
         key.update(photo.name.encode("utf-8", "surrogateescape") + b"\0" + photo.content)
     needed = sum(3 * size * size * min(1.0, p.width * p.height / size**2) for p in photos)
-    write, row = partial(_write_photos, size, about, name), max(1, int(needed) // max(1, len(photos)))
-    cache = shared.write_on_nodes(
-        DetectionCache,
-        key.digest(),
-        photos,
-        partial(write, threads=1),  # A node writes one for each core.
-        load=_load_photos,
-        row=row,
-        title=f"{name} images",
+    labels = {number: i for i, number in enumerate(categories, start=1)}
+    make_row = partial(_make_row, labels=labels, size=size, has_masks=has_masks)
+    row, title = max(1, int(needed) // max(1, len(photos))), f"{name} images"
+    write = partial(write_mapped, title, SCHEMA, about, make_row)
+    return shared.open_written(
+        DetectionCache, key.digest(), photos, write, row=row, title=title, check=check_sizes
     )
-
-    def check_and_write(path: Path) -> str:
-        check_sizes(photos)  # Fail before hours of decoding.
-        return write(path, photos)
-
-    return cache or DetectionCache.open_cached(key.digest(), check_and_write, needed=needed)
-
-
-def _load_photos(photos: Sequence[Photo]) -> list[Photo]:
-    check_sizes(photos)
-    return load_files(photos)
-
-
-def _write_photos(
-    size: int,
-    about: Mapping[str, Any],
-    name: str,
-    path: Path,
-    photos: Sequence[Photo],
-    threads: int | None = None,
-) -> str:
-    """Decode images into a file. Return a phrase that says so."""
-    labels = {number: i for i, number in enumerate(about["categories"], start=1)}
-    make_row = partial(_make_row, labels=labels, size=size, has_masks=about["has_masks"])
-    rows = map_in_threads(f"decoding {name} images", photos, make_row, threads=threads)
-    write_rows(path, SCHEMA, rows, about)
-    return f"decoded {pluralize(len(photos), f'{name} images')}"
 
 
 def _make_row(photo: Photo, labels: Mapping[int, int], size: int, has_masks: bool) -> dict[str, Any]:
@@ -178,7 +143,6 @@ def decode_photo(photo: Photo, size: int) -> tuple[np.ndarray, Sequence[str]]:
     Raises InputError for an image that cannot be decoded or has another size.
     """
     image, annotated = photo.image, (photo.width, photo.height)
-    shown = image if isinstance(image, Path) else photo.name  # the content of a file of another machine
     changes: Sequence[str] = ()
     if isinstance(image, np.ndarray):
         picture = Image.fromarray(image)
@@ -188,9 +152,9 @@ def decode_photo(photo: Photo, size: int) -> tuple[np.ndarray, Sequence[str]]:
         except MemoryError:
             raise
         except Exception as error:  # Pillow raises nearly any error for a damaged file.
-            raise InputError(describe_undecodable(shown, error)) from error
+            raise InputError(describe_undecodable(image, error)) from error
         if picture.size != annotated:
-            raise InputError(describe_size_mismatch(shown, picture.size, annotated))
+            raise InputError(describe_size_mismatch(image, picture.size, annotated))
     if (scaled := scale_size(*annotated, size)) != annotated:
         picture = picture.resize(scaled, Image.Resampling.BILINEAR)
     return np.asarray(picture), changes
@@ -218,7 +182,7 @@ class DetectionImages:
     def image(self, index: int) -> np.ndarray:
         """Return an image, uint8 `(rows, columns, 3)`, not copied and read-only."""
         row = int(self._rows[index])
-        pixels = np.frombuffer(self.file.pixels[row].as_buffer(), np.uint8)
+        pixels = np.frombuffer(self.file.whole[PIXELS][row].as_buffer(), np.uint8)
         return pixels.reshape(self.file.rows[row], self.file.columns[row], 3)
 
     def objects(self, index: int) -> Objects:

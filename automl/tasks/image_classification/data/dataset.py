@@ -30,12 +30,12 @@ from automl.base.errors import InputError, unknown
 from automl.base.units import format_size, pluralize
 from automl.data import shared
 from automl.data.archive import SUFFIXES, extract_cached, is_archive
-from automl.data.arrow import PIXELS, ArrowFile, cached_path, map_in_threads, write_rows
+from automl.data.arrow import PIXELS, cached_path, map_in_threads, write_rows
 from automl.data.digits import read_digits
 from automl.data.download import fetch_files, read_datasets
 from automl.data.files import SIZE, hash_all, hash_contents
 from automl.data.pictures import cache_side, decode
-from automl.data.records import ImageRecords, Item, Listing, load_files
+from automl.data.records import ImageRecords, Item, Listing
 from automl.data.remote import existing_copy
 from automl.data.splits import SPLITS, hash_names, select_subset
 from automl.data.tally import Tally
@@ -74,19 +74,13 @@ def _list_digits() -> Listing[Item]:
 
 
 def _list_lookups() -> Listing[Item]:
-    splits = {
-        split: _items(f"{split}/", images, labels) for split, (images, labels) in draw_lookups().items()
-    }
+    splits = {split: _items(f"{split}/", *drawn) for split, drawn in draw_lookups().items()}
     return Listing(classes=tuple(SHAPES), splits=splits)
 
 
 def _items(name: str, images: Sequence[np.ndarray], labels: np.ndarray) -> list[Item]:
-    return [
-        Item(f"{name}{i}", image, label, content)
-        for i, (image, label, content) in enumerate(
-            zip(images, labels.tolist(), hash_contents(images), strict=True)
-        )
-    ]
+    columns = zip(range(len(images)), images, labels.tolist(), hash_contents(images), strict=True)
+    return [Item(f"{name}{i}", image, label, content) for i, image, label, content in columns]
 
 
 BUNDLED: Mapping[str, Callable[[], Listing[Item]]] = {"digits": _list_digits, "lookup": _list_lookups}
@@ -153,7 +147,7 @@ MOST_OF_DISK = 0.5  # of what is free, for decoded images
 ENCODED = b" encoded"  # end of the key of a cache with the images' files
 
 
-class ImageCache(ArrowFile):
+class ImageCache(shared.ShardedFile):
     """An opened cache file of N rows. Pixels stay on the disk until a row is read.
 
     Attributes:
@@ -196,13 +190,9 @@ class ImageCache(ArrowFile):
         """The first row of each block."""
         return np.cumsum([0, *(len(block) for block in self.blocks)])
 
-    @cached_property
-    def _files(self) -> pa.ChunkedArray:
-        return shared.join_shards(self).table[PIXELS]
-
     def read_file(self, row: int) -> bytes:
         """Return the original file of a row of an encoded cache."""
-        content: bytes = self._files[row].as_py()
+        content: bytes = self.whole[PIXELS][row].as_py()
         return content
 
     def read(self, rows: np.ndarray, out: np.ndarray) -> None:
@@ -259,10 +249,7 @@ def open_image_cache(
         about, schema = {**about, "encoded": True}, schema.set(0, pa.field(PIXELS, pa.binary()))
         needed = sum(item.image.stat().st_size for item in items if isinstance(item.image, Path))
     write, title = partial(_write_images, schema, about, name), f"{name} images"
-    write_shard = partial(write, threads=1)  # A node writes one for each core.
-    cache = shared.write_on_nodes(ImageCache, key, items, write_shard, load=load_files, row=row, title=title)
-    if cache is None:
-        cache = ImageCache.open_cached(key, lambda path: write(path, items), needed=needed)
+    cache = shared.open_written(ImageCache, key, items, write, row=row, title=title, needed=needed)
     _check_skipped(cache.about["skipped"], len(items), name)
     return cache
 
@@ -298,45 +285,22 @@ def _write_images(
 ) -> str:
     """Decode images into a file. Return a phrase that says so."""
     about = {**about, "skipped": (skipped := dict[str, str]())}
-    encoded = "encoded" in about
-    write_rows(path, schema, _rows(items, about["side"], name, skipped, threads, encoded), about)
+    make_row = partial(_make_row, side=about["side"], encoded="encoded" in about)
+    decoded = map_in_threads(f"decoding {name} images", items, make_row, threads=threads)
+
+    def rows() -> Iterator[Mapping[str, Any]]:
+        for item, row in zip(items, decoded, strict=True):
+            if not isinstance(row, str):
+                yield row
+                continue
+            skipped[item.name] = row
+            if threads is None:  # A shard may have many.
+                _check_skipped(skipped, len(items), name)
+
+    write_rows(path, schema, rows(), about)
     if skipped:
         print(f"warning: left out {_list_skipped(skipped)}", file=sys.stderr, flush=True)
     return f"decoded {pluralize(len(items) - len(skipped), f'{name} images')}"
-
-
-def _rows(
-    items: Sequence[Item],
-    side: int,
-    name: str,
-    skipped: dict[str, str],
-    threads: int | None = None,
-    encoded: bool = False,
-) -> Iterator[Mapping[str, Any]]:
-    """Decode the images. Those that cannot be decoded are added to `skipped`; a shard may have many."""
-    title = f"decoding {name} images"
-    decoded = map_in_threads(title, items, lambda item: _try_decode(item, side), threads=threads)
-    for item, result in zip(items, decoded, strict=True):
-        if isinstance(result, str):
-            skipped[item.name] = result
-            if threads is None:
-                _check_skipped(skipped, len(items), name)
-            continue
-        pixels, aspect, changes = result
-        yield {
-            PIXELS: _read_file(item.image) if encoded else pixels.tobytes(),
-            "label": item.label,
-            "aspect": aspect,
-            "name": item.name,
-            "content": item.content,
-            "changes": changes,
-            **({"values": item.values} if item.values else {}),
-        }
-
-
-def _read_file(image: Any) -> bytes:
-    content: bytes = image.read_bytes() if isinstance(image, Path) else image.getvalue()  # of `load_files`
-    return content
 
 
 def _check_skipped(skipped: Mapping[str, str], count: int, name: str) -> None:
@@ -349,16 +313,25 @@ def _check_skipped(skipped: Mapping[str, str], count: int, name: str) -> None:
         )
 
 
-def _try_decode(item: Item, side: int) -> tuple[np.ndarray, float, list[str]] | str:
-    """Return the decoded image, its aspect ratio and the changes; or the error as text."""
-    changes: list[str] = []
+def _make_row(item: Item, side: int, encoded: bool) -> dict[str, Any] | str:
+    """Return the row of an image, decoded or as its file, or the error of decoding it as text."""
+    changes, image = list[str](), item.image
     try:
-        return *decode(item.image, side, changes), changes
+        pixels, aspect = decode(image, side, changes)
     except MemoryError:
         raise
     except Exception as error:  # Pillow raises nearly any error for a damaged file.
         text = f"{type(error).__name__}: {error}"
-        return text.replace(f" {item.image!r}", "").replace(f" {str(item.image)!r}", "")
+        return text.replace(f" {image!r}", "").replace(f" {str(image)!r}", "")
+    return {
+        PIXELS: pixels.tobytes() if not encoded or isinstance(image, np.ndarray) else image.read_bytes(),
+        "label": item.label,
+        "aspect": aspect,
+        "name": item.name,
+        "content": item.content,
+        "changes": changes,
+        **({"values": item.values} if item.values else {}),
+    }
 
 
 def _list_skipped(skipped: Mapping[str, str]) -> str:

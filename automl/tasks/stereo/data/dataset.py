@@ -8,7 +8,8 @@ width (int32) and changes (strings, see `Picture.changes`).
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from dataclasses import replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pyarrow as pa
 
 from automl.base.errors import InputError, unknown
 from automl.data import shared
-from automl.data.arrow import map_in_threads, write_rows
+from automl.data.arrow import write_mapped
 from automl.data.files import SIZE, hash_contents
 from automl.data.overview import Overview
 from automl.data.records import RecordFile, Records
@@ -67,7 +68,7 @@ class PairsFile(RecordFile):
         return np.frombuffer(self._bytes("disparity", row), np.float32).reshape(self.shapes[row])
 
     def _bytes(self, column: str, row: int) -> Any:
-        return self.table[column][int(row)].as_buffer()
+        return self.whole[column][int(row)].as_buffer()
 
 
 def open_cached_pairs(data: StereoData) -> PairsFile:
@@ -84,7 +85,7 @@ def open_cached_pairs(data: StereoData) -> PairsFile:
             raise InputError(f"planes is bundled and takes no path; got {path}. Drop --data")
         key = f"planes {FORMAT} {json.dumps(dict(planes.COUNTS))}".encode()
         indices = [(split, i) for split in SPLITS for i in range(planes.COUNTS[split])]
-        return _open_cache(key, indices, lambda index: _draw_row(*index), planes.HEIGHT * planes.WIDTH)
+        return _open_cache(key, indices, _draw_row, planes.HEIGHT * planes.WIDTH)
     if path is None:
         raise InputError(
             "pairs need the path of a folder in the layout of Scene Flow, KITTI or Middlebury, or of a CSV "
@@ -94,11 +95,11 @@ def open_cached_pairs(data: StereoData) -> PairsFile:
         return shared_set
     pairs = find_pairs(path)
     hashes = hash_contents([file for pair in pairs for file in pair.files])
-    digests = [hashlib.sha256(b"".join(hashes[i : i + 3])).digest() for i in range(0, len(hashes), 3)]
+    digests = (hashlib.sha256(b"".join(hashes[i : i + 3])).digest() for i in range(0, len(hashes), 3))
+    pairs = [replace(pair, content=content) for pair, content in zip(pairs, digests, strict=True)]
     named = json.dumps([(pair.name, pair.group, pair.split) for pair in pairs])
     key = f"stereo {FORMAT} {named}".encode() + b"".join(hashes)
-    hashed = list(zip(pairs, digests, strict=True))
-    return _open_cache(key, hashed, lambda pair: _read_row(*pair), read_pair(pairs[0])[2].size)
+    return _open_cache(key, pairs, _read_row, read_pair(pairs[0])[2].size)
 
 
 def shared_name(data: StereoData) -> str | None:
@@ -108,23 +109,20 @@ def shared_name(data: StereoData) -> str | None:
 
 def _open_cache(key: bytes, pairs: Sequence[Any], row: Callable[[Any], Row], pixels: int) -> PairsFile:
     """Return the cache of `pairs`, a `row` for each. `pixels` is the size of the first pair."""
-
-    def write(target: Path) -> str:
-        write_rows(target, SCHEMA, map_in_threads("reading stereo pairs", pairs, row), {})
-        return f"read {len(pairs)} stereo pairs"
-
-    return PairsFile.open_cached(key, write, needed=len(pairs) * pixels * 10)
+    write = partial(write_mapped, title := "stereo pairs", SCHEMA, {}, row)
+    return shared.open_written(PairsFile, key, pairs, write, row=10 * pixels, title=title)
 
 
-def _draw_row(split: str, i: int) -> Row:
+def _draw_row(index: tuple[str, int]) -> Row:
+    split, i = index
     arrays = planes.draw_pair(split, i)
     content = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).digest()
     return _make_row(*arrays, name=f"{split}{i}", group=None, split=SPLITS.index(split), content=content)
 
 
-def _read_row(pair: Pair, content: bytes) -> Row:
-    split = SPLITS.index(pair.split) if pair.split else -1
-    return _make_row(*read_pair(pair), name=pair.name, group=pair.group or None, split=split, content=content)
+def _read_row(pair: Pair) -> Row:
+    split, group = SPLITS.index(pair.split) if pair.split else -1, pair.group or None
+    return _make_row(*read_pair(pair), name=pair.name, group=group, split=split, content=pair.content)
 
 
 def read_pair(pair: Pair) -> tuple[np.ndarray, np.ndarray, np.ndarray, Sequence[str]]:

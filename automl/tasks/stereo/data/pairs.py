@@ -25,7 +25,7 @@ from automl.base.text import open_text
 from automl.data.csv_table import read_groups, read_labels, read_table
 from automl.data.download import read_datasets
 from automl.data.files import find_on_disk, is_clutter, is_file, list_files, list_folders, name_to_text, walk
-from automl.data.pictures import open_picture, read_channel
+from automl.data.pictures import get_suffix, open_picture, read_channel
 from automl.data.remote import existing_copy, local_copy
 from automl.data.splits import SPLITS
 
@@ -48,6 +48,7 @@ class Pair:
     Attributes:
         split: one of SPLITS; empty if the source defines none.
         group: the sequence or scene that must stay in one split; empty if the pair stands alone.
+        content: the SHA-256 of the files, once it is known.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Pair:
     disparity: Path
     split: str = ""
     group: str = ""
+    content: bytes = b""
 
     @property
     def files(self) -> tuple[Path, Path, Path]:
@@ -246,8 +248,7 @@ def read_disparity(path: str | Path) -> np.ndarray:
 
     Raises InputError for a file that cannot be read or has no known disparity.
     """
-    path = Path(path)
-    if path.suffix.lower() == ".pfm":
+    if get_suffix(str(path)) == ".pfm":
         values = read_channel(path, ("F",), DISPARITIES)
     else:
         values = read_channel(path, SIXTEEN_BIT, DISPARITIES).astype(np.float32) / KITTI_SCALE

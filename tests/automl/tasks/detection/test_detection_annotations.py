@@ -67,11 +67,8 @@ def test_a_folder_is_read(root: Path) -> None:
     assert is_coco(root.parent)  # a folder with only this folder
     listing = read_coco_folder(root)
     assert listing.categories == {3: "cat", 5: "dog"}
-    assert {split: len(photos) for split, photos in listing.splits.items()} == {
-        "train": 2,
-        "validation": 2,
-        "test": 2,
-    }
+    counts = {split: len(photos) for split, photos in listing.splits.items()}
+    assert counts == dict.fromkeys(("train", "validation", "test"), 2)
     images = open_split(DetectionData(source="coco", path=str(root), size=10), "train")
     assert images.classes == ("cat", "dog")
     assert images.image(0).shape == (5, 10, 3)  # the longer side is bounded
@@ -94,12 +91,7 @@ def test_polygons_and_run_lengths_give_the_same_mask() -> None:
             lengths.append(0)
             value = pixel
         lengths[-1] += 1
-    forms = [
-        SQUARE,
-        {"size": [10, 20], "counts": lengths},
-        {"size": [10, 20], "counts": runs["counts"].decode()},
-    ]
-    for form in forms:
+    for form in (SQUARE, *({"size": [10, 20], "counts": c} for c in (lengths, runs["counts"].decode()))):
         assert masks.filter_segmentation(form, 10, 20)[1] == []
         (again,) = masks.decode_masks([masks.encode_segmentation(form, 10, 20)], 10, 20)
         assert (again == shape).all()
@@ -247,7 +239,7 @@ def test_missing_images_and_other_categories_are_reported(root: Path) -> None:
 def test_wrong_images_are_reported_before_decoding(
     summarise: Callable[[str], object], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(detection_cache, "_make_row", None)
+    monkeypatch.setattr(detection_cache, "_make_row", pytest.fail)
     Image.new("RGB", (10, 20)).save(root / "train2017" / "a.png")  # lying on its side
     (root / "train2017" / "b.png").write_bytes(b"no image")
     with pytest.raises(

@@ -94,18 +94,12 @@ def test_boxes_match_images_turned_by_exif(
             exif = Image.Exif()
             exif[ExifTags.Base.Orientation] = orientation
             stored.save(tmp_path / split / f"{i}.{kind}", exif=exif)
-            images.append(
-                {"id": i, "file_name": f"{i}.{kind}", "width": seen.shape[1], "height": seen.shape[0]}
-            )
+            height, width = seen.shape[:2]
+            images.append({"id": i, "file_name": f"{i}.{kind}", "width": width, "height": height})
         rows, columns = (np.flatnonzero((seen == RED).all(2).any(axis)) for axis in (1, 0))
         box = [int(columns[0]), int(rows[0]), len(columns), len(rows)]
-        content = {
-            "images": images,
-            "annotations": [
-                {"id": i, "image_id": i, "category_id": 1, "bbox": box, "iscrowd": 0} for i in range(4)
-            ],
-            "categories": [{"id": 1, "name": "red"}],
-        }
+        reds = [{"id": i, "image_id": i, "category_id": 1, "bbox": box, "iscrowd": 0} for i in range(4)]
+        content = {"images": images, "annotations": reds, "categories": [{"id": 1, "name": "red"}]}
         (tmp_path / "annotations" / f"instances_{split}.json").write_text(json.dumps(content))
     images = open_split(DetectionData(source="coco", path=str(tmp_path), size=64), "train")
     for i in range(4):
