@@ -18,6 +18,7 @@ from automl.data.files import find_on_disk, is_file, normalise_nfc
 Row = dict[str, str]
 
 LABELS = "labels.csv"
+SEPARATOR = ";"  # of the labels of an image
 COLUMNS = {
     "file": ("file", "filename", "file_name", "image", "path"),
     "label": ("label", "class", "category", "labels", "tags"),

@@ -17,12 +17,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from automl.base.errors import InputError
-from automl.data.csv_table import COLUMNS, Row, Table
+from automl.data.csv_table import COLUMNS, SEPARATOR, Row, Table
 from automl.data.files import normalise_nfc
 from automl.task.classification import Classes, Classification, Mixed, Target
 
 LAYOUT = "one folder of images per class, or train/ and val/ or test/ that each hold one folder per class"
-SEPARATOR = ";"  # of the labels of an image
 NONE = "none"  # an image without labels
 FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True}
 Counts = Mapping[str, int]  # numbers of images by key
@@ -36,7 +35,7 @@ class ImageTarget(Target):
     images. Then `encode` converts each key. Folders of classes have their names as keys.
 
     Attributes:
-        columns: The columns that it is read from.
+        columns: The columns that it is read from. Empty if folders are labels.
         stratum: What the same fraction of images is held out of. Empty if the target has no effect.
         output: The name of the deployed graph's output.
         meaning: What the model card says of it.
@@ -159,7 +158,7 @@ class Labels(ImageTarget):
             for key, count in keys.items():
                 counts[split] += Counter(dict.fromkeys(_split_key(key), count))
         train, total = counts["train"], sum(splits["train"].values())
-        names = sorted(train) if self.columns == ("label",) else list(self.columns)
+        names = sorted(train) if self.columns in ((), ("label",)) else list(self.columns)
         for name in names:
             if train[name] in (0, total):
                 has = "every image has" if train[name] else "no image has"
@@ -279,7 +278,8 @@ def find_target(table: Path, content: Table) -> ImageTarget | None:
     """Return what the columns of `labels.csv` say of each image. None if they say nothing but groups.
 
     A column of COLUMNS for labels or numbers decides. Otherwise it is the other columns: a single one of
-    numbers, or one or more of 0 and 1, which are labels.
+    numbers, or one or more of 0 and 1, which are labels. An empty column of labels, without files or beside
+    groups, says that folders are labels.
 
     Raises InputError if the columns have no target.
     """
@@ -289,6 +289,9 @@ def find_target(table: Path, content: Table) -> ImageTarget | None:
         folders = {Path(row.get("file", "")).parent for row in rows}
         if not own or len(folders) > 1:  # folders of classes
             return None
+    is_empty = "label" in columns and not any(row["label"].strip() for row in rows)
+    if is_empty and ("file" not in columns or "group" in columns):
+        return Labels(columns=())
     if "file" in columns and "label" in columns:
         return Labels() if any(SEPARATOR in row["label"] for row in rows) else ImageClasses()
     if "file" in columns and "target" in columns:

@@ -26,6 +26,8 @@ from automl.tasks.segmentation import SegmentationData
 from automl.tasks.segmentation.data import open_labelled_images
 from automl.tasks.sequence_classification.data import long_csv
 
+Make = Callable[..., Path]
+
 
 def counts(listing: Listing[Item]) -> dict[str, int]:
     return {split: len(images) for split, images in listing.splits.items()}
@@ -45,7 +47,7 @@ def test_digits_are_those_of_scikit_learn() -> None:
 
 
 @pytest.mark.parametrize("held", ["val", "test"])
-def test_folder_with_one_held_out_split(held: str, tmp_path: Path, make_folder: Callable[..., Path]) -> None:
+def test_folder_with_one_held_out_split(held: str, tmp_path: Path, make_folder: Make) -> None:
     root = make_folder(tmp_path / "d", {"train/cat": 3, "train/dog": 2, f"{held}/dog": 4})
     listing = list_images("folder", str(root), 32)
     assert listing.classes == ("cat", "dog")
@@ -57,18 +59,14 @@ def test_folder_with_one_held_out_split(held: str, tmp_path: Path, make_folder: 
 @pytest.mark.parametrize(
     "names", [("training", "validation"), ("Train", "Testing"), ("train", "valid", "test")], ids=" ".join
 )
-def test_usual_names_of_splits(
-    names: tuple[str, ...], tmp_path: Path, make_folder: Callable[..., Path]
-) -> None:
+def test_usual_names_of_splits(names: tuple[str, ...], tmp_path: Path, make_folder: Make) -> None:
     sizes = {f"{name}/{kind}": 4 - i for i, name in enumerate(names) for kind in "ab"}
     splits = ("train", "validation", "test") if len(names) == 3 else ("train", "test")
     sizes_of = counts(list_images("folder", make_folder(tmp_path / "d", sizes), 32))
     assert sizes_of == {split: 8 - 2 * i for i, split in enumerate(splits)}
 
 
-def test_plain_folders_and_archives_have_a_test_split(
-    tmp_path: Path, make_folder: Callable[..., Path]
-) -> None:
+def test_plain_folders_and_archives_have_a_test_split(tmp_path: Path, make_folder: Make) -> None:
     root = make_folder(tmp_path / "d", {"cat": 10, "dog/deep/er": 5})
     records = open_image_records("folder", path=root, size=32)
     splits = [records.inputs(split) for split in ("train", "validation", "test")]
@@ -88,15 +86,13 @@ def test_plain_folders_and_archives_have_a_test_split(
 
 
 @pytest.mark.parametrize("names", [["train"], ["test"], ["val", "train"], ["test", "testing"], ["Train"]])
-def test_class_may_have_the_name_of_a_split(
-    names: list[str], tmp_path: Path, make_folder: Callable[..., Path]
-) -> None:
+def test_class_may_have_the_name_of_a_split(names: list[str], tmp_path: Path, make_folder: Make) -> None:
     listing = list_images("folder", make_folder(tmp_path / "d", dict.fromkeys(["bus", *names], 6)), 32)
     assert listing.classes == tuple(sorted(["bus", *names]))
     assert sum(counts(listing).values()) == 6 * (1 + len(names))
 
 
-def test_other_and_hidden_files_are_ignored(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
+def test_other_and_hidden_files_are_ignored(tmp_path: Path, make_folder: Make) -> None:
     root = make_folder(tmp_path / "d", {"cat": 5, "dog": 5, ".hidden": 2, "dog/.cache": 2, "__MACOSX": 1})
     (root / "notes").mkdir()
     for name in ("notes/a.txt", "cat/labels.csv", "cat/._0.png", "dog/Thumbs.db", "README.md", "loose.png"):
@@ -127,7 +123,7 @@ def test_other_and_hidden_files_are_ignored(tmp_path: Path, make_folder: Callabl
     ],
 )
 def test_invalid_folders_are_rejected(
-    folders: dict[str, int], message: str, tmp_path: Path, make_folder: Callable[..., Path]
+    folders: dict[str, int], message: str, tmp_path: Path, make_folder: Make
 ) -> None:
     root = tmp_path / "d"
     root.mkdir()
@@ -140,9 +136,7 @@ def left_out(listing: Listing[Item]) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("name", ["{i}.jfif", "{i}.JPE", "{i}.jpg_large", "{i}", "{i}.jpg~"])
-def test_images_with_unusual_suffixes_are_read(
-    name: str, tmp_path: Path, make_folder: Callable[..., Path]
-) -> None:
+def test_images_with_unusual_suffixes_are_read(name: str, tmp_path: Path, make_folder: Make) -> None:
     root = make_folder(tmp_path / "d", {"cat": 5, "fox": 5})
     for i, file in enumerate(sorted((root / "fox").iterdir())):
         with Image.open(file) as image:
@@ -156,9 +150,7 @@ def test_images_with_unusual_suffixes_are_read(
 
 
 @pytest.mark.parametrize("suffix", ["jxl", "CR2", "dcm", "psd"])
-def test_class_of_unreadable_pictures_is_rejected(
-    suffix: str, tmp_path: Path, make_folder: Callable[..., Path]
-) -> None:
+def test_class_of_unreadable_pictures_is_rejected(suffix: str, tmp_path: Path, make_folder: Make) -> None:
     root = make_folder(tmp_path / "d", {"cat": 5, "dog": 5, "fox": 0})
     for i in range(4):
         (root / f"fox/{i}.{suffix}").write_bytes(b"II*\0")
@@ -181,7 +173,7 @@ def test_class_of_unreadable_pictures_is_rejected(
     ids=str,
 )
 def test_links_to_parent_folders_are_not_followed(
-    links: dict[str, str], tmp_path: Path, make_folder: Callable[..., Path]
+    links: dict[str, str], tmp_path: Path, make_folder: Make
 ) -> None:
     root = make_folder(tmp_path / "d", {"cat": 5, "dog": 5})
     (tmp_path / "other").mkdir()
@@ -192,7 +184,7 @@ def test_links_to_parent_folders_are_not_followed(
     assert "links to a folder above them" in left_out(listing)
 
 
-def test_images_in_two_classes_and_elsewhere(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
+def test_images_in_two_classes_and_elsewhere(tmp_path: Path, make_folder: Make) -> None:
     make_folder(tmp_path / "raw", {"c": 5, "d": 6})
     root = make_folder(tmp_path / "d", {"dog": 0})
     (root / "cat").symlink_to("../raw/c")
@@ -222,14 +214,14 @@ def test_images_in_two_classes_and_elsewhere(tmp_path: Path, make_folder: Callab
     assert [*listing.tally.kept.values()] == [(1, ["train/cat/c.png"])]
 
 
-def labelled(root: Path, make_folder: Callable[..., Path], rows: str) -> Path:
+def labelled(root: Path, make_folder: Make, rows: str) -> Path:
     """Write six images into one folder, and their table."""
     make_folder(root, {"images": 6})
     (root / "labels.csv").write_text(rows)
     return root
 
 
-def test_tables_have_labels_and_splits(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
+def test_tables_have_labels_and_splits(tmp_path: Path, make_folder: Make) -> None:
     rows = "".join(f"images/{i:04}.png,{'cat' if i % 2 else 'dog'}\n" for i in range(6))
     listing = list_images("folder", labelled(tmp_path / "d", make_folder, f"Filename,Label\n{rows}"), 32)
     assert listing.classes == ("cat", "dog")
@@ -264,9 +256,7 @@ def test_tables_have_labels_and_splits(tmp_path: Path, make_folder: Callable[...
         ("file,label,split\nimages/0000.png,a,first\n", "line 2: the split must be one of train"),
     ],
 )
-def test_invalid_tables_are_rejected(
-    rows: str, message: str, tmp_path: Path, make_folder: Callable[..., Path]
-) -> None:
+def test_invalid_tables_are_rejected(rows: str, message: str, tmp_path: Path, make_folder: Make) -> None:
     with pytest.raises(InputError, match=message):
         list_images("folder", labelled(tmp_path / "d", make_folder, rows), 32)
 
@@ -274,7 +264,7 @@ def test_invalid_tables_are_rejected(
 TINY = "val_0.JPEG\ta\t0\t32\t44\t62\nval_1.JPEG\tb\t52\t55\t57\t59\n\nval_2.JPEG\tb\t4\t0\t60\t55\n"
 
 
-def tiny_imagenet(root: Path, make_folder: Callable[..., Path], annotations: str) -> str:
+def tiny_imagenet(root: Path, make_folder: Make, annotations: str) -> str:
     """Write the layout of http://cs231n.stanford.edu/tiny-imagenet-200.zip."""
     make_folder(root, {"train/a/images": 2, "train/b/images": 3, "val/images": 3, "test/images": 2})
     for name in ("a", "b"):
@@ -286,7 +276,7 @@ def tiny_imagenet(root: Path, make_folder: Callable[..., Path], annotations: str
     return str(root)
 
 
-def test_names_that_are_not_utf8_are_texts(tmp_path: Path, make_folder: Callable[..., Path]) -> None:
+def test_names_that_are_not_utf8_are_texts(tmp_path: Path, make_folder: Make) -> None:
     root = make_folder(tmp_path / "d", {"a": 10, "b": 10, "c": 10})
     (root / "a").rename(root / os.fsdecode(b"caf\xe9"))
     (root / "b").rename(root / os.fsdecode(b"caf\xe8"))
@@ -298,10 +288,7 @@ def test_names_that_are_not_utf8_are_texts(tmp_path: Path, make_folder: Callable
     Manifest.from_splits({"train": [(item.name, "c", item.content) for item in listing.splits["train"]]})
 
 
-NAME = "Äpfel"
-
-
-COMPOSED, DECOMPOSED = (unicodedata.normalize(form, NAME) for form in ("NFC", "NFD"))
+COMPOSED, DECOMPOSED = (unicodedata.normalize(form, "Äpfel") for form in ("NFC", "NFD"))
 
 
 def picture(path: Path) -> None:
@@ -375,10 +362,6 @@ def files(folder: Path, suffix: str, content: str = "0 1\n") -> None:
         (folder / f"{i}.{suffix}").write_text(content)
 
 
-def jpeg_masks(root: Path) -> None:
-    images(root / "images", root / "masks", suffix="jpg")
-
-
 def yolo(root: Path) -> None:
     for split in ("train", "val"):
         images(root / split / "images")
@@ -386,21 +369,13 @@ def yolo(root: Path) -> None:
     files(root, "txt")  # more texts than images
 
 
-def views(root: Path) -> None:
-    images(root / "left", root / "right")
-
-
-def two_csv(root: Path) -> None:
-    files(root, "csv")
-
-
 @pytest.mark.parametrize(
     ("message", "make"),
     [
-        ("stereo pairs", views),
-        ("sequences", two_csv),
+        ("stereo pairs", lambda root: images(root / "left", root / "right")),
+        ("sequences", lambda root: files(root, "csv")),
         ("images with objects", yolo),
-        ("images and their masks", jpeg_masks),
+        ("images and their masks", lambda root: images(root / "images", root / "masks", suffix="jpg")),
     ],
 )
 def test_nearly_a_layout(message: str, make: Callable[[Path], None], tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Several labels and numbers of images: tables, splits, losses, metrics, and what is shown of them."""
 
 import re
+import shutil
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
@@ -80,23 +81,11 @@ def test_columns_decide_what_is_learned(
         (["labels"], ["a;b", "", "a", "b"], "line 3: 0001.png has no label; write one or more with ';'"),
         (["labels"], ["a;b", "a", "a", "a"], "every image has the label 'a', among 4 to train on"),
         (["a", "b"], ["1,0", "0,0", "0,0", "1,0"], "no image has the label 'b', among 4"),
-        (
-            ["a", "b"],
-            ["1,0", "0,1", "0,2", "1,0"],
-            "line 4: .* needs 0 or 1 in the column b.*; got '2'",
-        ),
-        (
-            ["price"],
-            ["1", "2", "two", "3"],
-            "line 4: .* a number in the column price.*; got 'two'",
-        ),
+        (["a", "b"], ["1,0", "0,1", "0,2", "1,0"], "line 4: .* needs 0 or 1 in the column b.*; got '2'"),
+        (["price"], ["1", "2", "two", "3"], "line 4: .* a number in the column price.*; got 'two'"),
         (["target"], ["1", "nan", "2", "3"], "line 3: .* a number in the column target.*'nan'"),
         (["price"], ["2.5"] * 4, "all 4 images to train on have the number 2.5; a number needs two values"),
-        (
-            ["breed"],
-            ["a", "b", "a", "b"],
-            "one label or .*it has file, breed. Numbers are in",
-        ),
+        (["breed"], ["a", "b", "a", "b"], "one label or .*it has file, breed. Numbers are in"),
         (["labels", "split"], ["a;b,train", "a,train", "b,train", "c;a,test"], "labels in .*; 'c' .1 in all"),
     ],
 )
@@ -106,6 +95,33 @@ def test_bad_tables_are_refused(
     code, _, err = cli("data", str(table(columns, targets)), "--size", "24")
     assert code == 2
     assert re.search(message, err), err
+
+
+def test_folders_are_labels_where_the_table_says_so(
+    tmp_path: Path, make_folder: Callable[..., Path], cli: Cli
+) -> None:
+    root = make_folder(tmp_path / "d", {"cat": 4, "dog": 4, "bird;dog": 2})
+    shutil.copy(root / "cat/0000.png", root / "cat/copy.png")
+    shutil.copy(root / "cat/0000.png", root / "dog/a.png")
+    (root / "dog/b.png").symlink_to("../cat/0001.png")
+    (root / "dog/c.png").hardlink_to(root / "cat/0002.png")
+    assert "labels      may an image have several? docs/" in cli("data", str(root), "--size", "24")[1]
+    (root / "labels.csv").write_text("labels\n")
+    listing = list_images("folder", root, 24)
+    assert (listing.target, listing.classes) == ("labels", ("bird", "cat", "dog"))
+    shown = {item.name: item.shown for item in listing.splits["train"]}
+    assert len(shown) == 10
+    assert [shown[f"cat/000{i}.png"] for i in range(4)] == ["cat;dog"] * 3 + ["cat"]
+    assert shown["bird;dog/0000.png"] == "bird;dog"
+    kind = "copies of another image, which has the labels of their folders, too"
+    assert listing.tally.kept == {kind: (4, ["cat/copy.png", "dog/a.png", "dog/b.png"])}
+    (root / "labels.csv").write_text("file,group,tags\ndog/a.png,7,\ncat/0003.png,7,\n")
+    groups = {item.name: item.group for item in list_images("folder", root, 24).splits["train"]}
+    assert groups["dog/a.png"] == groups["cat/0003.png"] == "7"
+    assert "cat/0000.png" not in groups
+    code, out, err = cli("data", str(root), "--size", "24")
+    assert code == 0, err
+    assert re.search(r"^label .*^bird  .*^cat  .*^target +1 to 2 labels an", out, re.M | re.S), out
 
 
 def test_images_with_two_targets_are_left_out(table: Table) -> None:
@@ -171,9 +187,7 @@ def test_numbers_are_learned_in_standard_deviations(tmp_path: Path) -> None:
         deployed = task.deployment(model).run(task.model_inputs("test", 100))["number"]
     true = task.targets("test").numpy()
     assert metrics["r2"].item() == pytest.approx(r2_score(true, deployed), abs=1e-3)
-    assert metrics["mae"].item() == pytest.approx(mean_absolute_error(true, deployed), rel=1e-3), (
-        "in the unit"
-    )
+    assert metrics["mae"].item() == pytest.approx(mean_absolute_error(true, deployed), rel=1e-3)
     assert len(evaluator.answers(HERE).values) == len(true)
     with pytest.raises(InputError, match="--metric must be one of r2, mae for data of numbers; got accuracy"):
         opened(root, metric="accuracy")

@@ -12,7 +12,8 @@ Source: http://cs231n.stanford.edu/tiny-imagenet-200.zip
 
 `val/` is the test split, as in ImageNet's archives, unless there is also a `test/`. SPLIT_NAMES lists other
 usual names of splits. A folder with such a name that contains images is a class if folders of other names are
-beside it. Images with two labels, and copies of an image, are found by the hash of their files.
+beside it. Images with two labels, and copies of an image, are found by the hash of their files. Where
+`labels.csv` says that folders are labels, an image has those of all folders with a copy of it.
 """
 
 import os
@@ -23,7 +24,7 @@ from pathlib import Path
 
 from automl.base.errors import InputError
 from automl.base.text import read_text
-from automl.data.csv_table import LABELS, Table, read_groups, read_labels, resolve_file
+from automl.data.csv_table import LABELS, SEPARATOR, Table, read_groups, read_labels, resolve_file
 from automl.data.files import (
     find_on_disk,
     hash_contents,
@@ -58,11 +59,13 @@ def read_image_folder(root: Path, readable: Mapping[str, str]) -> Listing[Item]:
     table = read_labels(root)
     target = None if table is None else find_target(root / LABELS, table)
     listing, groups = _list_images(root, table, target), read_groups(root, table)
+    if target is not None and not target.columns:
+        _merge_copies(root, listing, groups)
     counts = {
         split: {key: len(images) for key, images in keys.items()} for split, keys in listing.splits.items()
     }
     target = (target or ImageClasses()).fit(counts, listing.sources)
-    splits = {split: _make_items(root, keys, target, groups) for split, keys in listing.splits.items()}
+    splits = {split: _make_items(root, listing, split, target, groups) for split in listing.splits}
     names = tuple(readable.get(name, name_to_text(name)) for name in target.names)
     splits = drop_contradictions(splits, names, listing.tally)
     return Listing(classes=names, splits=splits, tally=listing.tally, target=target.kind)
@@ -74,12 +77,13 @@ class _Listing:
 
     sources: dict[str, Path]  # the folder or table that defines each split
     splits: dict[str, dict[str, list[Path]]]
+    contents: dict[Path, bytes] = field(default_factory=dict)  # hashes, where labels depend on them
     tally: Tally = field(default_factory=Tally)
 
 
 def _list_images(root: Path, table: Table | None, target: ImageTarget | None) -> _Listing:
     """List the images by a table with the target, or else by folders."""
-    if table is not None and target is not None:
+    if table is not None and target is not None and target.columns:
         return _list_by_table(root, table, target)
     folders = _find_split_folders(root)
     walked = _Walk(root=root)
@@ -272,11 +276,29 @@ def _walk_images(folder: Path, above: Path, walked: _Walk) -> tuple[list[Path], 
     return sorted(images), sorted(others)
 
 
+def _merge_copies(root: Path, listing: _Listing, groups: Mapping[Path, str]) -> None:
+    """Keep one file of each image in a split. Its key is the labels of all folders that have a copy."""
+    for split, folders in listing.splits.items():
+        images = [image for images in folders.values() for image in images]
+        listing.contents.update(zip(images, hash_contents(images), strict=True))
+        copies: dict[bytes, dict[Path, str]] = defaultdict(dict)
+        for label, images in folders.items():
+            for image in images:
+                copies[listing.contents[image]][image] = label
+        merged: dict[str, list[Path]] = defaultdict(list)
+        for labels in copies.values():
+            image = min(labels, key=lambda image: image not in groups)
+            merged[SEPARATOR.join(sorted({*labels.values()}))].append(image)
+            listing.tally.keep(MERGED, _relative_names(root, [copy for copy in labels if copy != image]))
+        listing.splits[split] = merged
+
+
 def _make_items(
-    root: Path, keys: Mapping[str, list[Path]], target: ImageTarget, groups: Mapping[Path, str]
+    root: Path, listing: _Listing, split: str, target: ImageTarget, groups: Mapping[Path, str]
 ) -> list[Item]:
+    keys, known = listing.splits[split], listing.contents
     keyed = [(target.encode(key), image) for key in sorted(keys) for image in keys[key]]
-    hashes = hash_contents([image for _, image in keyed])
+    hashes = [known[i] for _, i in keyed] if known else hash_contents([image for _, image in keyed])
     return [
         Item(
             name_to_text(image.relative_to(root).as_posix()),
@@ -297,6 +319,7 @@ def _relative_names(root: Path, files: Sequence[Path]) -> list[str]:
 
 CONTRADICTION = "images with two different labels"
 NEEDED = f"{CONTRADICTION} (kept, since a class would have none without them)"
+MERGED = "copies of another image, which has the labels of their folders, too"
 COPY = "copies of another image of their class and split"
 
 
@@ -325,9 +348,7 @@ def drop_contradictions(
         tally.keep(NEEDED, pairs)
         kept = {split: list(items) for split, items in splits.items()}
     for items in kept.values():
-        first: dict[tuple[bytes, int, str], str] = {}
-        copies = [i.name for i in items if first.setdefault((i.content, *_target(i)), i.name) != i.name]
-        tally.keep(COPY, copies)
+        tally.keep_copies(COPY, ((item.name, item.content + f"{_target(item)}".encode()) for item in items))
     return kept
 
 

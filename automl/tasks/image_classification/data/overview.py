@@ -15,10 +15,12 @@ from automl.data.pictures import describe_sizes, read_sizes
 from automl.data.splits import SPLITS
 from automl.data.tally import join_examples
 from automl.tasks.image_classification.data.dataset import Images, open_image_records, open_split
+from automl.tasks.image_classification.data.folders import CONTRADICTION
 from search.class_statistics import describe_imbalance
 
 MAX_DISTANCE = 3  # bits of 64 in which images that look alike may differ
 HASH_SIDE = 64  # pixels per side that are used for a hash; larger images are subsampled
+SEVERAL = "may an image have several? docs/how-to/labels-and-numbers.md says how to have them read"
 PAIRS = 1 << 22  # pairs of images that are compared at once
 MEASURED = 2000  # most images whose sizes are read, evenly spread
 
@@ -56,6 +58,7 @@ def summarise_folder(path: str, size: int) -> Overview:
             "target": target.summary(values),
             "sizes": describe_sizes(sizes) if sizes else "",
             "duplicates": f"{same}: {pairs}" if alike else "",
+            "labels": SEVERAL if target.classes and CONTRADICTION in str(records.tally) else "",
         },
         target=target.kind,
         counts=counts,

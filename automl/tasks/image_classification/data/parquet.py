@@ -19,12 +19,11 @@ import pyarrow.parquet as pq
 
 from automl.base.errors import InputError
 from automl.base.terminal import progress
-from automl.data.csv_table import COLUMNS, LABELS
+from automl.data.csv_table import COLUMNS, LABELS, SEPARATOR
 from automl.data.files import hash_all, hash_contents
 from automl.data.pictures import SUFFIXES, get_suffix
 from automl.data.splits import SPLIT_OF
 from automl.storage.cache_folder import cache_root, once
-from automl.tasks.image_classification.targets import SEPARATOR
 
 PATTERNS = ("*.parquet", "data/*.parquet", "default/*/*.parquet")  # such as data/train-00000-of-00001.parquet
 ROWS = 256  # that are read at once
