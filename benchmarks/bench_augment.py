@@ -115,7 +115,7 @@ def make_epoch(folder: Path, policy: Any, apply: Callable[..., Tensor]) -> Calla
     def epoch() -> float:
         start_time = processor_time()
         with patch.object(task_module, "apply_policy", apply):
-            train_epoch(task, state, step, course, lambda *_: None)
+            list(train_epoch(task, state, step, course, lambda *_: None))
         state.epoch = 0
         return 1e3 * (processor_time() - start_time) / task.steps()
 

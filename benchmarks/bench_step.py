@@ -67,7 +67,7 @@ def make_epoch(config: TrialConfig, mode: Compile = "auto") -> tuple[Callable[[]
 
     def epoch() -> float:
         start_time = core_time(DEVICE)
-        train_epoch(task, state, step, course, lambda *_: None)
+        list(train_epoch(task, state, step, course, lambda *_: None))
         took = core_time(DEVICE) - start_time
         state.epoch = 0
         return images / took

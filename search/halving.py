@@ -13,23 +13,26 @@ trials; here rungs are rebuilt from the study when a search resumes after a cras
 from math import ceil
 
 REDUCTION = 3
+ROUNDING = 1e-9  # of a resource, which is a fraction of the budget
 
 
-def grace_period(budget: float) -> float:
+def grace_period(budget: float, reports: int = 1) -> float:
     """Return the first rung: a ninth of the budget, so that at most two rungs prune before its end.
 
-    With a budget of four epochs or more it is at least two. After one epoch, the averages of batch norm still
-    lag on a small dataset, and every validation score is noise.
+    It is a multiple of `1 / reports` epochs. With one report an epoch and a budget of four epochs or more, it
+    is at least two epochs. After one, the averages of batch norm still lag on a small dataset, and every
+    validation score is noise. An epoch with several reports is long, and they do not lag at its first one.
     """
-    return max(1, min(2, budget // 2), ceil(budget / REDUCTION**2))
+    least = min(2, budget // 2) if reports == 1 else 1
+    return max(1, least, ceil(budget * reports / REDUCTION**2)) / reports
 
 
 class Rungs:
     """Rungs below `budget`, where the scores of each group of trials are compared. A larger one is better."""
 
-    def __init__(self, budget: float) -> None:
+    def __init__(self, budget: float, reports: int = 1) -> None:
         self.milestones: list[float] = []
-        milestone = grace_period(budget)
+        milestone = grace_period(budget, reports)
         while milestone < budget:
             self.milestones.append(milestone)
             milestone *= REDUCTION
@@ -41,7 +44,7 @@ class Rungs:
         decision = None
         for milestone, table in zip(self.milestones, self._tables, strict=True):
             scores = table.setdefault(group, {})
-            if resource >= milestone and number not in scores:
+            if resource > milestone - ROUNDING and number not in scores:
                 scores[number] = score
                 better = sum(other > score for other in scores.values())
                 continues = better < ceil(len(scores) / REDUCTION)

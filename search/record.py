@@ -61,12 +61,12 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Report of a trial after an epoch.
+    """Report of a trial after a validation.
 
     It is cumulative, so the next report makes up for a lost one.
 
     Attributes:
-        history: The metrics of each epoch, from the first on.
+        history: The metrics of each validation, from the first on.
         profile: Measurements before training: parameters, MACs, memory, latency, time ratio.
         device: The name of the device, reported with the profile.
         finished: True if the budget is used up.
@@ -330,10 +330,10 @@ class Callback:
         """
 
     def on_epoch_end(self, trial: TrialRecord) -> None:
-        """React to a finished epoch.
+        """React to a validation, at the end of an epoch or within it.
 
         Args:
-            trial: The trial. `trial.history[-1]` holds the metrics of the epoch.
+            trial: The trial. `trial.history[-1]` holds the metrics. Its `epoch` may be a fraction.
         """
 
     def on_trial_end(self, trial: TrialRecord) -> None:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from automl.base.errors import InputError
 from automl.base.lazy import later
 from search.config import TrialConfig
-from search.halving import REDUCTION, Rungs
+from search.halving import REDUCTION, ROUNDING, Rungs
 from search.metric import Metric
 from search.record import Callback, Report, Role, State, TrialRecord
 from search.study import (
@@ -65,6 +65,7 @@ class Plan:
         baseline_share: The fraction of trials that tune the baseline.
         pruning: True if weak trials are stopped at rungs.
         guessing: A score that a model without learning may reach, or None if there is no such bound.
+        reports: The number of reports of a trial per epoch. Rungs are multiples of this fraction of an epoch.
     """
 
     trials: int | None
@@ -73,6 +74,7 @@ class Plan:
     baseline_share: float = 0.2
     pruning: bool = True
     guessing: float | None = None
+    reports: int = 1
 
     REMOVED: ClassVar = {"objectives": ...}
 
@@ -87,7 +89,7 @@ class Plan:
 
     def rungs(self) -> Rungs:
         """Return the rungs of a new search. There are none without pruning."""
-        return Rungs(self.budget if self.pruning else 0)
+        return Rungs(self.budget if self.pruning else 0, self.reports)
 
     @property
     def needed(self) -> list[str]:
@@ -211,7 +213,7 @@ class TrialScheduler(ABC):
             callback.on_trial_start(self.records[number])
 
     def report(self, number: int, report: Report) -> bool:
-        """Record the new epochs of a report. Return True if the trial continues."""
+        """Record what is new in a report. Return True if the trial continues."""
         record = self.records[number]
         if number not in self._open:
             return False
@@ -241,14 +243,14 @@ class TrialScheduler(ABC):
 
     def _report_value(self, record: TrialRecord) -> None:
         """Report the score of a new epoch to Optuna. Trainings on the test split have none."""
-        name, last = self.plan.metric.name, record.history[-1]
+        name = self.plan.metric.name
         if not record.has(name):
             return
-        step = int(last[RESOURCE])
-        # A trial that is faster than the baseline has several epochs in one of the baseline's.
-        if len(record.history) == 1 or step > int(record.history[-2][RESOURCE]):
+        steps = [int(m[RESOURCE] * self.plan.reports + ROUNDING) for m in record.history[-2:]]
+        # A trial that is faster than the baseline has several reports in one of the baseline's.
+        if len(steps) == 1 or steps[1] > steps[0]:
             for _, trial in self._open[record.number]:
-                trial.report(record.value(name), step=step)
+                trial.report(record.value(name), step=steps[-1])
 
     def end(self, number: int, report: Report | None, *, error: str | None = None) -> None:
         """Close a trial, by its last report or by the error that ended its process."""

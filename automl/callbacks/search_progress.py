@@ -119,7 +119,7 @@ class Progress(Callback):
         value = last.get(self.plan.metric.name)
         state = "" if trial.state is State.COMPLETE else trial.condition
         if trial.number in self.parts and trial.state is State.RUNNING:
-            state += f", {self.parts[trial.number]:.0%} of epoch {len(trial.history) + 1}"
+            state += f", {self.parts[trial.number]:.0%} of epoch {trial.epoch + 1}"
         records = self.records.values()
         ended = sum(record.state is not State.RUNNING for record in records)
         trials, left = self.trials(), self._left(ended)

@@ -92,6 +92,7 @@ EQUAL = ("time", "epochs")
 OF_TASKS = (
     "backbone", "backbone_option", "weights", "subset", "size", "batch_size", "mixup", "flip", "augment",
     "class_weights", "compile", "max_cache", "context", "full", "vocabulary", "distil",
+    "validations_per_epoch",
 )  # fmt: skip
 # Options of the metric of a training function.
 OF_FUNCTIONS = ("minimize", "margin", "unit", "chance")
@@ -318,6 +319,7 @@ class Terms(declared.TermsOptions):
         _check_types(self)
         if self.max_latency_ms is not None and not 0 < self.max_latency_ms < inf:
             raise InputError(f"--max-latency-ms must be above 0; got {self.max_latency_ms:g}")
+        _check_counts(self, "validations_per_epoch")
         _check_choice("precision", self.precision, get_args(declared.Precision))
         _check_choice("value of --compile", self.compile, get_args(declared.Compile))
         _ = self.limits  # raises InputError for an invalid value

@@ -1,4 +1,4 @@
-"""Device, precision and workers of a training.
+"""Device, precision, workers and validations of a training.
 
 Results do not depend on them beyond rounding. Everything else is in the configuration.
 """
@@ -41,6 +41,7 @@ class Runtime:
         memory_fraction: Fraction of the device's memory that this process may allocate.
         rank: Number of this process among those that train the same model.
         workers: Number of these processes.
+        validations: Number of validations in an epoch of training, after equal parts of its steps.
     """
 
     device: torch.device
@@ -49,6 +50,7 @@ class Runtime:
     memory_fraction: float = 1.0
     rank: int = 0
     workers: int = 1
+    validations: int = 1
 
     def __post_init__(self) -> None:
         for kind, value, choices in (

@@ -147,6 +147,8 @@ class TermsOptions(RuntimeOptions):
         test: With --sampler grid, also score the test split. It is scored after the last epoch.
         equal: Budget held equal across trials: time or epochs. `time`: a trial with slower epochs than the
             baseline gets fewer of them. `epochs`: all get the same number. Commands have `time` or `none`.
+        validations_per_epoch: Validations in an epoch; rungs lie there. Default: 1, and up to 9 where an
+            epoch has thousands of steps and would hold the first rung.
         max_params: Maximum number of parameters, such as 5M.
         max_macs: Maximum MACs for one input, such as 2G.
         max_memory: Maximum memory of a training step, such as 4GB.
@@ -157,6 +159,7 @@ class TermsOptions(RuntimeOptions):
 
     test: bool = option(False, SEARCH, "--test", rare=True)
     equal: str = option("time", TRAINING, rare=True)
+    validations_per_epoch: int | None = option(None, TRAINING, shown="1, more in long epochs", rare=True)
     max_params: str | None = option(None, LIMITS, rare=True)
     max_macs: str | None = option(None, LIMITS, rare=True)
     max_memory: str | None = option(None, LIMITS, rare=True)

@@ -56,7 +56,7 @@ class CostProfile:
         time_ratio_low: Lower end of its 95 % interval.
         time_ratio_high: Upper end of its 95 % interval.
         time_ratio_imprecise: 1 if this interval is too wide, 0 otherwise.
-        validation: Fraction of an epoch's time that its validation takes.
+        validation: Fraction of an epoch's time that its validations take.
         epoch: Time of an epoch [s], measured as time ratios are: processor time on a CPU.
         cache: Keys, values and states that a language model keeps while decoding [bytes]. 0 for other tasks.
     """
@@ -83,7 +83,8 @@ def measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime) -> Cos
     # One worker's part of the batch, without communication, which takes the same time for both models.
     config, baseline = (make_worker_config(each, runtime.workers) for each in (config, baseline))
     runtime = replace(runtime, rank=0, workers=1)
-    file = cache_root() / "profile" / f"{_key(_describe(config), _describe(baseline), runtime)}.json"
+    key = _key(_describe(config), _describe(baseline), runtime.validations, runtime)
+    file = cache_root() / "profile" / f"{key}.json"
     if file.exists():
         return read_json(CostProfile, file)
     timed = file.with_suffix(".timings.json")

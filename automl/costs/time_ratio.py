@@ -50,7 +50,7 @@ class TimeRatio:
     Attributes:
         ratio: Epoch time of the trial divided by the baseline's.
         imprecise: Whether its interval is too wide.
-        validation: Fraction of the trial's epoch that its validation takes.
+        validation: Fraction of the trial's epoch that its validations take.
         epoch: Time of the trial's epoch [s].
     """
 
@@ -113,7 +113,7 @@ class Epoch:
         self.steps = task.steps()
         self.inputs = 2 * task.config.training.batch_size  # Number of inputs of a validation pass.
         # A training function validates its model itself, which is not timed.
-        self.passes = -(-task.size("validation") // self.inputs)
+        self.passes = task.runtime.validations * -(-task.size("validation") // self.inputs)
         self.state = start(task, model)
         self._step = make_step(task, self.state.model, self.state.optimizer, self.state.scaler)
         self._batches = endless_batches(task)

@@ -67,7 +67,7 @@ def curves(search: SearchData) -> Plot:
         f"{pluralize(len(search.pruned), 'were pruned')}"
     ]
     if search.milestones:
-        rungs = ", ".join(f"{milestone:g}" for milestone in search.milestones)
+        rungs = ", ".join(f"{round(milestone, 2):g}" for milestone in search.milestones)
         sentences.append(f"the rungs stand at {rungs} of {pluralize(search.plan.budget, 'epochs')}")
     for trial, name in ((search.best, "best"), (search.baseline, "best baseline")):
         if trial is not None:
@@ -100,7 +100,8 @@ def _chart(
     equal_time = search.metadata.settings.terms.equal == "time"
     x = alt.X(
         "epoch:Q", title="epochs of the baseline's time" if equal_time else "epochs",
-        scale=alt.Scale(domain=[0, most], nice=False), axis=alt.Axis(tickMinStep=1, tickCount=8, format="d"),
+        scale=alt.Scale(domain=[0, most], nice=False),
+        axis=alt.Axis(tickMinStep=1 / search.plan.reports, tickCount=8, format="~g"),
     )  # fmt: skip
     domain = style.window(seen, maximize=search.plan.metric.maximize)
     y = alt.Y(

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -70,7 +71,8 @@ def run_to_end(
     from automl.trials.job import Trainings
     from automl.trials.session import delete_tune_files, open_workers, share_data
 
-    terms, place, plan = metadata.settings.terms, metadata.settings.place, metadata.plan
+    place, plan = metadata.settings.place, metadata.plan
+    terms = replace(metadata.settings.terms, validations_per_epoch=plan.reports)
     callbacks = UserCallbacks(place.callbacks)
     advice = f"resume with: {format_command('search --resume', metadata.name, place.storage)}"
     with (

@@ -19,7 +19,7 @@ from automl.base.lazy import resolve
 from automl.base.options import STORAGE
 from automl.base.units import pluralize
 from automl.callbacks.user import check_callbacks
-from automl.config.nouns import Question, SearchPlan
+from automl.config.nouns import Question, SearchPlan, Terms
 from automl.config.runtime import Runtime
 from automl.config.settings import ParsedSettings, Settings
 from automl.costs.forecast import check_limits
@@ -34,6 +34,7 @@ from automl.task.initial import choose_weights
 from search.config import PUBLISHED, TASKS, TrialConfig
 from search.drawn import Drawn
 from search.grid import Cell
+from search.halving import REDUCTION
 from search.samplers import check_sampler, choose_sampler, load_sampler
 from search.space import GRID, SPACES
 from search.trial_scheduler import Plan
@@ -44,6 +45,7 @@ MODEL_DRAWS, LIMIT_DRAWS, ATTENTION_DRAWS = 50, 100, 400
 PRIORS = ("sensitivity", "none")
 CHOSEN = ("space", "backbone", "weights", "size")  # settings that the data choose
 STEPS = 300  # minimum number of steps; shorter trainings may end at chance level
+PART = 1000  # minimum number of steps between two validations within an epoch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +107,7 @@ def prepare(settings: ParsedSettings) -> Prepared:
         task = open_task(drawn.baseline, runtime)
     baseline = drawn.baseline
     trials = make_plan(plan, question, task)
+    trials = replace(trials, reports=choose_validations(settings.terms, trials, task))
     if plan.is_grid:
         trials = replace(trials, trials=len(cells_of(plan, drawn)) * plan.seeds)
     check_models([baseline, *drawn.configs(MODEL_DRAWS)], runtime)
@@ -318,6 +321,24 @@ def fit_epochs(question: Question, task: Task) -> Fit | None:
         f"training needs about {STEPS}; set another number with --epochs"
     )
     return Fit(settings={"epochs": enough}, why=why)
+
+
+def choose_validations(terms: Terms, plan: Plan, task: Task) -> int:
+    """Return the number of validations in an epoch of a search. `task` is that of the baseline.
+
+    By default it is one. If an epoch is longer than the first rung, it has as many as that rung needs, but
+    between two of them it trains at least `PART` steps, since after few the score is noise, and at least as
+    many inputs as are validated, which then takes about a quarter of the time or less.
+    """
+    asked, validated = terms.validations_per_epoch, task.size("validation")
+    if asked is not None or not plan.pruning or not validated:
+        return asked or 1
+    steps = task.steps() // task.config.training.accumulate
+    chosen = min(ceil(REDUCTION**2 / plan.budget), steps // PART, task.size("train") // validated)
+    if chosen > 1:
+        why = f"so that rungs lie within an epoch of {task.steps():,} steps"
+        print(f"chosen    --validations-per-epoch {chosen}, {why}", file=sys.stderr)
+    return max(1, chosen)
 
 
 def find_warm_start(name: str, storage: str, fingerprint: str) -> tuple[Path, SearchMetadata]:

@@ -22,7 +22,7 @@ from automl.data import shared
 from automl.judge.decision import detectable
 from automl.search.prepare import Prepared, open_settings, prepare
 from automl.storage.storage import Storage
-from automl.task import Split, Task
+from automl.task import Split
 from automl.trials import measurements
 from automl.trials.job import Trainings
 from automl.trials.ray_workers import list_open_nodes
@@ -310,7 +310,7 @@ def _forecast(ready: Prepared, models: Sequence[ExampleModel], timing: Timing) -
     epoch = measuring = hours = None
     if pace is not None:
         # A training function has its data itself.
-        epoch = _epoch(ready.task, pace, timing.shape) if ready.task.size("validation") else None
+        epoch = _epoch(ready, pace, timing.shape) if ready.task.size("validation") else None
         # Before a trial trains, models are built, and steps are timed.
         least = FIRST_STEPS * pace.step + FIRST_PASSES * pace.validation
         fraction = MEASURING_FRACTION * plan.budget * (epoch or 0.0)
@@ -361,8 +361,9 @@ def _arguments(trainings: Trainings, shape: TrialResources) -> tuple[Any, ...]:
     return config, baseline.code(), shape.cpus, shape.gpus, arithmetic, trainings.data
 
 
-def _epoch(task: Task, pace: measurements.Pace, shape: TrialResources) -> float:
-    """Return the time of an epoch of the baseline [s]: steps, validation and checkpoint."""
+def _epoch(ready: Prepared, pace: measurements.Pace, shape: TrialResources) -> float:
+    """Return the time of an epoch of the baseline [s]: steps, and validations with their checkpoints."""
+    task = ready.task
     inputs = 2 * make_worker_config(task.config, shape.workers).training.batch_size
     passes = ceil(task.size("validation") / (inputs * shape.workers))
-    return task.steps() * pace.step + passes * pace.validation + pace.checkpoint
+    return task.steps() * pace.step + ready.plan.reports * (passes * pace.validation + pace.checkpoint)

@@ -111,7 +111,7 @@ class SearchResult(Summary, SearchData):
             "placement": record.placement_key(trial.config),
             "role": str(trial.role),
             **flat(trial.config),
-            "epochs_done": len(trial.history),
+            "epochs_done": trial.history[-1]["epoch"] if trial.history else 0,
             "steps": trial.steps,
             "seconds": sum(metrics["seconds"] for metrics in trial.history),
             "run_id": self.runs.get(trial.number),

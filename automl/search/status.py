@@ -99,7 +99,7 @@ class Status:
         counts = ", ".join(f"{count} {state}" for state, count in self.states.items() if count)
         lines.append(f"trials    {self.ended}{planned} ended" + (f" ({counts})" if counts else ""))
         if self.rungs:
-            reached = ", ".join(f"{count} reached epoch {resource:g}" for resource, count in self.rungs)
+            reached = ", ".join(f"{count} reached epoch {round(rung, 2):g}" for rung, count in self.rungs)
             lines.append(f"rungs     {reached}")
         for title, leader in (("best", self.best), ("baseline", self.baseline)):
             if leader is not None:

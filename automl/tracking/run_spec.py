@@ -114,7 +114,7 @@ def below(location: Storage, trial: TrialRecord) -> Storage:
     return location / trial.folder
 
 
-EPOCHS_DONE = "epochs_done"  # MLflow's steps are epochs
+EPOCHS_DONE = "epochs_done"  # may be a fraction
 
 # Keys of an epoch's record and of a profile, with the name in MLflow and the factor to its unit.
 EPOCH: Mapping[str, tuple[str, float]] = {

@@ -42,7 +42,7 @@ from search.record import CHECKPOINT_FILE, State, TrialRecord, format_options, m
 NONE: Mapping[str, str] = {}
 DIGEST = 36  # characters that MLflow takes of one
 PARAGRAPH = "\n\n"
-EPOCHS = 50  # that are written at once; MLflow takes no more than 1000 numbers
+EPOCHS = 50  # records that are written at once; MLflow takes no more than 1000 numbers
 
 _ENDS = {
     State.COMPLETE: "FINISHED",
@@ -79,10 +79,10 @@ def datasets(config: TrialConfig, digest: str, splits: Sequence[str]) -> list[Da
 
 @dataclass
 class _Run:
-    """Progress of a run in MLflow: its epochs, end and checkpoint."""
+    """Progress of a run in MLflow: its last epoch, end and checkpoint."""
 
     run_id: str
-    epochs: int = 0
+    epoch: float = -1.0
     state: str = ""
     checkpoint: str = ""
 
@@ -139,9 +139,9 @@ class MlflowWriter:
             if state == "stopped" or (self.run_spec.alone and state == str(State.ERROR)):
                 state = str(State.RUNNING)
                 self.client.update_run(run.info.run_id, status="RUNNING")
-            epochs = int(data.metrics.get(EPOCHS_DONE, 0))
+            epoch = data.metrics.get(EPOCHS_DONE, -1.0)
             self._runs[int(data.tags[TRIAL])] = _Run(
-                run.info.run_id, epochs, state, data.tags.get(CHECKPOINT, "")
+                run.info.run_id, epoch, state, data.tags.get(CHECKPOINT, "")
             )
 
     def write(self, trial: TrialRecord) -> str:
@@ -170,7 +170,7 @@ class MlflowWriter:
             if self.parent is not None and not self._has_data:
                 self.client.log_inputs(self.parent, inputs)
             self._has_data = True
-        while len(trial.history) > run.epochs + EPOCHS:
+        while sum(record["epoch"] > run.epoch for record in trial.history) > EPOCHS:
             self._log(run, trial)
         end = {} if trial.state is State.RUNNING else self._end(run, trial)
         if "state" in end:
@@ -196,20 +196,21 @@ class MlflowWriter:
     ) -> None:
         """Log the next epochs, with parameters and tags."""
         # MLflow writes parameters, metrics and tags in this order, so a run with the tag of its end is whole.
-        new = trial.history[run.epochs : run.epochs + EPOCHS]
+        new = [record for record in trial.history if record["epoch"] > run.epoch][:EPOCHS]
         metrics = []
         for record in new:
             at = int(1e3 * record["time"]) if "time" in record else get_current_time_millis()
-            step = int(record["epoch"])
+            # MLflow's steps are whole: epochs, or the parts of an epoch that end with a validation.
+            step = round(record["epoch"] / (min(1.0, trial.history[0]["epoch"]) or 1.0))
             values = named({key: value for key, value in record.items() if key != "time"}, EPOCH)
             metrics += [Metric(key, value, at, step) for key, value in values.items()]
-        if (new and not run.epochs) or ("state" in tags and not trial.history):
+        if (new and run.epoch < 0) or ("state" in tags and not trial.history):
             at = metrics[0].timestamp if metrics else get_current_time_millis()
             metrics += [Metric(key, value, at, 0) for key, value in named(trial.profile, PROFILE).items()]
         if params or metrics or tags:
             written = [RunTag(key, mlflow_value(value)) for key, value in tags.items()]
             self.client.log_batch(run.run_id, metrics=metrics, params=params, tags=written)
-        run.epochs += len(new)
+        run.epoch = new[-1]["epoch"] if new else run.epoch
 
     def finish(
         self, best: TrialRecord | None, metric: str | None, counts: Mapping[State, int], stopped: bool

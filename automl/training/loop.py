@@ -1,19 +1,20 @@
-"""The training loop: a generator that yields one record of metrics per epoch, for any task and device.
+"""The training loop: a generator that yields metrics once or several times an epoch, for any task and device.
 
 It does not know Ray, MLflow or the terminal. The caller may stop between any two records. The state is then
 complete, and a new loop continues from it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import count, islice
-from math import isfinite
+from math import ceil, isfinite
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from automl.config.device import forked_generators
 from automl.task.base import Batch, Task
 from automl.task.evaluator import Evaluator
 from automl.task.task_data import Split
@@ -50,7 +51,7 @@ class TrainingState:
         epoch: Number of finished epochs.
         values: Values of `Task.learn` for each step of the unfinished epoch, `(steps, values)`. None between
             two epochs.
-        watch: Time of the unfinished epoch.
+        watch: Time since the last validation.
         average: Average of the weights, a `timm.utils.ModelEmaV3`, if the configuration has one.
         validated: Evaluator of the last epoch's validation.
     """
@@ -102,51 +103,50 @@ def fit(
     tell: Callable[[int, int, int], None] = lambda epoch, step, steps: None,
     keep: Callable[[], None] = lambda: None,
 ) -> Iterator[Metrics]:
-    """Train until the configuration's epochs are used up, and yield the metrics of each epoch.
+    """Train until the configuration's epochs are used up, and yield the metrics after each validation.
 
     The configuration counts the baseline's epochs. A training gets as many of its own epochs as fit into the
     same time, of which the last may be partial. The learning-rate schedule ends with the last step. The
-    device is synchronised once per epoch.
+    device is synchronised once per validation. Validations within an epoch do not change the training.
 
     Args:
         task: The task.
         state: State to train from. It is updated.
         time_ratio: Time of an epoch divided by the baseline's.
-        validation: Fraction of an epoch's time that its validation takes. A partial epoch has a whole
+        validation: Fraction of an epoch's time that its validations take. A partial epoch has a whole
             validation.
         tell: Called after each step with the epoch, its step and its number of steps. All count from 1.
         keep: Called within an epoch after each step of the optimiser. The state is then complete.
 
     Yields:
-        Metrics of an epoch:
+        Metrics of an epoch, or of its steps so far:
 
-        - `epoch`, 1 for the first
+        - `epoch`, 1 for the first, and a fraction within an epoch
         - `resource`, the baseline's epochs that take the same time. It ends at the configuration's epochs
         - `steps` so far
         - `train_loss` and `train_NAME` for the names in the task's `learned`, as means over the epoch's steps
         - the task's validation metrics as `NAME`
         - `gate.SITE`, the learned gate of each module
         - `learning_rate` of the last step
-        - `seconds` of wall time and, on a CPU, `processor_seconds`, which other load hardly changes
+        - `seconds` since the last record and, on a CPU, `processor_seconds`, which other load hardly changes
 
     Raises:
-        Diverged: The loss or a metric is not finite. Raised after the epoch in which it happened.
+        Diverged: The loss or a metric is not finite. Raised after the steps in which it happened.
     """
     course = plan_course(task, time_ratio, validation)
     left = course.total - state.epoch * task.steps() - state.steps
     cpu = task.runtime.device.type == "cpu"
     with closing(make_step(task, state.model, state.optimizer, state.scaler, left)) as step:
         while state.epoch * task.steps() < course.total:
-            if state.values is None:
+            for values in train_epoch(task, state, step, course, tell, keep):
+                metrics = validate(task, state, values, course)
+                seconds, processor_seconds = state.watch.read()
+                yield {
+                    **metrics,
+                    "seconds": seconds,
+                    **({"processor_seconds": processor_seconds} if cpu else {}),
+                }
                 state.watch = Stopwatch()
-            values = train_epoch(task, state, step, course, tell, keep)
-            metrics = conclude_epoch(task, state, values, course)
-            seconds, processor_seconds = state.watch.read()
-            yield {
-                **metrics,
-                "seconds": seconds,
-                **({"processor_seconds": processor_seconds} if cpu else {}),
-            }
 
 
 @dataclass(frozen=True)
@@ -156,10 +156,12 @@ class Course:
     Attributes:
         total: Number of all steps.
         epoch: Number of steps of an epoch.
+        validated: Numbers of steps of an epoch after which it is validated. The last one is all of them.
     """
 
     total: int
     epoch: int
+    validated: Sequence[int]
 
     @property
     def epochs(self) -> float:
@@ -172,13 +174,16 @@ class Course:
 
 
 def plan_course(task: Task, time_ratio: float = 1.0, validation: float = 0.0) -> Course:
-    """Plan the steps of a training, as `fit` counts them."""
-    training = task.config.training
-    epochs = training.epochs / time_ratio
-    whole = int(epochs + 1e-9)
-    rest = (epochs - whole - validation) / (1 - validation) if validation < 1 else 0.0
-    total = max(1, round((whole + max(0.0, rest)) * task.steps() * task.config.longer))
-    return Course(total, task.steps())
+    """Plan the steps of a training, as `fit` counts them. An epoch has equal parts with a validation each."""
+    training, steps = task.config.training, task.steps()
+    updates = ceil(steps / training.accumulate)  # A part ends with a step of the optimiser.
+    parts = min(task.runtime.validations, updates)
+    ends = [min(steps, training.accumulate * ceil(i * updates / parts)) for i in range(1, parts + 1)]
+    fitting = parts * training.epochs / time_ratio
+    whole = int(fitting + 1e-9)
+    rest = (fitting - whole - validation) / (1 - validation) if validation < 1 else 0.0
+    total = max(1, round((whole + max(0.0, rest)) / parts * steps * task.config.longer))
+    return Course(total, steps, ends)
 
 
 def train_epoch(
@@ -188,40 +193,46 @@ def train_epoch(
     course: Course,
     tell: Callable[[int, int, int], None],
     keep: Callable[[], None] = lambda: None,
-) -> Tensor:
-    """Train the next epoch, or its remaining steps.
+) -> Iterator[Tensor]:
+    """Train the next epoch, or its remaining steps, and pause where it is validated.
 
-    Returns the values of `Task.learn` for each step, averaged over all workers, `(steps, values)`, on the
-    device.
+    Yields the values of `Task.learn` for each of its steps so far, averaged over all workers, `(steps,
+    values)`, on the device.
     """
     done = state.epoch * task.steps()
     steps = min(task.steps(), course.total - done)
     values = torch.zeros(steps, 1 + len(task.learned), device=task.runtime.device)
     if state.values is not None:
         values[: state.steps] = state.values
+    if state.steps in (0, *course.validated):
+        state.watch = Stopwatch()
     task.set_training(state.model)
     for i, batch in enumerate(islice(task.batches(state.epoch), state.steps, steps), state.steps):
         values[i] = step(batch, rate_at(task, done + i, course))
         if state.average is not None:
             state.average.update(state.model, step=done + i + 1)
         tell(state.epoch + 1, i + 1, steps)
-        if not step.waiting and i + 1 < steps:
+        if i + 1 < steps and i + 1 in course.validated:
+            state.values = task.runtime.total(values[: i + 1].clone()) / task.runtime.workers
+            yield state.values
+            task.set_training(state.model)
+        elif i + 1 < steps and not step.waiting:
             state.values = values[: i + 1]
             keep()
     step.finish()
     state.values = None
-    return task.runtime.total(values) / task.runtime.workers
+    yield task.runtime.total(values) / task.runtime.workers
 
 
-def conclude_epoch(task: Task, state: TrainingState, values: Tensor, course: Course) -> Metrics:
-    """Validate and count an epoch, and return its metrics as `fit` yields them, without the times.
+def validate(task: Task, state: TrainingState, values: Tensor, course: Course) -> Metrics:
+    """Validate, count an epoch at its end, and return the metrics as `fit` yields them, without the times.
 
     `values` are those of `train_epoch`. Raises `Diverged` if the loss or a metric is not finite.
     """
     state.validated = task.evaluator("validation")
     scores = evaluate(task, state.scored, evaluator=state.validated)
     learned = {f"gate.{site}": gate for site, gate in gates(state.scored).items()}
-    # This is the only synchronisation of the epoch.
+    # This is the only synchronisation since the last validation.
     means = {f"train_{name}": mean for name, mean in zip(task.learned, values[:, 1:].mean(0), strict=True)}
     scalars = [value.to(values).view(1) for value in (*means.values(), *scores.values(), *learned.values())]
     numbers = torch.cat([values[:, 0], *scalars]).tolist()
@@ -235,9 +246,11 @@ def conclude_epoch(task: Task, state: TrainingState, values: Tensor, course: Cou
         if not isfinite(value) and name not in task.may_be_nan:
             raise Diverged(f"the validation {name} became {value} in epoch {state.epoch + 1}")
     steps = state.epoch * task.steps() + len(history)
-    state.epoch += 1
+    part, parts = 1 + sum(end < len(history) for end in course.validated), len(course.validated)
+    epoch = state.epoch + (1 if part == parts else part / parts)
+    state.epoch += state.values is None
     return {
-        "epoch": state.epoch,
+        "epoch": epoch,
         "resource": task.config.training.epochs * course.fraction(steps),
         "steps": steps,
         "train_loss": sum(history) / len(history),
@@ -258,7 +271,8 @@ def evaluate(
 ) -> dict[str, Tensor]:
     """Compute the task's metrics on a split, in training precision. They stay on the device."""
     model.eval()
-    with task.runtime.autocast():
+    # A loader of the user's own may draw. The training continues with the numbers it would have had.
+    with forked_generators(task.runtime.device), task.runtime.autocast():
         return task.evaluate(model, split, evaluator)
 
 

@@ -57,7 +57,7 @@ class Job:
         folder: The folder of the trial, for its checkpoint.
         history: The metrics of the epochs so far.
         content: The checkpoint to continue from, or None. The loop drops it when it has loaded it.
-        equal: The time ratio, and the fraction of an epoch's time that its validation takes.
+        equal: The time ratio, and the fraction of an epoch's time that its validations take.
         test: Score the test split after the last epoch.
         runtime: None for a command of `session.Pool`, which uses no GPU.
         threads: Threads of each process of such a command.

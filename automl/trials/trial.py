@@ -71,7 +71,7 @@ def build_assignment(
         "baseline": baseline.to_json(),
         "equal": terms.equal if of.profile else "epochs",
         "limits": dict(vars(terms.limits)),
-        "runtime": terms.arithmetic,
+        "runtime": {**terms.arithmetic, "validations": terms.validations_per_epoch or 1},
         "test": terms.test,
         "data": of.data,
         "profile": of.profile,
@@ -130,8 +130,8 @@ def train_trial(
 ) -> Generator[Report]:
     """Train an assignment of `build_assignment`, from where an earlier process of the same trial stopped.
 
-    A checkpoint is kept once its node is `leaving`. Yields a report for each epoch. The last one says how the
-    trial ended.
+    A checkpoint is kept once its node is `leaving`. Yields a report after each validation. The last one says
+    how the trial ended.
     """
     # User code finds the files that it names where the search was started.
     os.chdir(config["current"] if Path(config["current"]).is_dir() else ORIGINAL)

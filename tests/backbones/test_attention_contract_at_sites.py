@@ -32,11 +32,7 @@ SITES = [
 
 
 CASES = [
-    pytest.param(
-        name,
-        at,
-        marks=[pytest.mark.slow("another case")] * ((i + j) % len(SITES)),
-    )
+    pytest.param(name, at, marks=[pytest.mark.slow("another case")] * ((i + j) % len(SITES)))
     for i, name in enumerate(ATTENTIONS)
     for j, at in enumerate(SITES)
 ]

@@ -41,8 +41,8 @@ SMALL = Space(
 )
 
 
-def make_plan(trials: int | None = 100, **more: Any) -> Plan:
-    return Plan(trials=trials, budget=EPOCHS, metric=ACCURACY, **more)
+def make_plan(trials: int | None = 100, budget: float = EPOCHS, **more: Any) -> Plan:
+    return Plan(trials=trials, budget=budget, metric=ACCURACY, **more)
 
 
 def make_study(folder: Path) -> optuna.Study:

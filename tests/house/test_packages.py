@@ -86,10 +86,7 @@ ASKING = (
 
 @pytest.mark.parametrize(
     "names",
-    [
-        ",".join(NAMES[::4]),
-        *(pytest.param(name, marks=pytest.mark.slow("another case")) for name in NAMES),
-    ],
+    [",".join(NAMES[::4]), *(pytest.param(name, marks=pytest.mark.slow("another case")) for name in NAMES)],
 )
 def test_the_rest_works_without_tasks(names: str) -> None:
     run = subprocess.run(

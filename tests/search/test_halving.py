@@ -13,17 +13,24 @@ def occupancy(rungs: Rungs) -> list[tuple[float, int]]:
     return list(zip(rungs.milestones, counts, strict=True))
 
 
-MILESTONES: list[tuple[float, list[float]]] = [
-    *((2, [1]), (3, [1]), (4, [2]), (6, [2]), (9, [2, 6]), (18, [2, 6]), (27, [3, 9]), (28, [4, 12])),
-    *((50, [6, 18]), (90, [10, 30])),
+MILESTONES: list[tuple[int, int, list[float]]] = [
+    *((2, 1, [1]), (3, 1, [1]), (4, 1, [2]), (6, 1, [2]), (9, 1, [2, 6]), (18, 1, [2, 6]), (27, 1, [3, 9])),
+    *((28, 1, [4, 12]), (49, 1, [6, 18]), (50, 1, [6, 18]), (90, 1, [10, 30])),
+    *((1, 9, [1 / 9, 1 / 3]), (1, 5, [0.2, 0.6]), (2, 5, [0.4, 1.2]), (4, 3, [2 / 3, 2])),
 ]
 
 
-@pytest.mark.parametrize(("budget", "milestones"), MILESTONES)
-def test_milestones(budget: float, milestones: list[float]) -> None:
-    assert Rungs(budget).milestones == milestones
-    assert grace_period(budget) == milestones[0]
+@pytest.mark.parametrize(("budget", "reports", "milestones"), MILESTONES)
+def test_milestones_are_reached_in_spite_of_rounding(
+    budget: int, reports: int, milestones: list[float]
+) -> None:
+    rungs = Rungs(budget, reports)
+    assert rungs.milestones == pytest.approx(milestones)
+    assert grace_period(budget, reports) == rungs.milestones[0]
     assert (Rungs(1).milestones, grace_period(1)) == ([], 1)
+    resources = [budget * (i / (budget * reports)) for i in range(1, budget * reports)]
+    reached = [resource for resource in resources if rungs.enter(0, "all", resource, 0.5)]
+    assert reached == pytest.approx(milestones)
 
 
 def test_the_best_third_so_far_continues() -> None:

@@ -27,6 +27,7 @@ from tests.helpers.search_cases import (
     EventRecorder,
     ask_trial,
     draw,
+    epoch,
     make_engine,
     make_plan,
     make_study,
@@ -373,6 +374,18 @@ def test_the_rungs_are_built_again(scheduler: SearchScheduler, tmp_path: Path) -
         scheduler.end(number, report(*scores[:i], finished=i == EPOCHS))
     assert any(state is State.PRUNED for state in (r.state for r in scheduler.records.values()))
     assert resumed(tmp_path).rungs._tables == scheduler.rungs._tables
+
+
+def test_rungs_within_an_epoch(tmp_path: Path) -> None:
+    plan = make_plan(budget=1, reports=9)
+    scheduler = make_engine(make_study(tmp_path), plan=plan)
+    _, good, weak = (ask_trial(scheduler).number for _ in range(3))
+    history = [epoch(i / 9, 0.5) for i in (1, 2, 3)]
+    assert scheduler.report(good, Report(history=history))
+    assert not scheduler.report(weak, Report(history=[epoch(1 / 9, 0.4)]))
+    assert stored_trial(scheduler, good).intermediate_values == {1: 0.5, 2: 0.5, 3: 0.5}
+    tables = [{"candidate": {good: 0.5, weak: 0.4}}, {"candidate": {good: 0.5}}]
+    assert resumed(tmp_path, plan).rungs._tables == scheduler.rungs._tables == tables
 
 
 @pytest.mark.parametrize("before", [0, 1, 5])

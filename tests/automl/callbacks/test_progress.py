@@ -133,12 +133,7 @@ class Stream:
         """Return the time that was left after each end of a trial, and its estimate."""
         now, random = 0.0, Random(self.seed)
         monkeypatch.setattr(time, "monotonic", lambda: now)
-        plan = Plan(
-            trials=self.trials,
-            budget=self.epochs,
-            metric=ACCURACY,
-            pruning=self.pruning,
-        )
+        plan = Plan(trials=self.trials, budget=self.epochs, metric=ACCURACY, pruning=self.pruning)
         rungs, records = plan.rungs(), {}
         for number in range(self.known):
             metrics = {"epoch": 9, "resource": 9.0, "seconds": 900.0, "accuracy": 0.5}

@@ -152,14 +152,7 @@ def test_invalid_argument_is_reported_once_and_leaves_no_files(
     assert not (folder / "out").exists()
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        DIGITS,
-        ("export", "--out", "out", "--run", "a"),
-    ],
-    ids=" ".join,
-)
+@pytest.mark.parametrize("arguments", [DIGITS, ("export", "--out", "out", "--run", "a")], ids=" ".join)
 def test_unreachable_mlflow_server_is_reported(
     arguments: tuple[str, ...], folder: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
@@ -229,12 +222,7 @@ ON_TWO_IN_B = {**NOWHERE, "label": ("zone=b",), "concurrent": 2}
         (("older", "--trust"), ("resume", "older", None, {"trust": True})),
         (
             ("older", "--trials", "+9", *ELSEWHERE),
-            (
-                "resume",
-                "older",
-                "+9",
-                {"trust": False, "label": ["zone=b"], "concurrent": 2},
-            ),
+            ("resume", "older", "+9", {"trust": False, "label": ["zone=b"], "concurrent": 2}),
         ),
     ],
     ids=["exists", "more trials", "other nodes", "new", "by name", "with trust", "by name, other nodes"],

@@ -20,6 +20,7 @@ from tests.helpers import others_slow
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"trials": 0}, "--trials must be 1 or more; got 0"),
+    ({"validations_per_epoch": 0}, "--validations-per-epoch must be 1 or more; got 0"),
     ({"budget": "banana"}, "--budget must be a time such as 90s, 30m, 2h or 1h30m; got 'banana'"),
     ({"equal": "tim"}, "unknown value of --equal 'tim'"),
     ({"max_params": "lots"}, "--max-params must be a number"),

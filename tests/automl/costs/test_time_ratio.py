@@ -4,6 +4,7 @@ import gc
 import random
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import cycle
 
 import numpy as np
@@ -13,7 +14,7 @@ from scipy import stats
 from automl.costs import time_ratio
 from automl.costs.time_ratio import BELIEVED, Epoch, TimeRatio, Timings, interval, measure_time_ratio
 from automl.costs.trimmed_mean import LEAST, TRIMMED, trimmed_mean
-from tests.helpers.automl_cases import Regression, opened
+from tests.helpers.automl_cases import HERE, Regression, opened
 
 Clock = Callable[[float, float, float], None]
 
@@ -48,10 +49,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return set_clock
 
 
-def measure(timings: Timings | None = None, *, floor: float = 0.0, **training: int) -> TimeRatio:
+def measure(
+    timings: Timings | None = None, *, floor: float = 0.0, validations: int = 1, **training: int
+) -> TimeRatio:
     """Measure the ratio of a task of ten steps and eight passes per epoch, in simulated time."""
     task, baseline = Regression(**training), Regression()
     task.config = task.config.change(seed=1)
+    task.runtime = baseline.runtime = replace(HERE, validations=validations)
     return measure_time_ratio(task, baseline, timings or Timings(), floor=floor)
 
 
@@ -95,6 +99,8 @@ def test_ratio_has_a_floor_and_is_of_the_time_per_image(clock: Clock) -> None:
     clock(1.0)
     assert measure(batch_size=4).ratio == pytest.approx(2.0)
     assert measure(batch_size=16).ratio == pytest.approx((5 + 3) / 15)
+    twice = measure(batch_size=16, validations=2)
+    assert (twice.ratio, twice.validation) == pytest.approx(((5 + 2 * 3) / 20, 6 / 11))
 
 
 def test_order_of_the_models_alternates(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,10 +139,7 @@ def series_npz(file: Path, values: np.ndarray) -> None:
     np.savez(file, x=values)
 
 
-WRITERS: dict[str, Callable[[Path, np.ndarray], None]] = {
-    ".csv": series_csv,
-    ".npz": series_npz,
-}
+WRITERS: dict[str, Callable[[Path, np.ndarray], None]] = {".csv": series_csv, ".npz": series_npz}
 
 
 @pytest.mark.parametrize("case", ["cnn and multihead, lengths"], indirect=True)

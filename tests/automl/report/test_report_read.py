@@ -25,14 +25,7 @@ from search.metric import Metric
 from search.record import State
 from search.space import load_space
 from search.study import CELLS, STUDY_FILE, read_history, resume_study
-from tests.helpers.report_cases import (
-    frozen,
-    made_up,
-    plan_of,
-    save_search,
-    save_verdict,
-    verdict_of,
-)
+from tests.helpers.report_cases import frozen, made_up, plan_of, save_search, save_verdict, verdict_of
 
 Cli = Callable[..., tuple[int, str, str]]
 

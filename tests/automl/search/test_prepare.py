@@ -1,5 +1,6 @@
 """Settings that a search chooses from its data."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,13 @@ from PIL import Image
 
 import automl
 from automl.base.errors import InputError
-from automl.config.nouns import Question
+from automl.config.nouns import Question, Terms
 from automl.config.settings import ParsedSettings, Settings
-from automl.search.prepare import fit, fit_epochs, open_settings, prepare
+from automl.search.prepare import choose_validations, fit, fit_epochs, open_settings, prepare
 from automl.tasks.image_classification.space import list_sites
 from search.config import Model, TrialConfig
-from tests.helpers.automl_cases import Cli, opened
+from search.trial_scheduler import Plan
+from tests.helpers.automl_cases import Cli, Regression, opened
 
 
 def photographs(folder: Path, *sizes: tuple[int, int]) -> str:
@@ -113,6 +115,24 @@ def test_chosen_epochs_are_printed(
     assert all(config.training.epochs == ready.settings.question.epochs for config in ready.configs)
     assert prepare(settings.change(question={"epochs": 2})).plan.budget == 2
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "epochs", "steps", "validated", "chosen"),
+    [
+        *((None, 1, 9000, 0.1, 9), (None, 2, 9000, 0.1, 5), (None, 9, 9000, 0.1, 1), (4, 9, 30, 1, 4)),
+        *((None, 1, 5999, 0.1, 5), (None, 1, 700, 0.1, 1), (None, 1, 9000, 0.25, 4), (1, 1, 9000, 0.1, 1)),
+    ],
+)
+def test_a_long_epoch_has_several_validations(
+    asked: int | None, epochs: int, steps: int, validated: float, chosen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, terms = Regression(epochs=epochs), Terms(validations_per_epoch=asked)
+    monkeypatch.setattr(task, "steps", lambda: steps)
+    monkeypatch.setattr(task, "size", lambda split: 8 * steps * (1 if split == "train" else validated))
+    plan = Plan(trials=1, budget=epochs, metric=task.metric)
+    assert choose_validations(terms, plan, task) == chosen
+    assert choose_validations(terms, replace(plan, pruning=False), task) == (asked or 1)
 
 
 def test_types_of_an_own_space_are_stored_with_the_folder_of_their_file(

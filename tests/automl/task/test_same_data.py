@@ -127,12 +127,7 @@ def quiet(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize(
     ("command", "changed"),
-    [
-        (resume, CHANGES[0]),
-        (confirm, CHANGES[1]),
-        (export_it, CHANGES[2]),
-        (export_it, CHANGES[3]),
-    ],
+    [(resume, CHANGES[0]), (confirm, CHANGES[1]), (export_it, CHANGES[2]), (export_it, CHANGES[3])],
 )
 def test_changed_data_are_rejected_by_name(
     command: Callable[[Path, Path], None],

@@ -79,10 +79,11 @@ def live(
     tracker.on_trial_end(record)
 
 
-def learn(tracker: Tracker, record: TrialRecord, values: list[float]) -> None:
+def learn(tracker: Tracker, record: TrialRecord, values: list[float], parts: int = 1) -> None:
     for value in values:
         step = len(record.history) + 1
-        record.history.append({"epoch": step, "accuracy": value, "loss": 1 - value, "time": 1e9 + step})
+        metrics = {"epoch": step / parts, "accuracy": value, "loss": 1 - value, "time": 1e9 + step}
+        record.history.append(metrics)
         tracker.writer.run_spec.checkpoint(record).write(CHECKPOINT_FILE, b"")
         tracker.on_epoch_end(record)
 
@@ -323,9 +324,9 @@ def test_a_second_tracker_continues_the_runs_of_the_first(store: MlflowClient) -
     done, open_, unseen = trial(0), trial(1), trial(2)
     live(first, done, State.COMPLETE, [0.5])
     first.on_trial_start(open_)
-    learn(first, open_, [0.25])
+    learn(first, open_, [0.25], 4)
     first.finish(best=done, metric="accuracy", counts={State.COMPLETE: 1}, stopped=True)
-    learn(first, open_, [0.375])  # nothing listens any more
+    learn(first, open_, [0.375], 4)  # nothing listens any more
 
     second = make(identity="it", params={"seed": 0})
     assert second.writer.parent == first.writer.parent
@@ -335,7 +336,7 @@ def test_a_second_tracker_continues_the_runs_of_the_first(store: MlflowClient) -
     for record in (done, open_):
         second.update(record)
     live(second, unseen, State.PRUNED, [0.125])
-    learn(second, open_, [0.75])
+    learn(second, open_, [0.75], 4)
     open_.state = State.COMPLETE
     second.on_trial_end(open_)
     assert second.finish(best=open_, metric="accuracy", counts={State.COMPLETE: 2, State.PRUNED: 1}) == 0
@@ -343,6 +344,7 @@ def test_a_second_tracker_continues_the_runs_of_the_first(store: MlflowClient) -
     assert len(children(store, second)) == 3
     assert steps(store, second.runs[0]) == [(1, 0.5)]
     assert steps(store, second.runs[1]) == [(1, 0.25), (2, 0.375), (3, 0.75)]
+    assert [epoch for _, epoch in steps(store, second.runs[1], "epochs_done")] == [0.25, 0.5, 0.75]
     run, parent = run_of(second, 1, store), store.get_run(second.writer.parent)
     assert (run.info.status, run.data.tags["state"]) == ("FINISHED", "complete")
     assert (parent.info.status, parent.data.tags["state"]) == ("FINISHED", "complete")

@@ -33,11 +33,7 @@ def trial(**costs: float) -> TrialRecord:
     ("known", "trial", "text"),
     [
         ({}, None, "accuracy 80 %, 2M parameters, 4MB of memory, 2 ms of latency"),
-        (
-            {"scores": {}},
-            None,
-            "no score, as its head is new, 2M parameters, 4MB of memory, 2 ms of latency",
-        ),
+        ({"scores": {}}, None, "no score, as its head is new, 2M parameters, 4MB of memory, 2 ms of latency"),
         ({"costs": {}}, trial(), "accuracy 80 %"),
         ({}, trial(params=2_100_000, latency=1.5), ": parameters +5 %, latency -25 %"),
         ({"device": "other"}, trial(memory=1e6, latency=1.5), ": memory -75 %"),

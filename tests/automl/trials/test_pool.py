@@ -102,10 +102,7 @@ def _runs_in(process: psutil.Process, folder: Path) -> bool:
     ],
 )
 def test_ray_runs_commands_that_ask_for_it(
-    place: dict[str, object],
-    variables: dict[str, str],
-    expected: bool,
-    monkeypatch: pytest.MonkeyPatch,
+    place: dict[str, object], variables: dict[str, str], expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(session, "may_have_gpu", lambda: False)

@@ -17,14 +17,7 @@ from automl.export.checks import check_parity
 from automl.export.formats import forms_of
 from tests.helpers import others_slow
 from tests.helpers.api_cases import run_examples
-from tests.helpers.code_cases import (
-    CHANNELS,
-    CODE,
-    LENGTHS,
-    QUERY,
-    TOKENIZER,
-    export_search,
-)
+from tests.helpers.code_cases import CHANNELS, CODE, LENGTHS, QUERY, TOKENIZER, export_search
 
 GRAPHS = (QUERY, CODE)
 FILES = {

@@ -9,12 +9,7 @@ import pytest
 
 from automl.base.errors import InputError
 from automl.tasks.language_modelling import LanguageModel
-from automl.tasks.language_modelling.space import (
-    KINDS,
-    interleave,
-    interleaved_control,
-    uniform_interleaving,
-)
+from automl.tasks.language_modelling.space import KINDS, interleave, interleaved_control, uniform_interleaving
 from search.config import TrialConfig
 from search.placement_model import EffectDraw
 from search.placement_planner import PlacementChoices, Planner

@@ -184,9 +184,7 @@ def measure_kept(model: nn.Module, length: int) -> int:
 
 
 @pytest.mark.parametrize(
-    "options",
-    others_slow([{}, {"activation_on_keys_and_values": True}, EVERY], {}),
-    ids=str,
+    "options", others_slow([{}, {"activation_on_keys_and_values": True}, EVERY], {}), ids=str
 )
 def test_memory_grows_with_the_length_and_not_with_the_window(options: dict[str, object]) -> None:
     small, large = (layer(window=k, **options) for k in (2, 64))
