@@ -53,6 +53,11 @@ def escaped_output() -> Iterator[None]:
         sys.stdout, sys.stderr = before
 
 
+def tell(text: str) -> None:
+    """Print a line to standard error, at once."""
+    print(text, file=sys.stderr, flush=True)
+
+
 SECONDS_BETWEEN_LINES = 10.0
 
 
@@ -88,11 +93,7 @@ class _Lines:
         if now - self.last >= SECONDS_BETWEEN_LINES and self.done:
             self.last = now
             left = (now - self.start) * max(0, self.total - self.done) / self.done
-            print(
-                f"{self.title}: {self.done:,} of {self.total:,}, about {format_duration(left)} left",
-                file=sys.stderr,
-                flush=True,
-            )
+            tell(f"{self.title}: {self.done:,} of {self.total:,}, about {format_duration(left)} left")
 
 
 WIDTH = 9  # characters of the column of names, as in the output of commands

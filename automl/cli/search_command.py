@@ -11,7 +11,7 @@ from automl.base.errors import InputError
 from automl.base.escape import printable
 from automl.base.options import format_command
 from automl.base.serialise import to_json
-from automl.base.terminal import wrap
+from automl.base.terminal import tell, wrap
 from automl.base.units import format_duration, pluralize
 from automl.cli.command import JSON_OPTION, only, option, print_json, with_options_of
 from automl.config.search_options import FILES, NOUNS, SEARCH, RuntimeOptions, StudyOptions
@@ -37,7 +37,7 @@ def search(
 ) -> None:
     """Search for attention types, sites and hyperparameters."""
     if sys.stderr.isatty():  # the imports take seconds
-        print("loading PyTorch and Ray ...", file=sys.stderr, flush=True)
+        tell("loading PyTorch and Ray ...")
     finalists = _check_confirm(values, confirm=confirm, top=top)
     seeds = None if confirm else values["seeds"]
     if resume is not None and resume != "auto":
@@ -122,7 +122,7 @@ def print_preview(settings: "ParsedSettings", as_json: bool = False) -> None:
     """Print the forecast of a search."""
     from automl.search.preview import preview
 
-    forecast = preview(settings, lambda text: print(f"{text} ...", file=sys.stderr, flush=True))
+    forecast = preview(settings, lambda text: tell(f"{text} ..."))
     for line in forecast.lines():
         print(printable(line))
     if as_json:

@@ -52,6 +52,8 @@ class CostProfile:
         memory: Peak of a training step [bytes]. On a GPU the allocated memory; on a CPU weights, gradients,
             the optimiser's state and the values kept for the backward pass.
         latency: Time of the forward pass of one input [ms]. For a language model, of one decoded token.
+        latency_ratio: Latency divided by that of the trained model that a trial starts from, timed in turn. 1
+            without one.
         time_ratio: Epoch time divided by the baseline's.
         time_ratio_low: Lower end of its 95 % interval.
         time_ratio_high: Upper end of its 95 % interval.
@@ -72,6 +74,7 @@ class CostProfile:
     validation: float
     epoch: float
     cache: int = 0
+    latency_ratio: float = 1.0
 
 
 def measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime) -> CostProfile:
@@ -110,7 +113,7 @@ def _measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime, timin
     memory = measure_step_memory(task, model)  # First, since it raises if the step does not fit.
     example = task.example(1)
     params, macs = sum(p.numel() for p in model.parameters()), count_macs(model.eval(), example)
-    latency = _latency(task, model, example)
+    latencies = _latency(task, model, example)
     described, baseline_described = _describe(config), _describe(baseline)
     if described == baseline_described:
         time_ratio = measure_own_epoch(task, model)
@@ -124,7 +127,7 @@ def _measure(config: TrialConfig, baseline: TrialConfig, runtime: Runtime, timin
         params=params,
         macs=macs,
         memory=memory,
-        latency=latency,
+        **latencies,
         time_ratio=time_ratio.ratio,
         time_ratio_low=time_ratio.low,
         time_ratio_high=time_ratio.high,
@@ -192,8 +195,8 @@ def code_digest() -> str:
     return digest.hexdigest()
 
 
-def _latency(task: Task, model: nn.Module, example: Inputs) -> float:
-    """Return the latency [ms]. It is measured once for an architecture, whatever the training."""
+def _latency(task: Task, model: nn.Module, example: Inputs) -> dict[str, float]:
+    """Return the latency [ms] and its ratio, which an architecture has whatever its training."""
     config = task.config
     shapes = [list(leaf.shape) for leaf in tree_leaves(example)]
     params = sum(p.numel() for p in model.parameters())  # differs by the number of classes
@@ -201,10 +204,14 @@ def _latency(task: Task, model: nn.Module, example: Inputs) -> float:
     file = cache_root() / "profile" / f"latency-{_key(architecture, task.runtime)}.json"
 
     def measure_into(path: Path) -> None:
-        (latency,) = measure_latencies([task.serve(model, example)], task.runtime, FORWARDS)
-        write_json(path, {"ms": latency})
+        serves = [task.serve(model, example)]
+        if config.model.weights and config.model.placement:
+            plain = open_task(config.change(model={"placement": {}}), task.runtime)
+            serves.append(plain.serve(plain.model().to(task.runtime.device).eval(), example))
+        latencies = measure_latencies(serves, task.runtime, FORWARDS)
+        write_json(path, {"latency": latencies[0], "latency_ratio": latencies[0] / latencies[-1]})
 
-    return float(json.loads(once(file, measure_into).read_text())["ms"])
+    return dict(json.loads(once(file, measure_into).read_text()))
 
 
 def measure_latencies(serves: Sequence[Callable[[], object]], runtime: Runtime, times: int) -> list[float]:

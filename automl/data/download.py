@@ -11,7 +11,6 @@ import json
 import os
 import re
 import shutil
-import sys
 import time
 import tomllib
 import urllib.request
@@ -31,7 +30,7 @@ from automl.base.errors import InputError, unknown
 from automl.base.escape import redact
 from automl.base.lazy import contributed
 from automl.base.serialise import from_json
-from automl.base.terminal import progress
+from automl.base.terminal import progress, tell
 from automl.base.units import format_size
 from automl.data.archive import MAX_FRACTION_OF_DISK, enter_single_folder, unpack
 from automl.storage.cache_folder import cache_root, once
@@ -199,7 +198,7 @@ def _fetch(address: str, to: Path, *, checked: bool) -> None:
     if partial and partial["size"] == to.stat().st_size:
         return
     offset = to.stat().st_size if partial else 0
-    print(f"downloading {address}", file=sys.stderr, flush=True)
+    tell(f"downloading {address}")
     try:
         request = urllib.request.Request(address)
         if partial:
@@ -208,7 +207,7 @@ def _fetch(address: str, to: Path, *, checked: bool) -> None:
                 request.add_header("If-Range", partial["version"])
         with urllib.request.urlopen(request, timeout=SILENCE) as response:
             if response.status == PARTIAL:
-                print(f"resuming after {format_size(offset)}", file=sys.stderr, flush=True)
+                tell(f"resuming after {format_size(offset)}")
             else:
                 offset = 0
             _receive(response, address, to, offset, checked=checked)

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from automl.base.errors import InputError
+from automl.base.terminal import tell
 from automl.config.device import processor
 from automl.export.formats import MLFLOW_MODEL, Form, forms_of
 from automl.task import Task
@@ -50,6 +51,7 @@ def check_parity(
     differences: dict[str, float] = {}
     for graph, deployment in deployments.items():
         for name, run in _forms(folder, graph, deployment, inputs[graph], served[graph]).items():
+            tell(f"comparing {name} with the trained model ...")
             difference = task.compare(expected[graph], run())
             if not difference <= task.tolerance:
                 _check_repeats(task, deployment, inputs[graph])

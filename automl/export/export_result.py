@@ -47,7 +47,7 @@ class ExportResult(Summary):
         machine: Hardware of the speed measurement.
         metrics: Metrics of the task.
         decoding: Of a decoder, the time [ms] of one more token by the context [tokens], and that of the same
-            decoder with full layers alone.
+            decoder with its own layers alone.
         left_out: The reason for each file that an attention module of others prevents, and for
             `transformers` where a layer of a decoder has no counterpart there.
         kind: `model` of arrays, `encoder` for code search, or `decoder` that continues texts.
@@ -100,7 +100,7 @@ class ExportResult(Summary):
         if self.speeds:
             yield "", f"on {self.machine}"
         for context, (own, full) in self.decoding.items():
-            yield "decoding", f"{own:.3g} ms a token after {context:,}, {full:.3g} ms with full layers alone"
+            yield "decoding", f"{own:.3g} ms a token after {context:,}, {full:.3g} ms with its own layers"
 
     @property
     def predicts(self) -> bool:

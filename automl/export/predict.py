@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ import numpy as np
 from automl.base import loading
 from automl.base.errors import InputError
 from automl.base.lazy import optional
+from automl.base.terminal import tell
 from automl.base.text import NotUtf8, is_special, read_text
 from automl.data.files import walk
 from automl.export.formats import CONFIG, ONNX, onnx_file, open_onnx
@@ -290,10 +290,9 @@ def input_reader(exported: Mapping[str, Any], what: str, trust: bool) -> type[Ta
     if trust:
         announce(what, [config.task])
         return task_of(config)
-    print(
+    tell(
         f"the user-defined task {config.task!r} of the model was not loaded, so inputs are read as NPZ "
-        f"files. If you trust its author, add --trust",
-        file=sys.stderr,
+        f"files. If you trust its author, add --trust"
     )
     return Task
 

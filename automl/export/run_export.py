@@ -1,7 +1,6 @@
 """Export a trained trial as files that work without this project, each checked against the model."""
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from automl.base.atomic import format_disk_full, locked, remove, sweep, temporar
 from automl.base.errors import InputError
 from automl.base.options import format_command
 from automl.base.process import capture_library_logs
+from automl.base.terminal import tell
 from automl.config.runtime import Runtime
 from automl.export import formats
 from automl.export.checks import BATCH, check_parity, check_together, machine, measure_speed, score_card
@@ -112,14 +112,13 @@ def _of_search(search: str | NamedSearch | None, storage: str | None, baseline: 
     except InputError as error:
         sync = format_command("sync", name, storage)
         advice = "" if training is not None else f"; when MLflow is available, write it with {sync}"
-        print(
-            f"warning: the model card has no MLflow run of {chosen.name!r}: {error}{advice}", file=sys.stderr
-        )
+        tell(f"warning: the model card has no MLflow run of {chosen.name!r}: {error}{advice}")
         return chosen
 
 
 def _export(out: Path, chosen: Chosen, trust: bool) -> ExportResult:
     """Write all files of an export to `out`, or none."""
+    tell(f"loading {chosen.name}, {chosen.what} ...")
     content = checkpoint.read(chosen.checkpoint, torch.device("cpu"))
     config = TrialConfig.from_json(content["config"])
     check_trusted(f"exporting {chosen.name!r}", config.user_code(), trust=trust)
@@ -179,6 +178,7 @@ def _write(
 ) -> ExportResult:
     formats.save_weights(folder, model)
     test_inputs = task.graph_inputs("test", INPUTS)
+    tell("scoring the test split ...")
     with torch.inference_mode():
         test = task.test_metrics(model, history)
     trained = task.deployments(model)
@@ -206,6 +206,7 @@ def _write(
     differences = check_parity(folder, task, deployments, inputs, served, expected)
     runs = {name: open_onnx(folder / onnx_file(name)) for name in graphs if onnx_file(name) not in left_out}
     differences = {**differences, **check_together(task, model, runs), **in_folders}
+    tell("measuring the speed ...")
     speeds = {
         onnx_file(name): measure_speed(run, next(iterate_batches(inputs[name], BATCH)))
         for name, run in runs.items()
@@ -248,10 +249,12 @@ def _write_forms(
     for name, deployment in deployments.items():
         for file, content in deployment.files.items():
             (folder / file).write_text(content, encoding="utf-8")
+        tell(f"writing {' and '.join(formats.forms_of(name))} ...")
         left_out |= formats.save_programs(folder, name, deployment)
     without = [file for file in map(onnx_file, graphs or (MODEL,)) if file in left_out]
     if without:
         left_out[MLFLOW_MODEL] = f"it runs {without[0]}"
     else:
+        tell(f"writing {MLFLOW_MODEL} ...")
         formats.save_mlflow(folder, graphs, deployments)
     return left_out

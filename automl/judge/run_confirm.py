@@ -4,7 +4,6 @@ The finalists become the variants of a comparison, whose trainings are those of 
 comparison of commands, which has no search, is compared again here.
 """
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
@@ -15,6 +14,7 @@ from automl.base.errors import InputError
 from automl.base.options import format_command, format_option, option_name, with_keywords_of
 from automl.base.process import capture_library_logs
 from automl.base.serialise import read_json
+from automl.base.terminal import tell
 from automl.base.units import pluralize
 from automl.callbacks.user import UserCallbacks
 from automl.config.runtime import Runtime
@@ -193,10 +193,9 @@ def _plan(
     """Return the plan of a new confirmation, with seeds that neither a trial nor an earlier one had."""
     if is_open(metadata.plan, records):
         resume = format_command("search --resume", metadata.name, metadata.storage)
-        print(
+        tell(
             f"warning: the search is unfinished; finalists are chosen among its "
-            f"{pluralize(len(records), 'trials')} so far. To complete it first: {resume}",
-            file=sys.stderr,
+            f"{pluralize(len(records), 'trials')} so far. To complete it first: {resume}"
         )
     number = 1 + max((confirmation.number for confirmation in earlier), default=0)
     used = {record.config.seed for record in records}

@@ -1,6 +1,5 @@
 """Decide which trainings a confirmation still needs, whenever a score arrives."""
 
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -12,6 +11,7 @@ from statistics import fmean, stdev
 from automl.base.errors import InputError
 from automl.base.lazy import numpy as np
 from automl.base.serialise import parse_json, read_file, write_json
+from automl.base.terminal import tell
 from automl.base.units import format_duration, pluralize
 from automl.judge.decision import POWER, detectable
 from automl.judge.design import Design
@@ -160,10 +160,9 @@ class ConfirmationScheduler(Callback):
         if verdict.seconds is not None:
             seconds = verdict.seconds / 2 * sum(v.config.longer for v in new) * len(verdict.used)
             spent = f", about {format_duration(seconds)} of training"
-        print(
+        tell(
             f"longer    {pluralize(count, 'trainings')}{spent}: a finalist leads and may have taken more "
-            f"time, so its opponents get it too: {', '.join(variant.name for variant in new)}",
-            file=sys.stderr,
+            f"time, so its opponents get it too: {', '.join(variant.name for variant in new)}"
         )
 
     def _baseline(self, ended: Mapping[tuple[str, int], TrialRecord]) -> Variant:

@@ -1,6 +1,5 @@
 """Run the trials of a search that passed its checks, on Ray, and write its result."""
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from optuna.study import StudyDirection
 from automl.base.errors import InputError
 from automl.base.options import format_command
 from automl.base.serialise import write_json
+from automl.base.terminal import tell
 from automl.base.units import pluralize
 from automl.callbacks.user import UserCallbacks
 from automl.costs.forecast import Forecast
@@ -95,9 +95,7 @@ def run_to_end(
         )
         for record in known:  # MLflow may have missed some
             tracker.update(record)
-        print(
-            f"search {metadata.name} in {metadata.location}; if it is interrupted, {advice}", file=sys.stderr
-        )
+        tell(f"search {metadata.name} in {metadata.location}; if it is interrupted, {advice}")
         _describe_data(task, metadata.settings.values(), folder, tracker)
         callbacks.on_search_start(metadata.record(folder))
         called = [forecast, retention, tracker, RememberCode(), callbacks]
@@ -133,7 +131,7 @@ def run_to_end(
     if hopeless:
         raise InputError(f"{hopeless}. Relax the limits, or search another space")
     if signal is not None:
-        print(advice, file=sys.stderr)
+        tell(advice)
         raise Stopped(signal)
     return result
 
@@ -157,7 +155,7 @@ def _open_study(folder: Path, metadata: SearchMetadata, drawn: Drawn, task: Task
 
 def measure_prior(drawn: Drawn, task: Task) -> Prior:
     """Return the effects of modules that the sensitivity of a trained decoder's layers predicts."""
-    print(SENSITIVITY, file=sys.stderr)
+    tell(SENSITIVITY)
     parsed = [parse_placement(trial.params, trial.distributions) for trial in drawn.trials(PRIOR_DRAWS)]
     placements = [placement for placement in parsed if placement is not None and placement.modules]
     return sensitivity_effects(task.measure_sensitivity(drawn.configs(PRIOR_DRAWS)), placements)
@@ -180,15 +178,15 @@ def _describe_data(task: Task, options: Mapping[str, Any], folder: Path, tracker
     """Print what the trials start from: the data and, if it is trained, the original, which MLflow gets."""
     from automl.trials.measurements import measure_original  # imports Ray, which takes seconds
 
-    print(task.describe_data(), file=sys.stderr)
+    tell(task.describe_data())
     if changes := task.describe_changes():
-        print(changes, file=sys.stderr)
+        tell(changes)
     by_class = dict(zip(task.labels, task.class_counts("train"), strict=False))
     if message := describe_imbalance(by_class, options=options):
-        print(message, file=sys.stderr)
+        tell(message)
     measure_original(folder, task, "validation")
     if original := describe_original(folder, task.metric):
-        print(f"original  {original}", file=sys.stderr)
+        tell(f"original  {original}")
     for record in original_records(folder, task.config):
         tracker.update(record)
 

@@ -5,7 +5,6 @@ Some defaults depend on the data: the space, the backbone, the image size, the e
 
 import json
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
@@ -17,6 +16,7 @@ from automl.base import loading
 from automl.base.errors import InputError, unknown
 from automl.base.lazy import resolve
 from automl.base.options import STORAGE
+from automl.base.terminal import tell
 from automl.base.units import pluralize
 from automl.callbacks.user import check_callbacks
 from automl.config.nouns import Question, SearchPlan, Terms
@@ -102,7 +102,7 @@ def prepare(settings: ParsedSettings) -> Prepared:
         )
     if chosen := fit_epochs(question, task):
         question = replace(question, **chosen.settings)
-        print(f"chosen    {chosen.why}", file=sys.stderr)
+        tell(f"chosen    {chosen.why}")
         drawn = question.draw(drawn.space)
         task = open_task(drawn.baseline, runtime)
     baseline = drawn.baseline
@@ -186,7 +186,7 @@ def check_attentions(drawn: Drawn, runtime: Runtime) -> None:
         return
     for spec, site in checks.check_attentions(drawn.configs(ATTENTION_DRAWS), runtime):
         for file, reason in find_missing_formats(spec, site).items():
-            print(f"note      an export with {spec.name} will have no {file}: {reason}", file=sys.stderr)
+            tell(f"note      an export with {spec.name} will have no {file}: {reason}")
 
 
 def check_models(configs: Sequence[TrialConfig], runtime: Runtime) -> None:
@@ -198,10 +198,7 @@ def check_models(configs: Sequence[TrialConfig], runtime: Runtime) -> None:
     options = [spec.options.get("window") for config in configs for spec in config.model.placement.values()]
     for window in sorted({window for window in options if isinstance(window, int)}):
         if 0 < context <= window:
-            print(
-                f"note: a window of {window} tokens saves nothing at {context} tokens; lengthen --context",
-                file=sys.stderr,
-            )
+            tell(f"note: a window of {window} tokens saves nothing at {context} tokens; lengthen --context")
     seen: set[str] = set()
     tried: set[str] = set()
     for config in configs:
@@ -215,13 +212,12 @@ def check_models(configs: Sequence[TrialConfig], runtime: Runtime) -> None:
         if backbone not in tried:
             tried.add(backbone)
             for note in task.notes():
-                print(note, file=sys.stderr)
+                tell(note)
         stay_new = task.initialise(task.model())
         if stay_new and len(seen) == 1:
-            print(
+            tell(
                 f"these weights of {config.model.weights} are for other labels and start at random: "
-                f"{', '.join(stay_new)}",
-                file=sys.stderr,
+                f"{', '.join(stay_new)}"
             )
 
 
@@ -294,7 +290,7 @@ def open_settings(values: Mapping[str, Any], *, resume: bool = False) -> ParsedS
     _ = Settings(**{**values, "space": "folder"})  # raises InputError for an invalid value
     default = fit(fspath(data), **of_user, is_text=is_text)
     if default.why:
-        print(f"chosen    {default.why}", file=sys.stderr)
+        tell(f"chosen    {default.why}")
     return Settings(**{**values, **default.settings}).parsed
 
 
@@ -337,7 +333,7 @@ def choose_validations(terms: Terms, plan: Plan, task: Task) -> int:
     chosen = min(ceil(REDUCTION**2 / plan.budget), steps // PART, task.size("train") // validated)
     if chosen > 1:
         why = f"so that rungs lie within an epoch of {task.steps():,} steps"
-        print(f"chosen    --validations-per-epoch {chosen}, {why}", file=sys.stderr)
+        tell(f"chosen    --validations-per-epoch {chosen}, {why}")
     return max(1, chosen)
 
 

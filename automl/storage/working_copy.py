@@ -14,7 +14,6 @@ import re
 import shutil
 import signal
 import socket
-import sys
 import threading
 import time
 import uuid
@@ -26,6 +25,7 @@ from typing import Any
 from filelock import FileLock
 
 from automl.base.errors import InputError, error_message
+from automl.base.terminal import tell
 from automl.storage.cache_folder import cache_root
 from automl.storage.storage import Storage
 from search.record import CHECKPOINT_FILE
@@ -130,7 +130,7 @@ class _Writer:
                     note = _read_note(self.location)
                     if note is not None and note["writer"] != self.me:
                         # The other process considers this one dead. Two writers would corrupt the search.
-                        print(f"error: {_taken(self.location)}", file=sys.stderr, flush=True)
+                        tell(f"error: {_taken(self.location)}")
                         os.kill(os.getpid(), signal.SIGTERM)
                         return
                     self._sign(writing=True)
@@ -200,11 +200,10 @@ class _Writer:
                 return
             except OSError as error:
                 if time.monotonic() > until:
-                    print(
+                    tell(
                         f"warning: the end of the search was not written to {self.location} "
                         f"({error_message(error)}). Everything is in {self.folder}; resume it on this "
-                        f"machine to copy it",
-                        file=sys.stderr,
+                        f"machine to copy it"
                     )
                     return
             time.sleep(1)
@@ -217,11 +216,7 @@ def _await_silence(location: Storage) -> None:
         return
     if first["host"] == socket.gethostname() and not _is_alive(first["pid"]):
         return
-    print(
-        f"a process on {first['host']} was running the search; waiting {SILENCE:.0f} s for its heartbeat",
-        file=sys.stderr,
-        flush=True,
-    )
+    tell(f"a process on {first['host']} was running the search; waiting {SILENCE:.0f} s for its heartbeat")
     until = time.monotonic() + SILENCE
     while time.monotonic() < until:
         time.sleep(1)

@@ -189,13 +189,13 @@ class TaskDeployment:
         return {}
 
     def decoding_times(self, model: nn.Module) -> Iterable[tuple[int, float, float]]:
-        """Return contexts [tokens] with the time [ms] of one more token, of a model and of full layers alone.
+        """Return contexts [tokens] with the time [ms] of one more token, of a model and without its modules.
 
         Args:
             model: The exported model.
 
         Returns:
-            Nothing, unless the model is a decoder that keeps states.
+            Nothing, unless the model is a decoder that keeps states, or transformers has one like it.
         """
         return ()
 

@@ -6,13 +6,13 @@ waits for MLflow. Failed writes are retried. Missing runs can be written from th
 
 import copy
 import logging
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, Protocol
 
 from automl.base.errors import InputError
+from automl.base.terminal import tell
 from search.record import Callback, State, TrialRecord
 
 log = logging.getLogger("mlflow")
@@ -53,11 +53,7 @@ class Tracker(Callback):
             self.runs = writer.runs() if at_once else {}
         except MlflowSilent as error:
             self.silent = True
-            print(
-                f"warning: {error}. Training continues without it, and its runs are written when it answers",
-                file=sys.stderr,
-                flush=True,
-            )
+            tell(f"warning: {error}. Training continues without it, and its runs are written when it answers")
         # What is to be mirrored, newest state alone; the lock guards it, and wakes the thread.
         self._wanted: dict[int, TrialRecord] = {}
         self._news = threading.Condition()

@@ -28,7 +28,7 @@ from automl.base.loading import Code, receive
 from automl.base.serialise import write_json
 from automl.config.device import device_name, synchronise
 from automl.config.nouns import Place
-from automl.config.runtime import Runtime, runtime_for
+from automl.config.runtime import Runtime, runtime_for, threads
 from automl.costs.gpu_fraction import GpuFraction, GpuUse, check_fraction, choose_fraction, measure_gpu_use
 from automl.costs.profile import measure
 from automl.costs.time_ratio import Epoch
@@ -113,7 +113,7 @@ def measure_original(folder: Path, task: Task, split: Split) -> None:
     if not plain.model.weights or plain.training.reported is not None or file.exists():
         return
     costs, scores, task = {}, {}, open_task(plain, runtime)
-    with suppress(torch.OutOfMemoryError):
+    with suppress(torch.OutOfMemoryError), threads(1):  # whose processor time depends least on other load
         costs = asdict(measure(plain, plain, runtime))
     model = task.model()
     if not task.initialise(model):  # no layer is new

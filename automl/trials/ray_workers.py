@@ -14,6 +14,7 @@ from ray import tune
 
 from automl.base.errors import InputError
 from automl.base.process import capture_library_logs
+from automl.base.terminal import tell
 from automl.config.nouns import Place
 from automl.storage.metadata import write_gpu_fraction
 from automl.trials.job import Trainings
@@ -51,11 +52,11 @@ class RayWorkers(Workers):
             fraction = find_fraction(place, self.shape, list_open_nodes(place), trainings, trials=trials)
             if fraction is None:
                 return self
-            print(f"gpus      {fraction}", file=sys.stderr)
+            tell(f"gpus      {fraction}")
             gpus = fraction.gpus
             write_gpu_fraction(folder, place.storage, gpus)
         else:
-            print(f"gpus      {gpus:g} for each trial, as at the start of the search", file=sys.stderr)
+            tell(f"gpus      {gpus:g} for each trial, as at the start of the search")
         shape = replace(self.shape, gpus=gpus)
         return replace(self, shape=shape, capacity=ClusterCapacity(shape, place.concurrent))
 
@@ -97,6 +98,7 @@ def open_workers(place: Place, log: Path, advice: str) -> Iterator[Workers]:
     Messages of libraries go to the file `log`. `advice` says how to resume the run if something ends it.
     Raises InputError if no trial fits. With `--concurrent`, trials wait for capacity instead.
     """
+    tell(f"{'connecting to' if joins_cluster() else 'starting'} Ray ...")
     with (
         capture_library_logs(log),
         connect(dashboard=place.workers_per_trial > 1),
@@ -124,9 +126,7 @@ def list_open_nodes(place: Place) -> list[Mapping[str, float]]:
 def _report_lost_head(advice: str, interrupt: Interrupt, address: str) -> None:
     if interrupt.signal is not None:  # Slurm and systemd send it to Ray's processes, too
         exit_now(advice, interrupt.signal)
-    print(
+    tell(
         f"error: Ray's control process (GCS) at {address} has ended, which ends this one. Start the cluster "
-        f"again if it is one; then {advice}",
-        file=sys.stderr,
-        flush=True,
+        f"again if it is one; then {advice}"
     )

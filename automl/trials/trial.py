@@ -10,7 +10,6 @@ configuration of a trial many times, so large code goes through Ray's object sto
 
 import gc
 import os
-import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from functools import cache
@@ -24,6 +23,7 @@ from ray import tune
 from automl.base.errors import error_line
 from automl.base.loading import Code, receive
 from automl.base.serialise import to_json
+from automl.base.terminal import tell
 from automl.base.units import format_size
 from automl.config.device import check_memory_of_others, device_name, empty_cache, is_out_of_memory
 from automl.config.nouns import Limits
@@ -89,7 +89,7 @@ class TrialActor(tune.Trainable):
         try:
             self.work.close()  # This ends the last trial's function, and frees its memory.
         except NotStopped as error:
-            print(f"{error}; this process ends", file=sys.stderr, flush=True)
+            tell(f"{error}; this process ends")
             os._exit(1)  # The next trial gets a new process, which the function does not train beside.
         self.work = self.reports(new_config)
         return True
@@ -188,7 +188,7 @@ def train_trial(
     except Diverged as error:
         reason = str(error)
     except Replaced as error:
-        print(error, file=sys.stderr, flush=True)
+        tell(str(error))
         os._exit(1)  # If Ray still waits for it, the trial continues from the other one's checkpoint.
     except TooSlow as error:
         reason, violations = str(error), {**violations, **error.violations}
@@ -222,11 +222,9 @@ def make_sender() -> Callable[[Code], SentCode]:
 
 def _put(name: str, content: bytes) -> ray.ObjectRef:
     if len(content) >= LARGE:
-        print(
+        tell(
             f"{name} has {format_size(len(content))} with the values that it uses, and each process of a "
-            f"trial gets a copy; load large data inside the function, from a file",
-            file=sys.stderr,
-            flush=True,
+            f"trial gets a copy; load large data inside the function, from a file"
         )
     return ray.put(content)
 

@@ -212,9 +212,8 @@ def fake_confirmation(folder: Path) -> Path:
 class FakeWorkers:
     """Workers that do not train. `score` gives test accuracies and `valid` validation scores.
 
-    A run ends after `most` trials as if by a signal. Trials in `broken` end in an error. With `shuffled`,
-    trials end in another order than they began in. `seconds` is the time of a training. With `images`,
-    answers to as many test inputs are kept.
+    A run ends after `most` trials as if by a signal. Trials in `broken` end in an error, and `shuffled` ones
+    in another order. `seconds` is the time of a training. Answers to `images` test inputs are kept.
     """
 
     def __init__(

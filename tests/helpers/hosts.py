@@ -6,7 +6,6 @@ else can reach, so addresses cannot collide with those of the machine or of anot
 
 Nothing is left: when the process of a test ends, even by SIGKILL, the kernel kills the first process of each
 host and with it all others, and removes interfaces and mounts with the namespaces.
-
 As a program it is the gate before an object store, which logs requests, and refuses or delays them.
 """
 

@@ -32,15 +32,7 @@ def _replace(argument: Any) -> Any:
 
 
 class Driver:
-    """The imitated driver of `count` GPUs.
-
-    Attributes:
-        calls: The calls that change something or wait, with the index of their device.
-        current: Index of the current device of this thread.
-        used: Bytes that other processes hold on each card.
-        major: First number of the cards' compute capability.
-        generators: The default generator of each card.
-    """
+    """The imitated driver of `count` GPUs, with its `calls` that change something or wait, by device."""
 
     def __init__(self, count: int) -> None:
         self.calls: list[tuple[Any, ...]] = []

@@ -11,9 +11,7 @@ OWN = "automl"  # `python -m automl` runs a user's folder or file of that name, 
 def plant_modules(marker: Path) -> Path:
     """Write a file for each module of Python, of the installed packages and of this process.
 
-    They are beside the file `marker`, which exists once one of them has run. Return it. Modules of other
-    systems and packages without an `__init__.py` are left out: they do not come before a file anywhere on
-    the path.
+    They are beside the file `marker`, which exists once one of them has run. Return it.
     """
     marker.parent.mkdir(exist_ok=True, parents=True)
     loaded = {name.partition(".")[0] for name in sys.modules}

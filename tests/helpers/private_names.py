@@ -144,11 +144,7 @@ def replace_actors(actor: object) -> None:
 
 
 def check_launcher_config(config: dict[str, Any]) -> None:
-    """Check the configuration of Ray's cluster launcher as `ray up` does.
-
-    Raises:
-        jsonschema.ValidationError: The configuration is not valid.
-    """
+    """Check the configuration of Ray's cluster launcher as `ray up` does, by jsonschema.ValidationError."""
     from ray.autoscaler._private.util import prepare_config, validate_config
 
     validate_config(prepare_config(config))

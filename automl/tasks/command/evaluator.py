@@ -33,6 +33,7 @@ CHECKPOINTS = (
     ".h5", ".hdf5", ".keras", ".onnx", ".msgpack", ".tar", ".zip",
 )  # fmt: skip
 COPIES = "evaluators"  # in the cache
+STORE = ".mlflow.db."  # begins the names of files beside the store, which is made during the first run
 COPIED = 2**28  # larger paths are linked into the evaluator's copy [bytes]
 SMALL = 2**20  # larger files count as checkpoints [bytes]
 WATCHED, NAMED = 20_000, 5  # largest number of files in a folder that is watched, and of names in a message
@@ -135,7 +136,8 @@ def watching(guard: Guard, folder: Path, own: Path) -> Iterator[list[str]]:
             raise CommandFailed(f"--protect {shown} was {what} during this run, so it does not count")
     later = _list_files(folder, ignored)
     if max(len(files), len(later)) < WATCHED:
-        left += [name for name in _differing(files, later) if name in later]  # not what was deleted
+        changed = [name for name in _differing(files, later) if name in later]  # not what was deleted
+        left += [name for name in changed if not name.startswith(STORE)]
     saved = [name for name in left if Path(name).suffix in CHECKPOINTS or int(later[name][0]) > SMALL]
     if saved and guard.evaluate:
         raise CommandFailed(

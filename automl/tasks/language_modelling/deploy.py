@@ -265,21 +265,13 @@ WORK = 2e12  # most multiply-adds of reading the tokens: some seconds on a CPU
 
 
 def decoding_times(model: Decoder, plain: Decoder, runtime: Runtime) -> Iterator[tuple[int, float, float]]:
-    """Yield contexts [tokens] with the time [ms] of one more token, of a model and of full layers alone.
+    """Yield contexts [tokens] with the time [ms] of one more token, of a model and of the plain one.
 
     Both step in turn, each as often, on the device of the runtime. Their states repeat those after `READ`
     tokens, since a full layer takes quadratic time to compute them. Nothing is yielded for models that are
     too large for that on this machine.
-
-    Args:
-        model: The decoder.
-        plain: The same decoder with its own mixers.
-        runtime: The device.
     """
-    width, params = model.embedding.weight.shape[1], sum(p.numel() for p in plain.parameters())
-    if READ * params + len(plain.layers) * width * READ**2 > WORK * (
-        1 if runtime.device.type == "cpu" else 100
-    ):
+    if is_too_large(plain, runtime):
         return
     decoders = [each.to(runtime.device).eval() for each in (model, plain)]
     with torch.inference_mode():
@@ -297,6 +289,12 @@ def decoding_times(model: Decoder, plain: Decoder, runtime: Runtime) -> Iterator
             ]
             own, full = measure_latencies(serves, runtime, TIMES)
             yield length, own, full
+
+
+def is_too_large(decoder: nn.Module, runtime: Runtime) -> bool:
+    """Return whether reading `READ` tokens takes too long on this machine."""
+    work = READ * sum(p.numel() for p in decoder.parameters())
+    return work > WORK * (1 if runtime.device.type == "cpu" else 100)
 
 
 def _states(decoder: Decoder, length: int) -> list[State]:

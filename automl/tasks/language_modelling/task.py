@@ -2,8 +2,8 @@
 
 import copy
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from attention import Spec
 from automl.base.errors import InputError, describe_error
 from automl.base.serialise import to_json
+from automl.base.terminal import tell
 from automl.config.device import copy_ahead, find_device, is_gpu
 from automl.config.runtime import Runtime
 from automl.data.manifest import Manifest
@@ -59,7 +60,7 @@ from automl.tasks.language_modelling.score import (
     needle_sequences,
     usable_windows,
 )
-from automl.tasks.language_modelling.transformers_folder import save_transformers
+from automl.tasks.language_modelling.transformers_folder import cached_times, save_transformers
 from automl.tasks.language_modelling.transformers_layers import NoCounterpartError
 from backbones import call, insert, sites
 from backbones.example import logits
@@ -274,6 +275,7 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
         target = folder / TRANSFORMERS
         try:
             windows = self._deployed_windows("test", COMPARED)
+            tell(f"writing {TRANSFORMERS} ...")
             differences = save_transformers(target, model, windows, self._tokenizer, self._published)
             if (most := max(differences.values())) <= self.tolerance:
                 return differences, {}
@@ -289,7 +291,11 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
 
     def decoding_times(self, model: nn.Module) -> Iterator[tuple[int, float, float]]:
         plain = self.plain()
-        if STEP in self.deployments(model) and isinstance(model, Decoder) and isinstance(plain, Decoder):
+        tell("timing a token after long contexts ...")
+        if isinstance(plain, hugging_face.HuggingFaceDecoder):
+            with suppress(NoCounterpartError):
+                yield from cached_times(model, plain, self.runtime)
+        elif STEP in self.deployments(model) and isinstance(model, Decoder) and isinstance(plain, Decoder):
             yield from decoding_times(model, plain, self.runtime)
 
     def usage(self) -> str:
@@ -369,7 +375,7 @@ def measure_sensitivity(task: LanguageModelling, specs: Mapping[str, Spec]) -> H
     work = sum(p.numel() for p in original.parameters()) * task.data.context * len(specs) * len(layers)
     allowed = WORK[is_gpu(task.runtime.device)]
     if work * LEAST > TOO_LONG * allowed:
-        print("the sensitivity of so many layers takes too long on this machine: left out", file=sys.stderr)
+        tell("the sensitivity of so many layers takes too long on this machine: left out")
         return []
     windows = max(LEAST, min(WINDOWS, int(allowed // max(1, work))))
     model = copy.deepcopy(original)

@@ -9,10 +9,11 @@ The files of a published tokenizer are copied, with its special tokens, chat tem
 this project is written. Both are read back and compared.
 """
 
+import inspect
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,11 @@ from attention.multihead import EPSILON
 from attention.position import ROTARY_BASE
 from automl.base.errors import InputError
 from automl.base.lazy import optional
+from automl.config.runtime import Runtime
+from automl.costs.profile import measure_latencies
 from automl.tasks.language_modelling import MIXER
 from automl.tasks.language_modelling.data.tokens import TextTokenizer
+from automl.tasks.language_modelling.deploy import LENGTHS, READ, TIMES, is_too_large
 from automl.tasks.language_modelling.gpt import Decoder
 from automl.tasks.language_modelling.hugging_face import (
     OWN_CODE,
@@ -106,6 +110,34 @@ def _compare(folder: Path, model: nn.Module, windows: Tensor) -> dict[str, float
     return {
         name: float(value.abs().max()) for name, value in ((WHOLE, whole), (CACHED, cached), (PADDED, padded))
     }
+
+
+def cached_times(model: nn.Module, plain: nn.Module, runtime: Runtime) -> Iterator[tuple[int, float, float]]:
+    """Yield `decoding_times` of models of Hugging Face, up to their context, with the library's cache."""
+    with quiet(), torch.no_grad():
+        decoders = [_convert(each, 0).to(runtime.device) for each in (model, plain)]
+    most = getattr(decoders[1].config, "max_position_embeddings", None) or 2 * max(LENGTHS)
+    for length in LENGTHS:
+        if length + TIMES < most and not is_too_large(plain, runtime):
+            with torch.inference_mode():
+                steps = [_cached_step(decoder, length) for decoder in decoders]
+            own, others = measure_latencies(steps, runtime, TIMES)
+            yield length, own, others
+
+
+def _cached_step(decoder: Any, length: int) -> Callable[[], object]:
+    """Return a function that reads a token after `length`. The states of the first `READ` are repeated."""
+    token = torch.zeros(1, 1, dtype=torch.int64, device=decoder.device)
+    cache = transformers.DynamicCache(config=decoder.config)
+    name = "cache" if "cache" in inspect.signature(decoder.forward).parameters else "past_key_values"
+    decoder(input_ids=token.expand(1, min(length, READ)), use_cache=True, **{name: cache})
+    for layer in cache.layers if length > READ else []:
+        if isinstance(getattr(layer, "keys", None), Tensor):
+            kept = getattr(layer, "sliding_window", length + 1) - 1
+            repeated = (t.repeat(1, 1, length // READ, 1) for t in (layer.keys, layer.values))
+            layer.keys, layer.values = (t[:, :, -kept:] for t in repeated)
+        layer.cumulative_length = length
+    return lambda: decoder(input_ids=token, use_cache=True, **{name: cache})[name]
 
 
 def _convert(model: nn.Module, context: int) -> Any:

@@ -55,6 +55,18 @@ def test_the_baseline_has_a_ratio_of_one_and_a_latency_of_its_architecture() -> 
     assert measured.latency != measure(tiny(model={"backbone": "xresnet34"}), TINY, HERE).latency
 
 
+def test_a_trial_is_timed_beside_its_trained_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile, "measure_latencies", lambda serves, *_: [3.0, 2.0][: len(serves)])
+    placed = {"stage2.block1": Spec("sagan")}
+    for weights, placement, ratio in (
+        ("", placed, 1.0),
+        ("trained.pt", placed, 1.5),
+        ("trained.pt", {}, 1.0),
+    ):
+        task = opened(model={"weights": weights, "placement": placement})
+        assert profile._latency(task, task.model(), task.example(1))["latency_ratio"] == ratio
+
+
 @pytest.mark.usefixtures("quick")
 def test_profile_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     config = tiny(model={"placement": {"stage2.block1": Spec("ssa")}})

@@ -180,7 +180,7 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.usefixtures("at_work")
 def test_differing_form_is_not_exported(
-    trained: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(export.formats, "save_mlflow", lambda *args: None)
     monkeypatch.setattr(export.formats, "save_programs", lambda *args: {})
@@ -190,6 +190,8 @@ def test_differing_form_is_not_exported(
     with pytest.raises(RuntimeError, match=r"model.onnx differs from the trained model by 0\.\d+, more than"):
         run_export(tmp_path / "out", run=trained.run_id)
     assert list(tmp_path.iterdir()) == []
+    stages = ["loading", "scoring", "writing", "writing", "comparing"]
+    assert [line.split()[0] for line in capsys.readouterr().err.splitlines()] == stages
 
 
 def fail(*args: object, **kwargs: object) -> None:
@@ -339,7 +341,7 @@ def test_best_trial_of_a_search_is_exported(search: Path, tmp_path: Path, cli: C
         assert result.chosen.checkpoint.local == search / RECORDS[1].folder
     away = shutil.move(search.parent, tmp_path / "away")
     code, out, err = cli("export", "--best", "--storage", str(away), "--out", str(tmp_path / "out"))
-    assert (code, err.splitlines()[-1]) == (0, f"the latest search in {away} is mine")
+    assert (code, err.splitlines()[-2]) == (0, f"the latest search in {away} is mine")
     assert f"from MLflow run {runs[1]}\nchosen    the search's best; not confirmed\n" in out
 
 

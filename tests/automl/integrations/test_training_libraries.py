@@ -85,14 +85,7 @@ def write_images(folder: Path) -> None:
 
 @dataclass
 class Training:
-    """One run of a training function.
-
-    Attributes:
-        history: The metrics of its epochs.
-        tested: Its test metrics.
-        content: Its last checkpoint.
-        raised: The type of the error with which the function ended.
-    """
+    """One run of a training function: `content` is its last checkpoint, `raised` the type of its error."""
 
     history: list[dict[str, Any]]
     tested: Mapping[str, float]

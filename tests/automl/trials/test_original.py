@@ -35,14 +35,14 @@ def trial(**costs: float) -> TrialRecord:
         ({}, None, "accuracy 80 %, 2M parameters, 4MB of memory, 2 ms of latency"),
         ({"scores": {}}, None, "no score, as its head is new, 2M parameters, 4MB of memory, 2 ms of latency"),
         ({"costs": {}}, trial(), "accuracy 80 %"),
-        ({}, trial(params=2_100_000, latency=1.5), ": parameters +5 %, latency -25 %"),
-        ({"device": "other"}, trial(memory=1e6, latency=1.5), ": memory -75 %"),
+        ({}, trial(params=2_100_000, latency_ratio=0.744), ": parameters +5 %, latency -26 %"),
+        ({}, trial(memory=1e6, latency=0.3), ": memory -75 %"),
         (
             {"decoding": {"trial 3": [(8192, 2.5, 10.0)]}},
             trial(),
             " 2.5 instead of 10 ms a token after 8,192",
         ),
-        ({}, trial(), ": the same costs"),
+        ({}, trial(latency_ratio=1.009), ": the same costs"),
     ],
 )
 def test_an_original_has_its_score_and_what_a_trial_saves(

@@ -10,7 +10,6 @@ side, the digest and why images were skipped. Where the decoded images would tak
 disk, the column image has the original files (binary), which are decoded whenever they are read.
 """
 
-import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +26,7 @@ from torch import Tensor
 
 from automl.base.atomic import free_bytes
 from automl.base.errors import InputError, unknown
+from automl.base.terminal import tell
 from automl.base.units import format_size, pluralize
 from automl.data import shared
 from automl.data.archive import SUFFIXES, extract_cached, is_archive
@@ -260,11 +260,10 @@ def _keeps_files(items: Sequence[Item], key: bytes, needed: int, name: str) -> b
         return False
     free, exists = free_bytes(cache_root()), _exists(key + ENCODED)
     if not exists and needed > MOST_OF_DISK * free:
-        print(
+        tell(
             f"{len(items):,} {name} images are kept as files, which each trial decodes: they would take "
             f"{format_size(needed)} of the {format_size(free)} that are free in {cache_root()}. To decode "
-            f"them once, set AUTOML_CACHE to a folder on a larger disk",
-            file=sys.stderr,
+            f"them once, set AUTOML_CACHE to a folder on a larger disk"
         )
     return exists or needed > MOST_OF_DISK * free
 
@@ -299,7 +298,7 @@ def _write_images(
 
     write_rows(path, schema, rows(), about)
     if skipped:
-        print(f"warning: left out {_list_skipped(skipped)}", file=sys.stderr, flush=True)
+        tell(f"warning: left out {_list_skipped(skipped)}")
     return f"decoded {pluralize(len(items) - len(skipped), f'{name} images')}"
 
 

@@ -10,7 +10,6 @@ axis whose length equals the number of channels is taken, known from their names
 model. Otherwise the longer axis is taken for the steps, with a warning if the result is not (N, C, T).
 """
 
-import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from automl.base.errors import InputError
+from automl.base.terminal import tell
 from automl.data.files import normalise_nfc
 from automl.data.splits import SPLITS
 from automl.tasks.sequence_classification.data.reading import (
@@ -131,11 +131,9 @@ def _has_steps_first(
         return first not in counts
     if 0 in (first, second) or first <= second:
         return False
-    print(
+    tell(
         f"warning: {file}: {name} {arrays[name].shape} is read as {first} steps of {second} channels. Save "
-        f'the file with {ORDER}="NCT" if it has {first} channels, otherwise with "NTC"',
-        file=sys.stderr,
-        flush=True,
+        f'the file with {ORDER}="NCT" if it has {first} channels, otherwise with "NTC"'
     )
     return True
 

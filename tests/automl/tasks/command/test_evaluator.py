@@ -145,8 +145,9 @@ def test_mistakes_of_an_evaluator(project: Path, added: str, reason: str) -> Non
 
 
 def test_files_left_by_runs_are_named(project: Path) -> None:
-    """A later run may read them, so a checkpoint is refused and a log is named. A cache is neither."""
-    keeps = HONEST + "import os; os.makedirs('tokens'); open('tokens/a.bin', 'w'); open('log.txt', 'w')"
+    """A later run may read them, so a checkpoint is refused and a log named. Caches and MLflow's are not."""
+    names = ("tokens/a.bin", "log.txt", ".mlflow.db.lock")
+    keeps = HONEST + f"import os; os.makedirs('tokens'); [open(name, 'w') for name in {names}]"
     assert run(keeps, guard(ignored=["tokens"])) == 0.75
     assert read_left(Storage(str(project.parent / "trial 0"))) == ["log.txt"]
     without = guard("", ())

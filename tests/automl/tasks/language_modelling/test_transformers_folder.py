@@ -15,6 +15,7 @@ from torch import nn
 
 from attention import Spec
 from automl.base.errors import InputError
+from automl.tasks.language_modelling import transformers_folder
 from automl.tasks.language_modelling.data.tokens import TextTokenizer, read_tokenizer
 from automl.tasks.language_modelling.model import DECODERS, find_decoder
 from automl.tasks.language_modelling.space import mixer
@@ -22,6 +23,7 @@ from automl.tasks.language_modelling.transformers_folder import _behaviour, copy
 from automl.tasks.language_modelling.transformers_layers import NoCounterpartError
 from backbones import insert
 from backbones.take_over import take_over
+from tests.helpers.automl_cases import HERE
 from tests.helpers.tiny_decoders import CONTEXT, save
 
 transformers = pytest.importorskip("transformers")
@@ -201,6 +203,19 @@ def of_sentences(folder: Path) -> None:
     (folder / "tokenizer.model").write_bytes(b"sentences")
 
 
+@pytest.mark.parametrize("case", [CASES[i] for i in (4, 7, 11)], ids=lambda case: case.backbone)
+def test_tokens_are_timed_with_a_cache(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @torch.inference_mode()
+    def lengths(steps: Any, *_: object) -> list[int]:
+        return [step().get_seq_length() for step in steps]
+
+    for name, value in {"LENGTHS": (4, 20, 30), "READ": 5, "TIMES": 2, "measure_latencies": lengths}.items():
+        monkeypatch.setattr(transformers_folder, name, value)
+    plain = build(case._replace(kinds=[None, None]), tmp_path)
+    times = list(transformers_folder.cached_times(build(case, tmp_path), plain, HERE))
+    assert times == [(4, 5, 5), (20, 21, 21)], "there are 32 positions"
+
+
 LAYOUTS: Mapping[str, Callable[[Path], None]] = {
     "tokenizer.json alone": lambda folder: of_files(folder, {}),
     "settings": lambda folder: of_files(folder, {"tokenizer_config.json": SETTINGS}),
@@ -230,14 +245,8 @@ def test_generation_has_the_defaults_of_the_original(tmp_path: Path) -> None:
     case, folder = CASES[7], tmp_path / "original"
     model = build(case, folder)
     of_files(folder, {"tokenizer_config.json": SETTINGS})
-    defaults: dict[str, Any] = {
-        "do_sample": True,
-        "temperature": 0.6,
-        "top_p": 0.95,
-        "eos_token_id": [1, 2],
-        "num_beams": 2,
-    }
-    defaults |= {"bos_token_id": 0, "pad_token_id": 3, "repetition_penalty": 1.2}
+    defaults: dict[str, Any] = {"do_sample": True, "temperature": 0.6, "top_p": 0.95, "eos_token_id": [1, 2]}
+    defaults |= {"num_beams": 2, "bos_token_id": 0, "pad_token_id": 3, "repetition_penalty": 1.2}
     (folder / "generation_config.json").write_text(json.dumps(defaults))
     tokenizer = read_tokenizer(folder / "tokenizer.json")
     differences = save_transformers(tmp_path / "new", model, WINDOWS % 250, tokenizer, str(folder))
