@@ -122,6 +122,16 @@ def check_pull_request(folder: Path) -> dict[str, Any]:
     return {"verdict": ended.outputs["verdict"], "runs": int(cost[1]), "seconds": seconds}
 
 
+def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return comparisons with their number, their outcomes, and the distribution of their runs."""
+    return {
+        "count": len(rows),
+        "outcomes": dict(sorted(Counter(row["verdict"] for row in rows).items())),
+        **describe([row["runs"] for row in rows]),
+        "each": rows,
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("what", choices=("decide", "full"))
@@ -146,12 +156,14 @@ def main() -> None:
         make_repository(folder)
     for number in range(asked.count):
         for gain in (0, 1):
-            rows = values.setdefault(f"full path, gain of {gain} sd", {"each": []})["each"]
+            case = f"full path, gain of {gain} sd"
+            rows = values.setdefault(case, {"each": []})["each"]
             if len(rows) > number:
                 continue
             commit_change(folder, number, gain * values["noise"]["sd"])
             rows.append(check_pull_request(folder))
             print(gain, number, rows[-1], flush=True)
+            values[case] = summarise(rows)
             write_values("pull-requests", values)
 
 

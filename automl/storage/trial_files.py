@@ -118,8 +118,9 @@ def describe_original(folder: Path, metric: Metric, trial: TrialRecord | None = 
     if trial is None or not trial.profile or not costs:
         return ", ".join(words)
     changes = {name: 100 * (trial.profile.get(name, 0) / costs[name] - 1) for name in COSTS if name in costs}
-    # A trial timed both in turn. Its ratio is known to 2 %.
-    changes["latency"] = 2 * round(50 * (trial.profile.get("latency_ratio", 1.0) - 1))
+    # A trial timed both in turn. Latencies of equal models differ by up to 5 % beside other processes.
+    latency = 100 * (trial.profile.get("latency_ratio", 1.0) - 1)
+    changes["latency"] = latency if abs(latency) > 5 else 0.0
     saved = [f"{COSTS[name]} {change:+.0f} %" for name, change in changes.items() if abs(change) >= 0.5]
     name = trial_name(trial)
     saved += [

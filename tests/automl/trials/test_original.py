@@ -42,7 +42,7 @@ def trial(**costs: float) -> TrialRecord:
             trial(),
             " 2.5 instead of 10 ms a token after 8,192",
         ),
-        ({}, trial(latency_ratio=1.009), ": the same costs"),
+        ({}, trial(latency_ratio=1.049), ": the same costs"),
     ],
 )
 def test_an_original_has_its_score_and_what_a_trial_saves(
