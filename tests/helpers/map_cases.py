@@ -29,7 +29,7 @@ def map_examples(kind: str = "images") -> MapExamples:
     if kind == "channels":
         heats = [random.random(64) for _ in range(6)]
     return MapExamples(
-        spec=SSA.partition(" ")[0],
+        spec="decomposed(normalisation=softmax,heads=1,key_channels=128,value_channels=128)",
         site="stage1.block2.branch",
         kind={"channels": "rescaling", "code": "positions", "signals": "positions"}.get(kind, "channels"),
         of_channels=kind == "channels",
