@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from attention.decoding import State
 from automl.base.errors import InputError
+from automl.base.terminal import tell
 from automl.config.runtime import Runtime
 from automl.costs.profile import measure_latencies
 from automl.task.deployment import MODEL, Deployment, Run
@@ -273,6 +274,7 @@ def decoding_times(model: Decoder, plain: Decoder, runtime: Runtime) -> Iterator
     """
     if is_too_large(plain, runtime):
         return
+    tell("timing a token after long contexts ...")
     decoders = [each.to(runtime.device).eval() for each in (model, plain)]
     with torch.inference_mode():
         states = [[_states(decoder, length) for length in (READ // 2, READ)] for decoder in decoders]

@@ -291,7 +291,6 @@ class LanguageModelling(Task[LanguageData, LanguageModel, LanguageTraining]):
 
     def decoding_times(self, model: nn.Module) -> Iterator[tuple[int, float, float]]:
         plain = self.plain()
-        tell("timing a token after long contexts ...")
         if isinstance(plain, hugging_face.HuggingFaceDecoder):
             with suppress(NoCounterpartError):
                 yield from cached_times(model, plain, self.runtime)

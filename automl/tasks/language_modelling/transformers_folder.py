@@ -25,6 +25,7 @@ from attention.multihead import EPSILON
 from attention.position import ROTARY_BASE
 from automl.base.errors import InputError
 from automl.base.lazy import optional
+from automl.base.terminal import tell
 from automl.config.runtime import Runtime
 from automl.costs.profile import measure_latencies
 from automl.tasks.language_modelling import MIXER
@@ -119,6 +120,7 @@ def cached_times(model: nn.Module, plain: nn.Module, runtime: Runtime) -> Iterat
     most = getattr(decoders[1].config, "max_position_embeddings", None) or 2 * max(LENGTHS)
     for length in LENGTHS:
         if length + TIMES < most and not is_too_large(plain, runtime):
+            tell(f"timing a token after {length:,} ...")
             with torch.inference_mode():
                 steps = [_cached_step(decoder, length) for decoder in decoders]
             own, others = measure_latencies(steps, runtime, TIMES)
