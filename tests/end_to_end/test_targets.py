@@ -13,8 +13,8 @@ def test_targets_are_searched_confirmed_reported_exported_and_predicted(kind, au
     metric = {"labels": "macro_ap", "numbers": "r2"}[kind]
     draw(tmp_path / "pictures", 160, numbers=kind == "numbers")
     assert "target" in automl("data", "pictures", "--size", 24)
-    options = ["--option", "width=0.25", "--size", 24, "--batch-size", 16, "--epochs", 5]
-    options += ["--augment", "light", "--trials", 2, "--concurrent", 1, "--name", "pictures"]
+    options = ["--backbone", "xresnet18", "--option", "width=0.25", "--size", 24, "--batch-size", 16]
+    options += ["--epochs", 5, "--augment", "light", "--trials", 2, "--concurrent", 1, "--name", "pictures"]
     confirm = ["--confirm", "--top", 1, "--seeds", 6]
     result = json.loads(automl("search", "--data", "pictures", *options, *confirm, "--json").splitlines()[-1])
     assert result["baseline"]["metric"] == metric
