@@ -146,9 +146,9 @@ class TermsOptions(RuntimeOptions):
     Attributes:
         test: With --sampler grid, also score the test split. It is scored after the last epoch.
         equal: Budget held equal across trials: time or epochs. `time`: a trial with slower epochs than the
-            baseline gets fewer of them. `epochs`: all get the same number. Commands have `time` or `none`.
+            baseline gets fewer of them. `epochs`: all get the same number.
         validations_per_epoch: Validations in an epoch; rungs lie there. Default: 1, and up to 9 where an
-            epoch has thousands of steps and would hold the first rung.
+            epoch has thousands of steps, and is longer than a ninth of a training.
         max_params: Maximum number of parameters, such as 5M.
         max_macs: Maximum MACs for one input, such as 2G.
         max_memory: Maximum memory of a training step, such as 4GB.
@@ -182,8 +182,8 @@ class PlaceOptions:
         resource: Custom Ray resource of each worker, NAME=AMOUNT; may be repeated. In Python,
             a list of them.
         label: Label of the nodes to train on, KEY=VALUE; may be repeated. In Python a list of them.
-        concurrent: Maximum number of trials at once. It is requested from Ray even beyond the current
-            capacity, which triggers autoscaling. Default: as many as fit.
+        concurrent: Maximum number of trials at once. It is requested from a cluster even beyond the
+            current capacity, which triggers autoscaling. Default: as many as fit.
         storage: Folder of all searches, or its address. The address is one of an object store. The search
             gets the folder `name` in it.
         callbacks: Callback: file.py:Name; may be repeated. Or `package.module:Name`. In Python

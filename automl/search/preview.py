@@ -257,8 +257,9 @@ def _time_trainings(
         fraction = measurements.find_fraction(place, shape, available, trainings, trials=plan.trials)
         if fraction is not None:
             shape = replace(shape, gpus=fraction.gpus)
-        # With --concurrent, the search waits for nodes that are not there yet.
-        slots = place.concurrent or count_slots(shape, available)
+        # With --concurrent, the search waits for nodes that a cluster does not have yet.
+        fitting = place.concurrent if place.concurrent and joins_cluster() else count_slots(shape, available)
+        slots = min(fitting, place.concurrent or fitting)
         timed = max(1, min(slots, plan.trials or slots, AT_ONCE)) * shape.workers
         pace, startup = None, monotonic() - started
         ratios: dict[int, float] = {}

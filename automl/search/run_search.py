@@ -181,7 +181,7 @@ def run_search(*positional: Any, resume: str | NamedSearch | None = None, **sett
     Args:
         *positional: Not accepted. Give settings by name.
         resume: The name of an interrupted search to resume, or of a finished one to extend, or its result.
-            Finished trials are kept, and interrupted ones resume from their last epoch. `auto` resumes the
+            Finished trials are kept, and interrupted ones resume from their checkpoint. `auto` resumes the
             search called `name` if it exists.
         **settings: The fields of `Settings`, such as `space`, `data`, `trials` and `callbacks`. With
             `resume`, only `storage`, `trials` (the total, or `"+20"` for 20 more), `seeds` of a grid, the

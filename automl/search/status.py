@@ -41,7 +41,7 @@ class Status:
         original: Trained model that the search starts from, and what the best trial saves. Empty without one.
         shown: Score of these two with its unit.
         steps: Training steps of these two, if known.
-        quiet: Time since the last epoch ended [s]. None before the first.
+        quiet: Time since the last report of a trial [s]. None before the first.
         hours: Training time of all slots [h].
         left: Estimated remaining time with the slots in use [s].
         outcome: Outcome of the latest confirmation that is complete, or `unfinished`. None without a
@@ -109,7 +109,7 @@ class Status:
         lines += wrap("original", self.original)
         timing = f"time      {format_duration(3600 * self.hours)} of training"
         if self.quiet is not None:
-            timing += f", the last epoch ended {format_duration(self.quiet)} ago"
+            timing += f", the last report {format_duration(self.quiet)} ago"
         if self.left is not None:
             timing += f", about {format_duration(self.left)} left"
         lines.append(timing)

@@ -35,7 +35,7 @@ from automl.training.loop import Diverged
 from automl.trials.job import Trainings, classify_error
 from automl.trials.session import RAY
 from automl.trials.trial import OUT_OF_MEMORY, build_assignment, find_draining, is_draining, train_trial
-from cluster.connect import connect, list_nodes, use_node_address, wait_for_capacity
+from cluster.connect import NODE_ID, connect, list_nodes, use_node_address, wait_for_capacity
 from cluster.resources import TrialResources, count_slots, joins_cluster
 from search.config import TrialConfig
 from search.record import Metrics, Report
@@ -133,7 +133,9 @@ class WorkerGroup:
     def _start(self) -> None:
         from ray.util.queue import Queue  # Imported here, as it is an actor, which needs a connected Ray.
 
-        self.orders, self.results = (Queue(actor_options={"num_cpus": 0}) for _ in range(2))
+        # On this node, as Ray would choose any, whose end would end the training.
+        options = {"num_cpus": 0, "label_selector": {NODE_ID: ray.get_runtime_context().get_node_id()}}
+        self.orders, self.results = (Queue(actor_options=options) for _ in range(2))
         # After Ctrl-C, disconnecting from Ray ends the workers, and nothing waits for the thread.
         self.run = Thread(target=self._fit, args=(self.orders, self.results), daemon=True)
         self.run.start()

@@ -96,8 +96,9 @@ def open_workers(place: Place, log: Path, advice: str) -> Iterator[Workers]:
     """Connect to Ray with capacity for a trial and record signals, inside the block.
 
     Messages of libraries go to the file `log`. `advice` says how to resume the run if something ends it.
-    Raises InputError if no trial fits. With `--concurrent`, trials wait for capacity instead.
+    Raises InputError if no trial fits. With `--concurrent`, trials on a cluster wait for capacity instead.
     """
+    is_local = not joins_cluster() and not ray.is_initialized()  # No machine can join it.
     tell(f"{'connecting to' if joins_cluster() else 'starting'} Ray ...")
     with (
         capture_library_logs(log),
@@ -107,10 +108,10 @@ def open_workers(place: Place, log: Path, advice: str) -> Iterator[Workers]:
     ):
         node_resources = list_open_nodes(place)
         shape = trial_resources(place, node_resources)
-        if place.concurrent is None:
+        if place.concurrent is None or is_local:
             count_slots(shape, node_resources)
             wait_for_capacity(shape, PLACEMENT_LIMIT)
-        if not joins_cluster() and not shape.gpus and shape.workers == 1:
+        if is_local and not shape.gpus and shape.workers == 1:
             imports = ray.remote(num_cpus=shape.cpus)(import_libraries)
             for _ in range(min(count_slots(shape, node_resources), place.concurrent or sys.maxsize)):
                 imports.remote()

@@ -271,7 +271,7 @@ def open_workers(place: Place, log: Path, advice: str, *, commands: bool = False
     """Yield workers for trials, or for `commands`, and record signals inside the block.
 
     Messages of libraries go to the file `log`. `advice` says how to resume the run if something ends it.
-    Raises InputError if no trial fits. With `--concurrent`, trials on Ray wait for capacity instead.
+    Raises InputError if no trial fits. With `--concurrent`, trials on a cluster wait for capacity instead.
     """
     if not (commands and suffices(place)):
         with resolve("automl.trials.ray_workers:open_workers")(place, log, advice) as workers:  # imports Ray

@@ -85,7 +85,7 @@ class RunOptions:
     Attributes:
         runtime: Device, precision and compilation. The best of this machine by default.
         log: CSV file with one line per epoch.
-        storage: Folder of all trainings. The checkpoint in a training's folder is written after each epoch.
+        storage: Folder of all trainings. A training's folder has its checkpoint.
         trust: Allow running user-defined code that only the files name.
         tell: Function that is called with the task and its metrics after each epoch.
         workers: Data-parallel processes. They are Ray processes that share each batch. Each has its own
@@ -106,7 +106,7 @@ class TrainArguments(RunOptions):
 
     Attributes:
         config: Configuration.
-        resume: Name of a training to continue after its last epoch, in place of `config` and `name`.
+        resume: Name of a training to continue from its checkpoint, in place of `config` and `name`.
         name: Name of the training. It is that of its folder and of its run in MLflow, and contains the time
             by default.
     """

@@ -83,9 +83,8 @@ def test_results_stand_for_searches_and_folders(tmp_path: Path) -> None:
     assert resolve_search(result, "here") == ("mine", "here")
     assert resolve_search("mine") == ("mine", "searches")
     assert resolve_search("mine", tmp_path) == ("mine", str(tmp_path))
-    with pytest.raises(
-        InputError, match="a search must be a name or a result, such as that of run_search; got 3"
-    ):
+    message = "a search must be a name or a result, such as that of run_search; got 3"
+    with pytest.raises(InputError, match=message):
         resolve_search(3)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="there is no search in"):
         resolve_search(None, tmp_path)

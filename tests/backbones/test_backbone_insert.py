@@ -210,9 +210,8 @@ def test_a_transformer_encoder_ignores_padding(name: str) -> None:
 
 
 def test_an_unknown_site_is_rejected() -> None:
-    with pytest.raises(
-        InputError, match=r"unknown site of Net 'stage1\.blok1'; choose from .*Did you mean 'stage1\.block1'"
-    ):
+    message = r"unknown site of Net 'stage1\.blok1'; choose from .*Did you mean 'stage1\.block1'"
+    with pytest.raises(InputError, match=message):
         insert(Net(), {"stage1.blok1": Spec("ssa")})
 
 

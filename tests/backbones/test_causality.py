@@ -238,9 +238,8 @@ OTHERS = [Spec(name) for name in ATTENTIONS if name != "conv1x1"]
 def test_other_modules_are_refused(build: Callable[[], nn.Module], spec: Spec) -> None:
     model = build()
     site = _branches(model)[-1]
-    with pytest.raises(
-        InputError, match=rf"model is causal.* by {spec.type} at site '{site}'\. Choose conv1x1, or"
-    ):
+    message = rf"model is causal.* by {spec.type} at site '{site}'\. Choose conv1x1, or"
+    with pytest.raises(InputError, match=message):
         insert(model, {site: spec, _branches(model)[0]: CAUSAL[0]}, TOKENS)
     assert not any(isinstance(module, Gated) for module in model.modules())
     if build is Transformer:
@@ -269,9 +268,8 @@ def test_a_site_where_positions_are_not_in_order_is_refused() -> None:
 
     example = torch.empty(2, 4, N)
     insert(build(), {"2": CAUSAL[1], "1": CAUSAL[0]}, example)
-    with pytest.raises(
-        InputError, match=r"causal, but not with modules at '1', although.*Choose other sites"
-    ):
+    message = r"causal, but not with modules at '1', although.*Choose other sites"
+    with pytest.raises(InputError, match=message):
         insert(build(), {"1": CAUSAL[1]}, example)
 
 

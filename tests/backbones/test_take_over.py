@@ -171,9 +171,8 @@ def test_projections_of_another_computation_are_not_taken_over(kind: str, tmp_pa
 def test_weights_of_a_model_with_replaced_layers_are_refused(tmp_path: Path) -> None:
     original = build("gpt", tmp_path)
     hybrid = insert(copy.deepcopy(original), {"block1.mixer": Spec("linear", {"causal": True})}, TOKENS)
-    with pytest.raises(
-        InputError, match=r"lack 1 layers of .* replaces there, such as .*0\.mixer\. Name a trial"
-    ):
+    message = r"lack 1 layers of .* replaces there, such as .*0\.mixer\. Name a trial"
+    with pytest.raises(InputError, match=message):
         load(original, hybrid.state_dict(), classes=0, source="of the test")
 
 

@@ -238,9 +238,8 @@ def test_a_mixer_is_replaced_only_if_the_model_uses_no_more_than_its_output(kind
         assert model(example).shape == (4, 8)
         assert sites(model, example) == known
     elif kind == "attribute":
-        with pytest.raises(
-            InputError, match=r"no module can take the place of the one at 'stage1\.block1\.mixer'"
-        ):
+        message = r"no module can take the place of the one at 'stage1\.block1\.mixer'"
+        with pytest.raises(InputError, match=message):
             insert(model, {"stage1.block1.mixer": Spec("ssa")}, example)
 
 

@@ -7,6 +7,7 @@ import psutil
 import pytest
 import ray
 from ray import tune
+from ray.cluster_utils import Cluster
 from ray.exceptions import RayActorError
 
 from automl.config.nouns import Terms
@@ -92,3 +93,21 @@ def test_workers_stay_until_one_of_them_dies(tmp_path):
         assert timeless(first) == timeless(second) == timeless(third)
         group.close()
         assert not workers()
+
+
+@pytest.mark.slow("processes of Ray")
+def test_no_other_node_can_end_a_training(tmp_path, monkeypatch):
+    """Ray would put the queues of orders and results on any node."""
+    monkeypatch.setattr(WorkerGroup, "_fit", lambda *queues: None)
+    ray_of_three = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    ray_of_three.add_node(num_cpus=1)
+    ray_of_three.add_node(num_cpus=1)
+    monkeypatch.setenv("RAY_ADDRESS", ray_of_three.address)
+    with connect():
+        here = ray.get_runtime_context().get_node_id()
+        for _ in range(3):
+            (group := WorkerGroup(SHAPE, str(tmp_path)))._start()
+            for queue in (group.orders, group.results):
+                find = queue.actor.__ray_call__.remote(lambda _: ray.get_runtime_context().get_node_id())
+                assert ray.get(find) == here
+    ray_of_three.shutdown()

@@ -20,6 +20,7 @@ from automl.task.evaluator import Evaluator
 from automl.task.task_data import Split
 from automl.tasks.image_classification import ImageData, ImageTraining
 from automl.tasks.sequence_classification import SequenceData
+from backbones.torch_internals import AnyBatchNorm
 from search.config import Model, TaskSpec, TrialConfig
 from search.config.sections import ClassificationTraining
 from search.metric import Metric
@@ -54,6 +55,30 @@ TRAINED = tiny(
     model={"placement": EXPORTED},
     training={"epochs": 10 if LONG else 4, "learning_rate": 5e-3, "batch_size": 16},
 )
+
+
+def perturb(model: nn.Module) -> nn.Module:
+    """Change all parameters in place, also those that are zero or an identity, and return the model."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
+    return model
+
+
+def untrained(task: Task, gamma: float) -> Any:
+    """Return a model whose attention has these gates, and whose norms have statistics of an epoch."""
+    model: Any = task.model().train()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("gamma"):
+                parameter.fill_(gamma)
+        for module in model.modules():
+            if isinstance(module, AnyBatchNorm):
+                module.momentum = None
+        for batch in task.batches(0):
+            task.loss(model, batch)
+    return model.eval()
 
 
 # What no two runs of one training have in common.

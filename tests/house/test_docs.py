@@ -95,9 +95,14 @@ def test_endings_of_searches_are_as_the_command_prints_them() -> None:
 
 
 def test_the_glossary_has_few_words() -> None:
-    assert (
-        20 < len(re.findall(r"^\| [a-z]", DOCUMENTS["docs/glossary.md"], re.MULTILINE)) <= 45 + 5
-    )  # headings
+    words = re.findall(r"^\| [a-z]", DOCUMENTS["docs/glossary.md"], re.MULTILINE)
+    assert 20 < len(words) <= 45 + 5  # headings
+
+
+def test_attributes_of_a_space_are_read() -> None:
+    table, code = DOCUMENTS["docs/how-to/own-space.md"].partition("## Attr")[2], (ROOT / "search/space.py")
+    assert (names := re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
+    assert [name for name in names if f'getattr(draw, "{name}"' not in code.read_text()] == []
 
 
 def test_readme_and_index_list_the_same_doors() -> None:
@@ -198,7 +203,7 @@ def test_it_runs_from_top_to_bottom(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
     notebook = tour.run_tour(tmp_path)
     outputs = str([cell.outputs for cell in notebook.cells if cell.cell_type == "code"])
-    assert "run_confirm(" in outputs
+    assert ").confirm()" in outputs
     assert "MODEL_CARD.md" in outputs
     assert (tmp_path / "exports/tour/model.onnx").exists()
     assert (tmp_path / "searches/tour/space.py").read_text().startswith("def two_places(trial):")

@@ -170,9 +170,8 @@ def test_the_baselines_and_the_published_trials_can_be_drawn() -> None:
             assert {key: trial.params[key] for key in params} == dict(params)
             assert space.as_baseline(config).model.placement == {}
         assert space.as_baseline(space(optuna.trial.FixedTrial(trial.params))) != config or not params
-    assert (
-        SPACES["larnn"].draw(optuna.trial.FixedTrial(SPACES["larnn"].free()[0])).model.options["hidden"] == 68
-    )
+    first = SPACES["larnn"].draw(optuna.trial.FixedTrial(SPACES["larnn"].free()[0]))
+    assert first.model.options["hidden"] == 68
     best = SPACES["ucihar"].draw(optuna.trial.FixedTrial(SPACES["ucihar"].free()[0]))
     assert best.model.options["hidden"] == 81
     assert best.training.decay_every == 26

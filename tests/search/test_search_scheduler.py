@@ -98,9 +98,8 @@ def test_the_baseline_then_papers_then_a_fraction_of_plain_trials(fraction: floa
     for record in records:
         assert (record.role is Role.BASELINE) == (record.config.model.placement == {})
         assert stored_trial(scheduler, record.number).user_attrs[ROLE] == record.role
-        assert (
-            TrialConfig.from_json(stored_trial(scheduler, record.number).user_attrs[CONFIG]) == record.config
-        )
+        stored = stored_trial(scheduler, record.number).user_attrs[CONFIG]
+        assert TrialConfig.from_json(stored) == record.config
     assert len({drawn["learning_rate"] for drawn in params}) == 40, "the sampler draws the other parameters"
 
 

@@ -91,9 +91,8 @@ def test_invalid_values_are_rejected(value: Any, message: str) -> None:
 
 
 def test_problems_and_formats_are_reported(tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"whole: 3 problems\n  unknown key 'x'.*\n  part is miss.*\n  maybe"
-    ):
+    message = r"whole: 3 problems\n  unknown key 'x'.*\n  part is miss.*\n  maybe"
+    with pytest.raises(InputError, match=message):
         from_json(Whole, {"x": 1, "maybe": "3"}, "whole")
     assert from_json(Part, {"name": "x", "later": 1}, "part", strict=False) == Part(name="x")
     file = tmp_path / "part.json"

@@ -165,9 +165,8 @@ def test_preview_writes_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert forecast.fetching is None, "the data are on this machine"
     assert forecast.data > 1400 * 32 * 32 * 3, "the cached images of both splits"
     on_cluster = replace(forecast, data=30_700_000_000, fetching=130.0)
-    assert (
-        "data        31 GB on the disk of each host that trains, fetched in about 2m10s" in on_cluster.lines()
-    )
+    data = "data        31 GB on the disk of each host that trains, fetched in about 2m10s"
+    assert data in on_cluster.lines()
     (low, _), (high, _) = forecast.steps
     assert 0 < low <= high
     assert not list(tmp_path.iterdir())

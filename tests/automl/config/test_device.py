@@ -28,9 +28,8 @@ def test_no_other_file_names_a_kind_of_gpu():
 
 def test_missing_devices_are_named(monkeypatch):
     for name in ("mps", "meta"):
-        with pytest.raises(
-            InputError, match=f"device '{name}' cannot be used; try auto, cpu, cuda or cuda:N"
-        ):
+        message = f"device '{name}' cannot be used; try auto, cpu, cuda or cuda:N"
+        with pytest.raises(InputError, match=message):
             device.find_device(name)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(InputError, match=r"device 'cuda' cannot be used; .*; CUDA_VISIBLE_DEVICES is ''\)"):

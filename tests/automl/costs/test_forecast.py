@@ -90,9 +90,8 @@ def test_limits_that_nothing_keeps_are_rejected() -> None:
     check_limits(configs, Limits(params=least), HERE)
     check_limits(configs, Limits(latency=0.001), HERE)
     for option in ("params", "macs"):
-        with pytest.raises(
-            InputError, match=rf"nothing in this space meets --max-{option} 1k: the smallest of 2"
-        ):
+        message = rf"nothing in this space meets --max-{option} 1k: the smallest of 2"
+        with pytest.raises(InputError, match=message):
             check_limits(configs, Limits(**{option: 1000.0}), HERE)
 
 

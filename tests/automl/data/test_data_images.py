@@ -162,9 +162,8 @@ def test_unreadable_dark_16_bit_colours_are_refused() -> None:
 @pytest.mark.parametrize(("low", "high"), [(0, 65536), (-1, 200), (-(2**31), 2**31 - 1)])
 def test_32_bits_have_no_agreed_range(low: int, high: int) -> None:
     values = np.array([[low, 1], [2, high]], np.int32)
-    with pytest.raises(
-        ValueError, match=f"32-bit integers with values from {low} to {high} has no agreed range"
-    ):
+    message = f"32-bit integers with values from {low} to {high} has no agreed range"
+    with pytest.raises(ValueError, match=message):
         decode(stored(Image.fromarray(values), "TIFF"), 8)
 
 

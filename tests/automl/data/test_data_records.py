@@ -65,10 +65,8 @@ def test_subset_keeps_the_whole_test_split(tmp_path: Path) -> None:
 
 
 def test_inputs_that_cannot_be_split_are_rejected(tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError,
-        match=r"a test split needs two groups of inputs without common copies; the 4 inputs have none",
-    ):
+    message = r"a test split needs two groups of inputs without common copies; the 4 inputs have none"
+    with pytest.raises(InputError, match=message):
         Records(opened(tmp_path, 4, members=4))
 
 

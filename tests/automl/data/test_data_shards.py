@@ -312,9 +312,8 @@ def test_messages_of_nodes_name_the_file_of_the_driver(
     _, open_splits = masks(tmp_path)
     (tmp_path / "masks" / "0011.png").write_bytes(b"no picture")
     shared.use_saved(None, Storage(str(tmp_path / "kept")))
-    with pytest.raises(
-        InputError, match=rf"^{tmp_path}/masks/0011.png cannot be read \(cannot .* {tmp_path}/m"
-    ):
+    message = rf"^{tmp_path}/masks/0011.png cannot be read \(cannot .* {tmp_path}/m"
+    with pytest.raises(InputError, match=message):
         open_splits()
     assert computed
 

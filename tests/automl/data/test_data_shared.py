@@ -138,8 +138,7 @@ def test_damaged_files_are_reported(damage: str, tmp_path: Path, monkeypatch: py
     else:
         file.write_bytes(content[:-9] if damage == "cut" else content[:5000] + b"?" + content[5001:])
     folder = node("other", tmp_path, monkeypatch)
-    with pytest.raises(
-        InputError, match="cannot be fetched" if damage == "gone" else "damaged.*Delete the file"
-    ):
+    message = "cannot be fetched" if damage == "gone" else "damaged.*Delete the file"
+    with pytest.raises(InputError, match=message):
         open_split("digits", "train", size=32)
     assert not list(folder.glob("*.arrow")), "no file that looks complete"

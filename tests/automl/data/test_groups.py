@@ -255,9 +255,8 @@ def test_other_groups_change_the_manifest(kind: str, tmp_path: Path) -> None:
     ],
 )
 def test_too_few_groups_are_rejected(groups: Groups, message: str, tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError, match=f"{message}.*. Add groups, remove the groups, or define the splits yourself"
-    ):
+    message += ".*. Add groups, remove the groups, or define the splits yourself"
+    with pytest.raises(InputError, match=message):
         open_image_records("folder", path=labelled(tmp_path / "d", groups, None), size=8)
 
 

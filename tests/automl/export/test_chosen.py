@@ -78,9 +78,8 @@ def test_the_best_trial_is_chosen_without_a_verdict(search: Storage, tmp_path: P
     for trial in RECORDS:
         if trial.number != 1:
             (search / "mine" / trial.folder).remove("checkpoint.pt")
-    with pytest.raises(
-        InputError, match=r"no trial of search 'mine' has a checkpoint in .*mine.*; check whether"
-    ):
+    message = r"no trial of search 'mine' has a checkpoint in .*mine.*; check whether"
+    with pytest.raises(InputError, match=message):
         choose("mine", str(search))
     equal = [record(0, 0.8), record(1, 0.9, SSA), record(2, 0.9, SSA, training={"learning_rate": 2e-3})]
     fake_search(tmp_path / "equal", equal)

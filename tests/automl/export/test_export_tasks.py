@@ -24,7 +24,7 @@ from automl.task import Task, open_task
 from automl.task.deployment import MODEL
 from backbones import build, sites
 from tests.helpers import others_slow, tabular
-from tests.helpers.automl_cases import HERE, sequence_config
+from tests.helpers.automl_cases import HERE, perturb, sequence_config
 
 CHOSEN = Chosen(name="name", checkpoint=Storage("checkpoint"), what="the run that was named")
 STEPS = 12
@@ -61,13 +61,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="module")
 def model(case: Task) -> nn.Module:
-    """Change all parameters that are zero or an identity."""
-    model = case.model().eval()
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
-    return model
+    return perturb(case.model().eval())
 
 
 @pytest.fixture(scope="module")

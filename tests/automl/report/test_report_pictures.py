@@ -37,9 +37,8 @@ def test_the_modules_are_at_their_sites(search: SearchData) -> None:
     used = {site: kind for site, kind in kinds_of.items() if kind}
     assert used == {site: spec.name for site, spec in search.best.config.model.placement.items()}
     assert all(bool(place.kind) == bool(place.colour) for row in shown.stages.values() for place in row)
-    assert (
-        network(replace(search, trials=[trial for trial in search.trials if trial.kind == "plain"])) is None
-    )
+    plain = [trial for trial in search.trials if trial.kind == "plain"]
+    assert network(replace(search, trials=plain)) is None
 
 
 @pytest.mark.parametrize(("verdict", "title"), [("better", "The winner"), ("undecided", "not shown to be")])

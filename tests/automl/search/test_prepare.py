@@ -96,9 +96,8 @@ def test_mistakes_are_reported_before_data_are_read_and_models_built(
 
 def test_only_backbones_of_images_are_offered_for_images() -> None:
     for build in (lambda name: TrialConfig(model=Model(backbone=name)), lambda name: list_sites(name, 32)):
-        with pytest.raises(
-            InputError, match="unknown backbone 'resnet19'; choose from small-resnet, vit, xres"
-        ):
+        message = "unknown backbone 'resnet19'; choose from small-resnet, vit, xres"
+        with pytest.raises(InputError, match=message):
             build("resnet19")
 
 
@@ -133,6 +132,8 @@ def test_a_long_epoch_has_several_validations(
     plan = Plan(trials=1, budget=epochs, metric=task.metric)
     assert choose_validations(terms, plan, task) == chosen
     assert choose_validations(terms, replace(plan, pruning=False), task) == (asked or 1)
+    with pytest.raises(InputError, match=f"at most {steps}, the steps of an epoch; got {steps + 1}"):
+        choose_validations(Terms(validations_per_epoch=steps + 1), plan, task)
 
 
 def test_types_of_an_own_space_are_stored_with_the_folder_of_their_file(

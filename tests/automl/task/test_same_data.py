@@ -162,9 +162,8 @@ def test_unchanged_data_are_accepted(photos: Path) -> None:
 def test_a_damaged_manifest_is_rejected(photos: Path) -> None:
     folder = searched(photos)
     (folder / MANIFEST_FILE).write_bytes(b"x")
-    with pytest.raises(
-        InputError, match=f"{MANIFEST_FILE}, the list of the search's data, is damaged or missing"
-    ):
+    message = f"{MANIFEST_FILE}, the list of the search's data, is damaged or missing"
+    with pytest.raises(InputError, match=message):
         check_same_data(plain(photos), folder, "mine")
 
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -96,6 +97,16 @@ def test_more_shares_than_memory_are_rejected(measured: list[dict[str, Any]]) ->
         find(settings(gpus_per_trial=0.003))
 
 
+def test_a_local_ray_waits_for_no_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for name in ("connect", "watch_head"):
+        monkeypatch.setattr(ray_workers, name, lambda *_, **options: nullcontext())
+    monkeypatch.setattr(ray_workers, "list_open_nodes", lambda place: [{"CPU": 8.0}])
+    place = settings(concurrent=2, gpus_per_trial=1).place
+    with pytest.raises(InputError, match=r"a trial asks for 1 CPUs and 1 GPUs .* has 8 CPUs and 0 GPUs"):
+        ray_workers.open_workers(place, tmp_path / "log.txt", "").__enter__()
+
+
 def test_search_and_confirmation_use_the_recorded_fraction(
     tmp_path: Path,
     measured: list[dict[str, Any]],
@@ -112,9 +123,8 @@ def test_search_and_confirmation_use_the_recorded_fraction(
     with new_folder(chosen, plan, fingerprint="", data="") as (folder, metadata):
         shared = workers.share_gpus(folder, metadata.gpu_fraction, trainings(), trials=12)
         assert shared.shape == shared.capacity.shape == replace(whole, gpus=1 / 8)
-        assert (
-            "gpus      0.125 of a GPU for each trial, 8 on each GPU: a step of the" in capsys.readouterr().err
-        )
+        message = "gpus      0.125 of a GPU for each trial, 8 on each GPU: a step of the"
+        assert message in capsys.readouterr().err
         resumed = read_metadata(folder, str(tmp_path))
         assert resumed == replace(metadata, gpu_fraction=1 / 8)
         monkeypatch.setattr(ray_workers, "find_fraction", None)

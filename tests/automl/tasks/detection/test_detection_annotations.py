@@ -242,9 +242,8 @@ def test_wrong_images_are_reported_before_decoding(
     monkeypatch.setattr(detection_cache, "_make_row", pytest.fail)
     Image.new("RGB", (10, 20)).save(root / "train2017" / "a.png")  # lying on its side
     (root / "train2017" / "b.png").write_bytes(b"no image")
-    with pytest.raises(
-        InputError, match=r"a.png has .* say 20 x 10; .*b.png cannot be decoded .*\(2 of \d images"
-    ):
+    message = r"a.png has .* say 20 x 10; .*b.png cannot be decoded .*\(2 of \d images"
+    with pytest.raises(InputError, match=message):
         summarise(str(root))
 
 

@@ -26,7 +26,7 @@ from automl.tasks.detection.deploy import DetectionDeployment
 from automl.tasks.detection.task import Detection
 from search.config import TrialConfig
 from tests.helpers import others_slow
-from tests.helpers.automl_cases import HERE
+from tests.helpers.automl_cases import HERE, untrained
 from tests.helpers.code_cases import CHOSEN
 from tests.helpers.detection_cases import SMALL, few_scenes
 
@@ -50,17 +50,12 @@ def opened(masks: bool = True) -> Detection:
 
 def trained(task: Detection) -> Any:
     """Create a model with many detections, changed statistics of norms and no equal scores."""
-    model: Any = task.model().train()
+    model = untrained(task, 0.01)
+    predictor = model.roi_heads.box_predictor
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name.endswith("gamma"):
-                parameter.fill_(0.01)
-        for batch in task.batches(0):
-            task.loss(model, batch)
-        predictor = model.roi_heads.box_predictor
         predictor.cls_score.weight.normal_(0, 0.5)
         predictor.bbox_pred.weight.normal_(0, 0.2)
-    return model.eval()
+    return model
 
 
 @pytest.mark.usefixtures("few")

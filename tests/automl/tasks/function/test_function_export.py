@@ -22,7 +22,7 @@ from automl.tasks.function.space import function_space
 from search.config import TrialConfig
 from search.metric import Metric
 from tests.helpers import FOLDER, others_slow
-from tests.helpers.automl_cases import HERE
+from tests.helpers.automl_cases import HERE, perturb
 from tests.helpers.code_cases import CHOSEN
 
 EXPORTS = FOLDER / "train_exports.py"
@@ -39,11 +39,7 @@ def open_function(name, file=EXPORTS):
 def write(folder, name, file=EXPORTS, history=HISTORY):
     """Export a model whose parameters are random."""
     task = open_function(name, file)
-    model = task.checkpoint_model().eval()
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
+    model = perturb(task.checkpoint_model().eval())
     return model, export._write(folder, task, model, CHOSEN, folder, history)
 
 

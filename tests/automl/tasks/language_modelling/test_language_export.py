@@ -32,7 +32,7 @@ from automl.tasks.language_modelling.space import mixer
 from automl.tasks.language_modelling.task import LanguageModelling
 from search.config import TrialConfig
 from tests.helpers import others_slow
-from tests.helpers.automl_cases import HERE
+from tests.helpers.automl_cases import HERE, perturb
 from tests.helpers.code_cases import CHOSEN
 
 CONTEXT, WINDOW = 16, 4
@@ -108,11 +108,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     )
     task = open_task(config, HERE)
     assert isinstance(task, LanguageModelling)
-    model = task.model().eval()
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
+    model = perturb(task.model().eval())
     return Exported(case, task, model, export._write(folder, task, model, CHOSEN, folder, None), folder)
 
 

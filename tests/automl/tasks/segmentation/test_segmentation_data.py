@@ -141,9 +141,8 @@ def test_invalid_mask_is_reported(tmp_path, mask, message):
 def test_masks_of_one_class_are_refused(tmp_path):
     for name in "abc":  # The foreground is white.
         save(tmp_path, name, picture(), np.where(labels(classes=2) > 0, 255, 0).astype(np.uint8))
-    with pytest.raises(
-        InputError, match=re.escape("at least two classes; got [0] besides") + ".*must become 1"
-    ):
+    message = re.escape("at least two classes; got [0] besides") + ".*must become 1"
+    with pytest.raises(InputError, match=message):
         opened(tmp_path)
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from attention import Spec
@@ -19,7 +18,7 @@ from automl.task.deployment import MODEL
 from automl.tasks.segmentation import SegmentationData, SegmentationTraining
 from automl.tasks.segmentation.task import Segmentation
 from search.config import TrialConfig
-from tests.helpers.automl_cases import HERE
+from tests.helpers.automl_cases import HERE, untrained
 from tests.helpers.code_cases import CHOSEN
 from tests.helpers.segmentation_cases import NAMES, SMALL, few_scenes
 
@@ -42,14 +41,7 @@ def task() -> Iterator[Segmentation]:
 @pytest.fixture(scope="module")
 def result(task: Segmentation, tmp_path_factory: pytest.TempPathFactory) -> ExportResult:
     folder = tmp_path_factory.mktemp("export")
-    model = task.model().train()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name.endswith("gamma"):
-                parameter.fill_(0.3)
-        for batch in task.batches(0):
-            task.loss(model, batch)
-    return export._write(folder, task, model.eval(), CHOSEN, folder, None)
+    return export._write(folder, task, untrained(task, 0.3), CHOSEN, folder, None)
 
 
 def test_every_form_answers_like_the_model(task: Segmentation, result: ExportResult) -> None:

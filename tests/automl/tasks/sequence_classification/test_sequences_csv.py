@@ -77,9 +77,8 @@ def test_without_subject_and_split(write: Callable[..., Path]) -> None:
     train = open_sequences("series", "train", path=path)
     assert (train.classes, train.channels, train.subjects) == (("9", "10"), ("temperature",), None)
     assert (train.values(0)[0, 1] - train.values(0)[0, 0]).item() == 1
-    assert (
-        "about 20% of all sequences" in open_sequence_records("series", path=path).describe_splits()["test"]
-    )
+    described = open_sequence_records("series", path=path).describe_splits()
+    assert "about 20% of all sequences" in described["test"]
 
 
 def test_test_split_has_whole_subjects(write: Callable[..., Path]) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from attention import Spec
@@ -19,9 +18,8 @@ from automl.tasks.stereo import StereoData, StereoModel, StereoTraining
 from automl.tasks.stereo.data import planes
 from automl.tasks.stereo.data.pairs import read_disparity
 from automl.tasks.stereo.task import Stereo, colour_disparity
-from backbones.torch_internals import AnyBatchNorm
 from search.config import TrialConfig
-from tests.helpers.automl_cases import HERE
+from tests.helpers.automl_cases import HERE, untrained
 from tests.helpers.code_cases import CHOSEN
 
 pytestmark = pytest.mark.slow("another export")
@@ -48,17 +46,7 @@ def task() -> Stereo:
 @pytest.fixture(scope="module")
 def result(task: Stereo, tmp_path_factory: pytest.TempPathFactory) -> ExportResult:
     folder = tmp_path_factory.mktemp("export")
-    model = task.model().train()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name.endswith("gamma"):
-                parameter.fill_(0.3)
-        for module in model.modules():
-            if isinstance(module, AnyBatchNorm):
-                module.momentum = None
-        for batch in task.batches(0):
-            task.loss(model, batch)
-    return export._write(folder, task, model.eval(), CHOSEN, folder, None)
+    return export._write(folder, task, untrained(task, 0.3), CHOSEN, folder, None)
 
 
 def test_every_form_answers_like_the_model(task: Stereo, result: ExportResult) -> None:
