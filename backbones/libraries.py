@@ -67,8 +67,7 @@ _INCEPTIONS = ("googlenet", "inception_v3")
 def _torchvision_names() -> Sequence[str]:
     from torchvision import models
 
-    names: Sequence[str] = models.list_models(module=models)
-    return names
+    return list(models.list_models(module=models))
 
 
 def torchvision(
@@ -97,8 +96,7 @@ def torchvision(
 def _timm_names() -> Sequence[str]:
     import timm
 
-    names: Sequence[str] = timm.list_models()
-    return names
+    return list(timm.list_models())
 
 
 def timm(

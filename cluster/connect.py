@@ -282,16 +282,14 @@ def watch_head(lost: Callable[[str], None], period: float = PERIOD) -> Iterator[
     over = threading.Event()
 
     def watch() -> None:
-        failed = 0
+        failed = 0.0
         while not over.wait(period):
             try:
                 _check_listening(address, timeout=5)
-                failed = 0
-            except TimeoutError:  # of a busy machine
-                failed = 0
-            except OSError:
-                failed += 1
-            if failed == TIMES:
+                failed = 0.0
+            except OSError as error:  # A busy machine may be silent for some time.
+                failed += 0.25 if isinstance(error, TimeoutError) else 1
+            if failed >= TIMES:
                 lost(address)
                 return
 

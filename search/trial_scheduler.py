@@ -330,7 +330,7 @@ def expected_resource(plan: Plan, reached: float = 0.0, trials: float = inf) -> 
 
     At each rung the best third of those that have come so far continues, and so does the first one.
     """
-    marks = [reached, *(mark for mark in plan.rungs().milestones if mark > reached)]
+    marks = [reached, *(mark for mark in plan.rungs().milestones if mark > reached + ROUNDING)]
     marks.append(max(marks[-1], plan.budget))
     total, fraction = 0.0, 1.0
     for start, end in pairwise(marks):

@@ -194,5 +194,5 @@ def _print_epoch(task: "Task", metrics: "Metrics") -> None:
 
     shown = [n for n in dict.fromkeys(("train_loss", "loss", task.metric.name)) if n in metrics]
     numbers = show_metrics({name: metrics[name] for name in shown}, [task.metric]).replace(", ", "  ")
-    epoch = f"epoch {metrics['epoch']:.0f}/{task.config.training.epochs}"
+    epoch = f"epoch {metrics['epoch']:.3g}/{task.config.training.epochs}"
     print(f"{epoch}  {numbers}  {metrics['seconds']:.1f} s", flush=True)

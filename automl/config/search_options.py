@@ -147,8 +147,8 @@ class TermsOptions(RuntimeOptions):
         test: With --sampler grid, also score the test split. It is scored after the last epoch.
         equal: Budget held equal across trials: time or epochs. `time`: a trial with slower epochs than the
             baseline gets fewer of them. `epochs`: all get the same number.
-        validations_per_epoch: Validations in an epoch; rungs lie there. Default: 1, and up to 9 where an
-            epoch has thousands of steps, and is longer than a ninth of a training.
+        validations_per_epoch: Validations in an epoch; rungs lie there. Default: 1, and up to 9 in trainings
+            of at most four epochs of thousands of steps.
         max_params: Maximum number of parameters, such as 5M.
         max_macs: Maximum MACs for one input, such as 2G.
         max_memory: Maximum memory of a training step, such as 4GB.

@@ -89,6 +89,7 @@ class GpuFraction:
 
     gpus: float
     reason: str
+    measured: bool = True
 
     def __str__(self) -> str:
         if self.gpus == 1:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import numpy as np
+import PIL
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -59,8 +60,7 @@ class ArrowFile:
 
     @cached_property
     def names(self) -> list[str]:
-        names: list[str] = self.table["name"].to_pylist()
-        return names
+        return list(self.table["name"].to_pylist())
 
     def read_blocks(self, column: str, *shape: int) -> list[np.ndarray]:
         """Return each chunk of a column of fixed-size binary, uint8 `(rows, *shape)`, not copied."""
@@ -117,8 +117,9 @@ class ArrowFile:
 
 
 def cached_path(key: bytes) -> Path:
-    """Return the path of the cache file of a key, on which its content depends."""
-    return cache_root() / f"{hashlib.sha256(key).hexdigest()[:32]}.arrow"
+    """Return the path of the cache file of a key, on which its content depends, as on these libraries."""
+    versions = f"{PIL.__version__} {pa.__version__}".encode()
+    return cache_root() / f"{hashlib.sha256(key + versions).hexdigest()[:32]}.arrow"
 
 
 def write_batches(

@@ -49,8 +49,7 @@ class RecordFile(ShardedFile):
     def groups(self) -> list[str | None]:
         if "group" not in self.table.column_names:
             return [None] * len(self.table)
-        values: list[str | None] = self.table["group"].to_pylist()
-        return values
+        return list(self.table["group"].to_pylist())
 
     @cached_property
     def tally(self) -> Tally:
@@ -300,8 +299,7 @@ class ImageRecords(Records[ListingType]):
         return shown or self.stratum_name(row)
 
     def stratum_name(self, row: int) -> str:
-        result: str = self.file.classes[self.file.labels[row]]
-        return result
+        return str(self.file.classes[self.file.labels[row]])
 
     def choose_source(self, split: str, rows: Mapping[str, np.ndarray]) -> tuple[str, float]:
         if split == "test" and len(rows["validation"]):

@@ -322,10 +322,9 @@ def fit_epochs(question: Question, task: Task) -> Fit | None:
 def choose_validations(terms: Terms, plan: Plan, task: Task) -> int:
     """Return the number of validations in an epoch of a search. `task` is that of the baseline.
 
-    By default it is one. If an epoch is longer than a ninth of a training, it has as many as that needs, but
-    between two of them it trains at least `PART` steps, since after few the score is noise, and at least as
-    many inputs as are validated, which then takes about a quarter of the time or less. Raise InputError if
-    more are asked than it has steps.
+    By default it is one. In short trainings the first rung is then the first validation, after a ninth or
+    more. Between two of them an epoch trains at least `PART` steps, since after few the score is noise, and
+    as many inputs as are validated. Raise InputError if more are asked than it has steps.
     """
     asked, validated = terms.validations_per_epoch, task.size("validation")
     steps = ceil(task.steps() / task.config.training.accumulate)
@@ -334,7 +333,7 @@ def choose_validations(terms: Terms, plan: Plan, task: Task) -> int:
         raise InputError(f"--validations-per-epoch must be at most {limit}, {why}; got {asked}")
     if asked is not None or not plan.pruning or not validated:
         return asked or 1
-    chosen = min(ceil(REDUCTION**2 / plan.budget), steps // PART, task.size("train") // validated)
+    chosen = min(int(REDUCTION**2 // plan.budget), steps // PART, task.size("train") // validated)
     if chosen > 1:
         why = f"so that rungs lie within an epoch of {task.steps():,} steps"
         tell(f"chosen    --validations-per-epoch {chosen}, {why}")

@@ -18,6 +18,7 @@ from automl.storage import folder as search_folder
 from automl.storage.metadata import SearchMetadata
 from automl.storage.storage import Storage
 from automl.storage.trial_files import describe_original
+from search.halving import ROUNDING
 from search.record import NOT_NEEDED, State, TrialRecord
 from search.study import STUDY_FILE, read_records
 from search.trial_scheduler import Plan, estimate_left
@@ -184,7 +185,7 @@ def _read(name: str, storage: str, *, configs: bool = True) -> Status:
         state=state,
         trials=plan.trials,
         states={state: counts[state] for state in (*map(str, State), NOT_NEEDED, INTERRUPTED)},
-        rungs=[(m, sum(record.resource >= m for record in records)) for m in milestones],
+        rungs=[(m, sum(record.resource > m - ROUNDING for record in records)) for m in milestones],
         metric=plan.metric.name,
         best=scores.get("best"),
         baseline=scores.get("baseline"),

@@ -87,8 +87,7 @@ class Classes(Target):
         return list(self.names)
 
     def counts(self, targets: Tensor) -> list[int]:
-        values: list[int] = targets.bincount(minlength=len(self.names)).tolist()
-        return values
+        return list(targets.bincount(minlength=len(self.names)).tolist())
 
     def weigh(self, kind: ClassWeights, targets: Tensor) -> Tensor | None:
         """Return None or, for `balanced`, n / (k n_c) for the k classes with training inputs, n_c of class c.

@@ -100,8 +100,7 @@ class MlflowProcess:
             self._contact()
 
     def runs(self) -> dict[int, str]:
-        result: dict[int, str] = self._ask("runs")
-        return result
+        return dict(self._ask("runs"))
 
     def page(self) -> str:
         return str(self._ask("page"))

@@ -88,7 +88,7 @@ def write(
 
 
 def read(folder: Storage, device: torch.device) -> dict[str, Any]:
-    """Read the checkpoint in `folder`. Raise InputError if there is none, or it is damaged."""
+    """Read the checkpoint in `folder`. Raise InputError if there is none or it is damaged, or OSError."""
     path = f"{folder}/{CHECKPOINT_FILE}"
     try:
         with folder.open(CHECKPOINT_FILE) as file:
@@ -104,7 +104,7 @@ def read(folder: Storage, device: torch.device) -> dict[str, Any]:
             f"there is no checkpoint {path}; was it deleted, or written on another machine?"
         ) from None
     except Exception as error:  # Unpickling a damaged file raises errors of every kind.
-        if is_out_of_memory(error):
+        if isinstance(error, OSError) or is_out_of_memory(error):
             raise
         raise InputError(
             f"checkpoint {path} is corrupt or in an unsupported format; train the trial again. "

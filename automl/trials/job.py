@@ -183,12 +183,17 @@ class Interrupted(Exception):
 
 
 def classify_error(error: BaseException, folder: Storage) -> Report:
-    """Return the report of a trial that ended with `error`: of the node for a full disk or a broken GPU."""
+    """Return the report of a trial that ended with `error`.
+
+    It is a fault of the node if its disk is full, its GPU is broken, or it cannot use the trial's `folder`.
+    """
     if isinstance(error, CommandFailed):
         return Report(error=redact(str(error)), traceback=redact(error.log))
     if isinstance(error, UnusableGpu):
         return Report(fault=str(error))
     line = error_line(error)
+    if isinstance(error, OSError) and f"{folder.parent.name}/{folder.name}" in str(error):
+        return Report(fault=line)
     if (code := full_disk_errno(error)) is None:
         return Report(error=line, traceback=traceback.format_exc())
     if isinstance(error, InputError | DiskFull):  # These errors already name the folder.

@@ -84,7 +84,7 @@ def find_fraction(
         cause = getattr(error, "cause", None) or error
         lines = str(cause).strip().splitlines() or [""]
         reason = f"the baseline could not be measured ({type(cause).__name__}: {lines[0]})"
-        return GpuFraction(gpus=requested or 1, reason=reason)
+        return GpuFraction(gpus=requested or 1, reason=reason, measured=False)
     if requested is not None:
         return check_fraction(requested, use)
     with_gpu = [node for node in nodes if node.get("GPU")]

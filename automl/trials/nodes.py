@@ -9,6 +9,7 @@ import ray
 from ray.exceptions import RayTaskError
 
 from automl.base.errors import InputError
+from automl.base.terminal import tell
 from cluster.connect import connect, list_nodes
 
 AT_LEAST = 16  # tasks that wait or run at once, so that a cluster without nodes grows
@@ -46,8 +47,10 @@ def _count_cores() -> float:
 def _get(result: ray.ObjectRef) -> Any:
     """Return the result of a task. Raises its InputError."""
     try:
-        if not ray.wait([result], timeout=PATIENCE)[0] and not _count_cores():
-            raise InputError(f"no node with cores came in {PATIENCE:g} s to decode the data; start one")
+        while not ray.wait([result], timeout=PATIENCE)[0]:
+            if not _count_cores():
+                raise InputError(f"no node with cores came in {PATIENCE:g} s to decode the data; start one")
+            tell(f"no core came free in {PATIENCE:g} s to decode the data; waiting")
         return ray.get(result)
     except RayTaskError as error:
         raise error.cause if isinstance(error.cause, InputError) else error from None

@@ -54,7 +54,8 @@ class RayWorkers(Workers):
                 return self
             tell(f"gpus      {fraction}")
             gpus = fraction.gpus
-            write_gpu_fraction(folder, place.storage, gpus)
+            if fraction.measured:
+                write_gpu_fraction(folder, place.storage, gpus)
         else:
             tell(f"gpus      {gpus:g} for each trial, as at the start of the search")
         shape = replace(self.shape, gpus=gpus)

@@ -161,7 +161,7 @@ def _epochs(
 ) -> Iterator[Metrics]:
     """Train in this process or on workers, and yield each epoch's metrics after its checkpoint is written."""
     if workers > 1:
-        epoch = 0 if content is None else content["epoch"]
+        epoch = 0 if content is None else len(content["history"])
         yield from train_on_workers(config, folder, workers, runtime, epoch=epoch)
         return
     location = Storage(str(folder))
@@ -254,9 +254,11 @@ def _not_writable(error: OSError) -> InputError:
 
 
 def append_line(file: Path, metrics: Metrics) -> None:
-    """Append one line to a CSV file, after a heading if the file is empty."""
-    with file.open("a", newline="") as lines:
-        writer = csv.DictWriter(lines, list(metrics))
-        if not lines.tell():
+    """Append one line to a CSV file, in the columns of its heading. Write that if the file is empty."""
+    with file.open("a+", newline="") as lines:
+        lines.seek(0)
+        columns = next(csv.reader(lines), None)
+        writer = csv.DictWriter(lines, columns or list(metrics), extrasaction="ignore")
+        if columns is None:
             writer.writeheader()
         writer.writerow(metrics)

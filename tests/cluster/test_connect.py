@@ -8,6 +8,7 @@ import sys
 import threading
 from contextlib import nullcontext
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import ray
@@ -184,8 +185,8 @@ def test_kept_ray_serves_several_connections(monkeypatch):
     assert calls[2:] == ["init", "shutdown"]
 
 
-@pytest.mark.parametrize("ends", [True, False])
-def test_end_of_the_head_is_reported_once(ends, monkeypatch):
+@pytest.mark.parametrize(("ends", "silent"), [(True, False), (True, True), (False, False)])
+def test_end_of_the_head_is_reported_once(ends, silent, monkeypatch):
     calls = []
     was_called = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -197,7 +198,9 @@ def test_end_of_the_head_is_reported_once(ends, monkeypatch):
             was_called.set()
 
         with watch_head(lost, period=0.01):
-            if ends:
+            if silent:
+                monkeypatch.setattr(cluster_connect, "_check_listening", Mock(side_effect=TimeoutError))
+            elif ends:
                 server.close()
             assert was_called.wait(10 if ends else 0.1) is ends
     assert calls == [address] * ends

@@ -45,8 +45,7 @@ def decoder(tmp_path: Path) -> Path:
 
 
 def last(output: str) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
-    return value
+    return dict(json.loads(output.strip().splitlines()[-1]))
 
 
 @pytest.mark.slow("a whole search")

@@ -183,8 +183,7 @@ def _supervise(
     if not line:
         _wait_for_end(job)
         raise CommandFailed("the process that watches the command was killed", "")
-    result: dict[str, Any] = json.loads(line)
-    return result
+    return dict(json.loads(line))
 
 
 def _count_threads() -> int:

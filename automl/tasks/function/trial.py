@@ -142,8 +142,7 @@ class Trial(ABC):
         Returns:
             The value.
         """
-        result: float = self._suggest("suggest_float", name, low, high, step=step, log=log)
-        return result
+        return float(self._suggest("suggest_float", name, low, high, step=step, log=log))
 
     def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
         """Suggest a value, as `optuna.Trial.suggest_int` does.
@@ -158,8 +157,7 @@ class Trial(ABC):
         Returns:
             The value.
         """
-        result: int = self._suggest("suggest_int", name, low, high, step=step, log=log)
-        return result
+        return int(self._suggest("suggest_int", name, low, high, step=step, log=log))
 
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
         """Suggest one of the choices, as `optuna.Trial.suggest_categorical` does.

@@ -83,7 +83,7 @@ def comparison_tables(search: SearchData, rate: float) -> list[TitledTable]:
 def _epochs(cell: GridCell, plain: GridCell) -> Cell:
     """Return the epochs of a cell by its training steps."""
     ours = [r.steps for r in cell.records if r.history and r.steps]
-    theirs = [(r.steps, len(r.history)) for r in plain.records if r.history and r.steps]
+    theirs = [(r.steps, r.history[-1]["epoch"]) for r in plain.records if r.history and r.steps]
     if not ours or not theirs:
         return cell.outcome
     return statistics.fmean(ours) / statistics.fmean(steps / epochs for steps, epochs in theirs)

@@ -119,7 +119,7 @@ def test_chosen_epochs_are_printed(
 @pytest.mark.parametrize(
     ("asked", "epochs", "steps", "validated", "chosen"),
     [
-        *((None, 1, 9000, 0.1, 9), (None, 2, 9000, 0.1, 5), (None, 9, 9000, 0.1, 1), (4, 9, 30, 1, 4)),
+        *((None, 1, 9000, 0.1, 9), (None, 2, 9000, 0.1, 4), (None, 5, 9000, 0.1, 1), (4, 9, 30, 1, 4)),
         *((None, 1, 5999, 0.1, 5), (None, 1, 700, 0.1, 1), (None, 1, 9000, 0.25, 4), (1, 1, 9000, 0.1, 1)),
     ],
 )

@@ -46,11 +46,10 @@ def test_errors_of_the_trial_and_of_its_node(tmp_path: Path) -> None:
     assert report.is_last
     assert (report.error, report.fault) == ("KeyError: 'no such thing'", None)
     assert "Traceback" in str(report.traceback)
-    report = classify_error(
-        raise_and_catch(PermissionError(errno.EACCES, "not allowed")), Storage(str(tmp_path))
-    )
-    assert report.error is not None
-    assert report.fault is None
+    for file, is_of_node in (("own.csv", False), (tmp_path / "checkpoint.pt", True)):
+        error = raise_and_catch(PermissionError(errno.EACCES, "not allowed", str(file)))
+        report = classify_error(error, Storage(str(tmp_path)))
+        assert (report.error is None, report.fault is not None) == (is_of_node, is_of_node)
     # The trial continues on another node, or when the search is resumed.
     report = classify_error(raise_and_catch(UnusableGpu("the driver is too old")), Storage(str(tmp_path)))
     assert not report.is_last

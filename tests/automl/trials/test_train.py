@@ -20,7 +20,7 @@ from automl.config.runtime import Runtime
 from automl.storage.storage import Storage
 from automl.training import checkpoint
 from automl.trials import multi_worker
-from automl.trials.train import run_train
+from automl.trials.train import append_line, run_train
 from cluster.connect import Node
 from cluster.resources import TrialResources
 from search.config import TrialConfig
@@ -49,6 +49,8 @@ def test_train_writes_a_checkpoint_a_log_and_a_run(store: MlflowClient, tmp_path
 
     lines = list(csv.DictReader((tmp_path / "epochs.csv").open()))
     assert [{key: float(value) for key, value in line.items()} for line in lines] == result.history
+    append_line(tmp_path / "epochs.csv", {"epoch": 3, "of_a_gpu": 1.0})
+    assert (tmp_path / "epochs.csv").read_text().endswith("\n3" + "," * (len(lines[0]) - 1) + "\n")
     assert (tmp_path / "epochs.csv").read_text().count("epoch,") == 1
 
     content = checkpoint.read(Storage(result.checkpoint.parent), CPU)

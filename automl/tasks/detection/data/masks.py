@@ -222,8 +222,7 @@ def encode_segmentation(segmentation: Any, height: int, width: int) -> Rle:
     elif isinstance(segmentation["counts"], list):
         merged = coco.frPyObjects({"size": [height, width], "counts": segmentation["counts"]}, height, width)
     else:
-        counts: bytes = segmentation["counts"].encode()
-        return counts
+        return bytes(segmentation["counts"].encode())
     encoded: Rle = merged["counts"]
     return encoded
 

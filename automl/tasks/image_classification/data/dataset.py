@@ -192,8 +192,7 @@ class ImageCache(shared.ShardedFile):
 
     def read_file(self, row: int) -> bytes:
         """Return the original file of a row of an encoded cache."""
-        content: bytes = self.whole[PIXELS][row].as_py()
-        return content
+        return bytes(self.whole[PIXELS][row].as_py())
 
     def read(self, rows: np.ndarray, out: np.ndarray) -> None:
         """Copy the images of these rows, decoded, to `out`, uint8 `(n, side, side, 3)`."""
