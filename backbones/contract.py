@@ -1,7 +1,7 @@
 """The contract of an attention module at a site, checked in under a second before anything is trained.
 
 Shapes are checked on fake tensors, at the real shape of the site. Values are checked on random features: at
-the real shape where that is quick (`MOST_MACS`, `MOST_MEMORY`), otherwise at a half or a quarter of its
+the real shape where that is quick (`MOST_POSITIONS` and others), otherwise at a half or a quarter of its
 extents, and so on.
 """
 
@@ -27,8 +27,8 @@ from backbones.site import Site, features
 from backbones.torch_internals import DataDependentOutputException, FakeCopyMode, FakeTensorMode
 
 BATCHES = (1, 2, 16)
-# MACs and memory of one example up to which values are checked at the real shape of a site.
-MOST_MACS, MOST_MEMORY = 200_000_000, 4_000_000
+# Positions, MACs and memory of one example up to which values are checked at the real shape of a site.
+MOST_POSITIONS, MOST_MACS, MOST_MEMORY = 4096, 200_000_000, 4_000_000
 SAME = 1e-4  # Relative difference that rounding may cause.
 ATTEMPTS = 4  # Draws of input and parameters, of which one shows a gradient, or an effect of padding.
 
@@ -137,8 +137,8 @@ def _check_shape(module: Gated, site: Site) -> None:
 
     module.attend = record  # type: ignore[assignment,method-assign]  # The sum with the input has the dtype of the input.
     with fake:
-        alone = features(site, BATCHES[0])
-        for x in (alone.contiguous(), alone, *(features(site, batch) for batch in BATCHES[1:])):
+        alone, few = features(site, BATCHES[0]), site.positions <= MOST_POSITIONS  # Many are checked once.
+        for x in (alone.contiguous(), alone, *(features(site, batch) for batch in BATCHES[1:] * few)):
             try:
                 y = same_shape(module(x), x)
             except ShapeError as error:
@@ -156,7 +156,7 @@ def _check_shape(module: Gated, site: Site) -> None:
 
 def _shrink(spec: Spec, site: Site, module: Gated) -> tuple[Site, Gated]:
     """Return the site with its extents halved until a module is quick to compute, and such a module."""
-    while max(site.spatial) > 1 and not _is_quick(module, site):
+    while max(site.spatial) > 1 and (site.positions > MOST_POSITIONS or not _is_quick(module, site)):
         for multiple in (1, 8):  # A module with windows needs multiples of their size, which is 8 or 7.
             halves = (-(-extent // (2 * multiple)) * multiple for extent in site.spatial)
             smaller = replace(site, resolution=tuple(half + site.class_tokens for half in halves))

@@ -97,7 +97,6 @@ def test_workers_stay_until_one_of_them_dies(tmp_path):
 
 @pytest.mark.slow("processes of Ray")
 def test_no_other_node_can_end_a_training(tmp_path, monkeypatch):
-    """Ray would put the queues of orders and results on any node."""
     monkeypatch.setattr(WorkerGroup, "_fit", lambda *queues: None)
     ray_of_three = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     ray_of_three.add_node(num_cpus=1)
