@@ -83,7 +83,7 @@ def connect(*, dashboard: bool = False) -> Iterator[None]:
     on_signal = signal.getsignal(signal.SIGTERM)
     try:
         if address:
-            _join(address)
+            _join(address, HOOK if dashboard and not address.startswith("ray://") else None)
         else:
             _shorten_temporary_folder()
             _start(dashboard)
@@ -96,11 +96,14 @@ def connect(*, dashboard: bool = False) -> Iterator[None]:
 
 
 def set_cluster_address() -> None:
-    """Set RAY_ADDRESS to the cluster of this process. Runs first in each process of a local Ray.
+    """Set RAY_ADDRESS to the cluster of this process. Runs first in each process of Ray.
 
     The process that frees the resources of Ray Train would otherwise connect to the machine's latest cluster.
     """
     os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
+
+
+HOOK = {"worker_process_setup_hook": set_cluster_address}
 
 
 def use_node_address() -> None:
@@ -222,7 +225,7 @@ def _start(dashboard: bool) -> None:
                 log_to_driver=False,
                 logging_level=logging.ERROR,
                 job_config=LocalJob(),
-                runtime_env={"worker_process_setup_hook": set_cluster_address} if dashboard else None,
+                runtime_env=HOOK if dashboard else None,
             )
     except Exception as error:  # Ray raises no more specific type.
         if "timed out during startup" not in str(error):
@@ -233,11 +236,11 @@ def _start(dashboard: bool) -> None:
         ) from error
 
 
-def _join(address: str) -> None:
+def _join(address: str, environment: dict[str, Callable[[], None]] | None) -> None:
     try:
         _check_listening(address)
         _check_token(address)
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=environment)
     except InputError:
         raise
     except (OSError, ConnectionError, RuntimeError, ValueError) as error:

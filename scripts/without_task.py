@@ -70,8 +70,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "project"
         copy_without(tasks, folder)
+        arguments = [
+            each for each in options.arguments if (folder / each).exists() or not (ROOT / each).exists()
+        ]
         return subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options.arguments],
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(folder)},
             check=False,

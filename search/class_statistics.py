@@ -39,8 +39,7 @@ def class_shares(counts: Sequence[int], population: Sequence[int] = ()) -> Float
         squares = ((split[everything > 0] - mean) ** 2 / mean).sum()
         if chdtrc(max(len(fractions) - 1, 1), squares) > ACCIDENT:
             return fractions
-    result: Floats = split[split > 0] / split.sum()
-    return result
+    return np.asarray(split[split > 0] / split.sum())
 
 
 def pseudo_values(sums: Floats, counts: Floats) -> Floats:
@@ -180,8 +179,7 @@ class ScoreCard:
     @property
     def counts(self) -> NDArray[np.int64]:
         """Return the number of inputs of each label, `(labels,)`."""
-        result: NDArray[np.int64] = self.matrix.sum(axis=1)
-        return result
+        return np.asarray(self.matrix.sum(axis=1))
 
     @property
     def recall(self) -> NDArray[np.float64]:

@@ -280,8 +280,7 @@ class EffectModel:
     @property
     def scores(self) -> Array:
         """Return the scores that the model was fitted to, cut off where they are too low."""
-        result: Array = self.centre + self.scale * self._y
-        return result
+        return np.asarray(self.centre + self.scale * self._y)
 
     def count(self, effect: Effect) -> int:
         """Return the number of trials with an effect in their score."""

@@ -253,7 +253,7 @@ def fit(
     `metric` or `size`.
     """
     spec = task_of_data(data)
-    if is_text and spec is not None and spec.as_text:
+    if is_text and spec is not None and spec.as_text in TASKS:
         spec = TASKS[spec.as_text]
     spec = spec or TASKS[TrialConfig.task]  # data that no task recognises
     spec.check_early(metric=metric, size=size)
