@@ -92,7 +92,7 @@ def test_workers_stay_until_one_of_them_dies(tmp_path):
         assert third[0] == epoch, "it resumes from its checkpoint"
         assert timeless(first) == timeless(second) == timeless(third)
         group.close()
-        assert not workers()
+        assert not psutil.wait_procs(workers(), timeout=60)[1]
 
 
 @pytest.mark.slow("processes of Ray")
