@@ -159,8 +159,7 @@ class Likelihood:
     def precisions(self) -> Array:
         """Return the diagonal of the inverse of the covariance."""
         half = solve_triangular(self._factor[0], self._whitened.T, lower=True)
-        result: Array = (1 - self._member @ self._shrinkage) / self._noise - np.square(half).sum(axis=0)
-        return result
+        return np.asarray((1 - self._member @ self._shrinkage) / self._noise - np.square(half).sum(axis=0))
 
 
 class EffectModel:
@@ -346,8 +345,7 @@ class EffectModel:
         """Return the means that `predict` returns."""
         sums = add_coefficient(sums, self.prior)
         known = [{e: weight for e, weight in effects.items() if e in self.columns} for effects in sums]
-        result: Array = self.scale * (make_matrix(known, self.columns) @ self.mean)
-        return result
+        return np.asarray(self.scale * (make_matrix(known, self.columns) @ self.mean))
 
     def predict(self, sums: Sequence[Weights]) -> tuple[Array, Array]:
         """Return means and covariance of sums of effects, such as placements' scores, in units of the score.

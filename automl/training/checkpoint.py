@@ -1,5 +1,6 @@
 """Checkpoints: configuration, weights and optimiser state in one file, loaded without executing code."""
 
+import errno
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -104,7 +105,8 @@ def read(folder: Storage, device: torch.device) -> dict[str, Any]:
             f"there is no checkpoint {path}; was it deleted, or written on another machine?"
         ) from None
     except Exception as error:  # Unpickling a damaged file raises errors of every kind.
-        if isinstance(error, OSError) or is_out_of_memory(error):
+        # Torch seeks beyond the end of a damaged file.
+        if (isinstance(error, OSError) and error.errno != errno.EINVAL) or is_out_of_memory(error):
             raise
         raise InputError(
             f"checkpoint {path} is corrupt or in an unsupported format; train the trial again. "
