@@ -273,4 +273,4 @@ def test_a_node_with_a_full_disk_is_left_alone(
     lines = [line for line in search.output().splitlines() if "no more trials on node" in line]
     assert len(lines) == 1
     assert "no disk space left for the dataset's cache" in lines[0]
-    assert "MB are free" in lines[0]
+    assert re.search(r" [\d.]+[kM]B are free", lines[0])

@@ -85,7 +85,7 @@ def test_nodes_decode_the_pictures_of_the_driver(cluster: Cluster, tmp_path: Pat
     session = Path(cluster.head_node.get_session_dir_path())
     output = "".join(file.read_text() for file in session.glob("logs/worker-*.err"))
     shards = re.findall(
-        r"decoded \d+ folder (train|validation) images on the nodes into (\d+) shards", run.stderr
+        r"decoded [\d,]+ folder (train|validation) images on the nodes into (\d+) shards", run.stderr
     )
     assert [split for split, _ in shards] == ["train", "validation"]
     stored = {file.name for file in (tmp_path / "kept" / ".data").iterdir()}
@@ -107,7 +107,7 @@ def test_three_nodes_decode_as_little_as_they_can(cluster: Cluster, tmp_path: Pa
     assert (result["trials"], result["errors"]) == (12, 0)
     session = Path(cluster.head_node.get_session_dir_path())
     output = run.stderr + "".join(file.read_text() for file in session.glob("logs/worker-*.err"))
-    decoded = re.findall(r"decoded \d+ digits (?:train|validation) images into (\S+)", output)
+    decoded = re.findall(r"decoded [\d,]+ digits (?:train|validation) images into (\S+)", output)
     assert len(decoded) == len(set(decoded)), "no file twice"
     shared = [Path(file) for file in decoded if Path(file).parent.name == "head"]
     assert len(shared) == 2, "both splits of the baseline's size, once in all, by the driver"
