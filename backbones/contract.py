@@ -1,4 +1,4 @@
-"""The contract of an attention module at a site, checked in under a second before anything is trained.
+"""The contract of an attention module at a site, checked before anything is trained.
 
 Shapes are checked on fake tensors, at the real shape of the site. Values are checked on random features: at
 the real shape where that is quick (`MOST_POSITIONS` and others), otherwise at a half or a quarter of its

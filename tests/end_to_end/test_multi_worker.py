@@ -96,9 +96,10 @@ def test_workers_stay_until_one_of_them_dies(tmp_path):
 
 
 @pytest.mark.slow("processes of Ray")
-def test_no_other_node_can_end_a_training(tmp_path, monkeypatch):
+def test_no_other_node_can_end_a_training(tmp_path, monkeypatch, request):
     monkeypatch.setattr(WorkerGroup, "_fit", lambda *queues: None)
     ray_of_three = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    request.addfinalizer(ray_of_three.shutdown)
     ray_of_three.add_node(num_cpus=1)
     ray_of_three.add_node(num_cpus=1)
     monkeypatch.setenv("RAY_ADDRESS", ray_of_three.address)
@@ -109,4 +110,3 @@ def test_no_other_node_can_end_a_training(tmp_path, monkeypatch):
             for queue in (group.orders, group.results):
                 find = queue.actor.__ray_call__.remote(lambda _: ray.get_runtime_context().get_node_id())
                 assert ray.get(find) == here
-    ray_of_three.shutdown()
